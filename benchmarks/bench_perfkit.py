@@ -22,7 +22,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
-from perfkit.records import Row
+from perfkit.model import Row
 
 SCALE = os.environ.get("PERFKIT_SCALE")
 GENERATE = Path(__file__).parent / "ledger_scale/generate.py"

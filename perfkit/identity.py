@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from perfkit.agent.source import source_of
+from perfkit.runner.agent.source import source_of
 
 _FACTS_DIGITS = 12
 _SOURCE_DIGITS = 16

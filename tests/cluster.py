@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.engines.tasks import file_once, unpack
-from perfkit.engines.worker import own_class
+from perfkit.features.cluster.records import Code, MachineClass, Task
+from perfkit.features.cluster.tasks import file_once, unpack
+from perfkit.features.cluster.worker import own_class
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.ranks import free_port
-from perfkit.records.tasks import Code, MachineClass, Task
+from perfkit.profiling.passes.ranks import free_port
 
 ROOT = Path(__file__).parent.parent
 # A kind of task that another distribution brings: it takes the time that it is told, and measures that.
@@ -28,10 +28,10 @@ KIND = """
 import time
 from perfkit.errors import NotMeasuredError
 from perfkit.ledger.store import Ledger
-from perfkit.machine.environment import read_environment
-from perfkit.machine.facts import read_machine
-from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Commit, Outcome, Row
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.clock import utc_now
+from perfkit.model import Benchmark, Commit, Outcome, Row
 
 def simulate(doing):
     seconds = float(doing.task.settings["seconds"])

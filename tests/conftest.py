@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
 
-from perfkit.profiling.launch import PassLauncher
+from perfkit.profiling.passes.launch import PassLauncher
 
 ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester"]

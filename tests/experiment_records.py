@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfkit.records import Status
-from perfkit.records.experiments import (
+from perfkit.features.experiments.records import (
     Experiment,
     ExperimentRecord,
     Factor,
@@ -18,6 +17,7 @@ from perfkit.records.experiments import (
     Trial,
     Variant,
 )
+from perfkit.model import Status
 
 Levels = Mapping[str, Level]
 # Draws the logarithm of what one trial's time is multiplied with.

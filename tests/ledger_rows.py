@@ -9,9 +9,10 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from perfkit.agent.counting.model import Cause
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.records import (
+from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.model import (
     Benchmark,
     Commit,
     Environment,
@@ -23,9 +24,8 @@ from perfkit.records import (
     RowPolicy,
     Summary,
 )
-from perfkit.records.comparisons import Policy, Verdict
-from perfkit.records.experiments import Experiment, Factor, Fingerprint
-from perfkit.records.policies import (
+from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.policies import (
     CalibrationPolicy,
     ExperimentPolicy,
     GatePolicy,
@@ -36,7 +36,7 @@ from perfkit.records.policies import (
     TrickPolicy,
     TricksRun,
 )
-from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
+from perfkit.runner.agent.counting.model import Cause
 
 text = st.text(max_size=20)
 facts = st.dictionaries(text, text, max_size=3)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.compare.engine import gate_policy
-from perfkit.records.comparisons import LaunchPair, Policy
+from perfkit.gating.engine import gate_policy
+from perfkit.gating.judge import look_interval
+from perfkit.model.comparisons import LaunchPair, Policy
 from perfkit.stats.location import Location, location
-from perfkit.verdict.judge import look_interval
 
 FloatArray = npt.NDArray[np.float64]
 Random = np.random.Generator

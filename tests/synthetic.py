@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from perfkit.records import (
+from perfkit.gating.exit_code import exit_code
+from perfkit.model import (
     Benchmark,
     Commit,
     Environment,
@@ -19,7 +20,7 @@ from perfkit.records import (
     Source,
     Status,
 )
-from perfkit.records.comparisons import (
+from perfkit.model.comparisons import (
     Comparison,
     Estimate,
     ExactComparison,
@@ -30,7 +31,6 @@ from perfkit.records.comparisons import (
     Policy,
     Verdict,
 )
-from perfkit.verdict.exit_code import exit_code
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MACHINE = Machine(

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from perfkit.records.change_log import GateRatio
-from perfkit.records.history import (
+from perfkit.features.site.records import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import (
     ChangePoint,
     CommitFacts,
     Creep,
@@ -18,8 +19,7 @@ from perfkit.records.history import (
     Stretch,
     Trend,
 )
-from perfkit.records.results import WALL_TIME, Machine, Metric, RunSummary
-from perfkit.records.site import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.model.results import WALL_TIME, Machine, Metric, RunSummary
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 MACHINE = "5f1c0ffee001"

@@ -19,9 +19,9 @@ import pytest
 import typer
 
 from perfkit.cli.app import app
+from perfkit.gating.from_rows import pairs_of, policy_of
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import location
-from perfkit.verdict.from_rows import pairs_of, policy_of
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from perfkit.compare.recompute import judge_anew
+from perfkit.gating.recompute import judge_anew
 from perfkit.ledger.store import Ledger
 
 STRANGERS = Path(__file__).parent.parent / "benchmarks" / "strangers"

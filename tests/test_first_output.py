@@ -15,7 +15,7 @@ import typer.main
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.cli.app import app
-from perfkit.measure.lock import machine_lock
+from perfkit.runner.lock import machine_lock
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "first_output"

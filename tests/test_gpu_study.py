@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from perfkit.compare.sequential import ComparedBenchmark
-from perfkit.compare.survey import _with_marker
-from perfkit.factorial.definition import read_experiment
+from perfkit.features.experiments.definition import read_experiment
+from perfkit.gating.sequential import ComparedBenchmark
+from perfkit.gating.survey import _with_marker
 from perfkit.ledger.store import Ledger
-from perfkit.records import Benchmark
+from perfkit.model import Benchmark
 
 STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 

@@ -22,8 +22,8 @@ from experiment_records import synthetic_record
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.cli.app import app
-from perfkit.jobs.schemas import DOCUMENTS, Document, document_named, encoded, schema_of
-from perfkit.records.comparisons import Need
+from perfkit.commands.schemas import DOCUMENTS, Document, document_named, encoded, schema_of
+from perfkit.model.comparisons import Need
 
 ROOT = Path(__file__).parent.parent
 STORED = Path(__file__).parent / "schemas"
@@ -174,7 +174,7 @@ def test_synthetic_results_are_as_described() -> None:
 )
 def test_what_takes_long_returns_a_document(module: str, function: str, field: str | None) -> None:
     """The result that the command writes is of a record that has a schema."""
-    job = getattr(importlib.import_module(f"perfkit.jobs.{module}"), function)
+    job = getattr(importlib.import_module(f"perfkit.commands.{module}"), function)
     kind = get_type_hints(job)["return"]
     kind = get_type_hints(kind)[field] if field else kind
     kind = next(iter(get_args(kind)), kind)

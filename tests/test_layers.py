@@ -15,25 +15,25 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
-    "torch": {"agent", "measure", "profiling", "factorial", "workloads", "tricks", "machine"},
+    "torch": {"runner", "profiling", "features/experiments", "features/tricks", "workloads"},
     "transformers": {"workloads", "integrations"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
     "obstore": {"ledger"},
     "pandas": {"ledger"},
-    "distributed": {"engines"},
+    "distributed": {"features/cluster"},
     "duckdb": {"ledger"},
-    "psutil": {"machine"},
-    "cpuinfo": {"machine"},
-    "pynvml": {"machine"},
-    "typer": {"cli"},
-    "pytest": {"plugin", "agent"},
-    "pytest_benchmark": {"agent"},
+    "psutil": {"runner/machine"},
+    "cpuinfo": {"runner/machine"},
+    "pynvml": {"runner/machine"},
+    "typer": {"cli", "features"},
+    "pytest": {"plugin", "runner/agent"},
+    "pytest_benchmark": {"runner/agent"},
     "scipy": {"stats"},
     "line_profiler": {"profiling"},
     "sklearn": {"workloads"},
     "PIL": {"workloads"},
-    "jinja2": {"views"},
+    "jinja2": {"report", "features"},
 }
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.jobs import experiment, tricks
+from perfkit.features.experiments import command as experiment
+from perfkit.features.tricks import command as tricks
 
 ROOT = Path(__file__).parent.parent
 LEDGER = ROOT / "benchmarks" / "ledger"

@@ -9,8 +9,8 @@ from pathlib import Path
 import git
 import pytest
 
+from perfkit.commands.log import read_change_log, render_log
 from perfkit.config import Project, load_project
-from perfkit.jobs.log import read_change_log, render_log
 
 ROOT = Path(__file__).parent.parent
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from perfkit.measure.lockstep.children import Child
-from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
-from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.records import Side
+from perfkit.model import Side
+from perfkit.runner.lockstep.children import Child
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
+from perfkit.runner.lockstep.pace import Pace
 
 SIDES: tuple[Side, Side] = ("base", "head")
 FILE = "benchmarks/bench_it.py"

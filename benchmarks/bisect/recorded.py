@@ -17,11 +17,11 @@ sys.path.append(str(CALIBRATION))
 
 import plan  # noqa: E402 (it lies in the calibration study's folder)
 
+from perfkit.gating.from_rows import pairs_of  # noqa: E402
+from perfkit.gating.judge import pair_location  # noqa: E402
 from perfkit.ledger.store import Ledger  # noqa: E402
-from perfkit.records import Row  # noqa: E402
+from perfkit.model import Row  # noqa: E402
 from perfkit.stats.step_chain import FloatArray  # noqa: E402
-from perfkit.verdict.from_rows import pairs_of  # noqa: E402
-from perfkit.verdict.judge import pair_location  # noqa: E402
 
 Hours = Literal["quiet", "noisy"]
 # What the search was made with, and what was kept for the end.

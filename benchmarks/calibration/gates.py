@@ -11,11 +11,11 @@ from plan import Case, plan_study
 from study import LEDGERS, read_outcomes
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
+from perfkit.gating.from_rows import comparison_of, pairs_of, policy_of
+from perfkit.gating.judge import look_interval, pair_location
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
-from perfkit.records.comparisons import Calls, Comparison, Estimate, Verdict
-from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
-from perfkit.verdict.judge import look_interval, pair_location
+from perfkit.model import Row
+from perfkit.model.comparisons import Calls, Comparison, Estimate, Verdict
 
 _ACCUSING: tuple[Verdict, ...] = ("REGRESSED", "IMPROVED")
 _NOMINAL_ERROR = 0.05

@@ -17,10 +17,10 @@ from plan import HARD, NEWER, OLDER, OLDER_PLANTS, PLANTS, SIX, plan_study
 from readme import README, fill
 
 from perfkit.errors import EXIT_INCONCLUSIVE
-from perfkit.records.comparisons import Calls, Comparison, Estimate
+from perfkit.model.comparisons import Calls, Comparison, Estimate
+from perfkit.report.gate.wording import change_text, interval_text
+from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.binomial import lower_bound, upper_bound
-from perfkit.views.gate.wording import change_text, interval_text
-from perfkit.views.markdown_table import table_head, table_row
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "calibration.md"
 PLACE = "make calibration-report"

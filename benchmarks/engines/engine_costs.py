@@ -19,11 +19,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfkit.engines.code import bundle_name, make_bundle, make_clone
-from perfkit.engines.tasks import encode
-from perfkit.engines.worker import own_class, perform
+from perfkit.features.cluster.code import bundle_name, make_bundle, make_clone
+from perfkit.features.cluster.records import Code, Task
+from perfkit.features.cluster.tasks import encode
+from perfkit.features.cluster.worker import own_class, perform
 from perfkit.ledger.store import Ledger
-from perfkit.records.tasks import Code, Task
 from perfkit.repo.commands import run_git
 from perfkit.repo.worktrees import add_worktree, worktree_folder
 

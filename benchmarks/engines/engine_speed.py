@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cluster import Pile, cluster, recorded, simulated_tasks
 
-from perfkit.engines.dask import DaskEngine
+from perfkit.features.cluster.dask import DaskEngine
 
 _TASKS = 12
 _SECONDS = 5.0

@@ -13,12 +13,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from perfkit.compare.engine import Terms
+from perfkit.commands.gate import run_gate
+from perfkit.commands.surveying import GateRequest
 from perfkit.config import load_project
-from perfkit.jobs.gate import run_gate
-from perfkit.jobs.surveying import GateRequest
-from perfkit.records.comparisons import Comparison
-from perfkit.records.progress import Quiet
+from perfkit.gating.engine import Terms
+from perfkit.model.comparisons import Comparison
+from perfkit.model.progress import Quiet
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from wheels import write_wheel

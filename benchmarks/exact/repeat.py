@@ -12,12 +12,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfkit.agent.counting.model import Counts
-from perfkit.agent.training import COUNTED_STEP
-from perfkit.measure.lockstep.counted import count_benchmarks, count_training
-from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.measure.lockstep.scout import scout
-from perfkit.records import SIDES
+from perfkit.model import SIDES
+from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.agent.training import COUNTED_STEP
+from perfkit.runner.lockstep.counted import count_benchmarks, count_training
+from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
+from perfkit.runner.lockstep.scout import scout
 
 ROOT = Path(__file__).parents[2]
 _TRAINING = "perfkit.workloads.metric_learning.training:main"

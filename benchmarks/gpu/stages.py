@@ -24,14 +24,14 @@ import targets
 import torch
 
 import perfkit
-from perfkit.compare.sides import staged_launcher
-from perfkit.machine.environment import read_environment
-from perfkit.machine.facts import read_machine
-from perfkit.measure.lockstep.launch import LaunchRules
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.residency import measure_presence
-from perfkit.measure.lockstep.schedule import schedule
+from perfkit.gating.sides import staged_launcher
+from perfkit.runner.lockstep.launch import LaunchRules
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.residency import measure_presence
+from perfkit.runner.lockstep.schedule import schedule
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
 from perfkit.stats.location import location
 from perfkit.units import human_bytes, human_seconds
 
@@ -422,7 +422,7 @@ def tricks(stage: Stage) -> None:
 
 def overhead(stage: Stage) -> None:
     """Measure what the clock of phases adds to a training step, in rounds with and without it by turns."""
-    from perfkit.profiling.balance.clock import PhaseClock, choose_clock
+    from perfkit.profiling.passes.balance.clock import PhaseClock, choose_clock
 
     model = targets.resnet("resnet18", stage.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

@@ -12,10 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 from perfkit.config import load_project
-from perfkit.jobs.tricks import TricksRequest, run_tricks
-from perfkit.records.progress import Quiet
-from perfkit.tricks.identical import IDENTICAL
-from perfkit.views.tricks.wording import bounds_text
+from perfkit.features.tricks.command import TricksRequest, run_tricks
+from perfkit.features.tricks.identical import IDENTICAL
+from perfkit.features.tricks.report.wording import bounds_text
+from perfkit.model.progress import Quiet
 
 _BUDGET_S = 40.0
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 
 from perfkit.ledger.files import write_table
 from perfkit.ledger.schema import SCHEMA
-from perfkit.machine.facts import read_machine
-from perfkit.views.markdown_table import table_head, table_row
-from perfkit.views.markers import replace_between_markers
+from perfkit.report.markdown_table import table_head, table_row
+from perfkit.report.markers import replace_between_markers
+from perfkit.runner.machine.facts import read_machine
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "beside.json"

@@ -22,9 +22,9 @@ from plan import NEWER as STUDY
 from readme import README, fill
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
+from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.binomial import lower_bound, upper_bound
-from perfkit.views.markdown_table import table_head, table_row
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
 PLACE = "make peers"

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from browser import Page, opened_browser
 from synthetic_history import large_site
 
-from perfkit.records.history import Trend
-from perfkit.views.report.pages import site_files
+from perfkit.features.site.pages import site_files
+from perfkit.model.history import Trend
 
 _LOADS, _FRAMES = 5, 120
 _READY = "requestAnimationFrame(() => requestAnimationFrame(() => {{ window.readyAt = performance.now(); }}))"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from browser import Page, opened_browser
 from synthetic_history import large_site
 
-from perfkit.views.report.pages import site_files
+from perfkit.features.site.pages import site_files
 
 _LOADS = 5
 # A page is ready when its scripts have run and the browser has painted what they drew.

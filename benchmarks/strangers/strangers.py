@@ -25,7 +25,7 @@ from typing import Any
 from git import Actor, Repo
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import WALL_TIME
+from perfkit.model import WALL_TIME
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"

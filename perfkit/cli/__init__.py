@@ -67,7 +67,7 @@ def _outcome() -> int:
     try:
         # Only perfkit and its libraries run here: PYTHONWARNINGS is meant for the code that is measured.
         warnings.simplefilter("ignore")
-        from perfkit.views.console import let_any_text_through, shown_until_more_is_said
+        from perfkit.report.console import let_any_text_through, shown_until_more_is_said
 
         if not _starts_at_once():
             _check_memory_limit()
@@ -173,7 +173,7 @@ def _tell(error: BaseException, text: str, *, code: int) -> int:
 
 def _say(*lines: str) -> None:
     """Print lines to standard error, which may be closed already; what they quote may be anybody's."""
-    from perfkit.views.console import visible_lines
+    from perfkit.report.console import visible_lines
 
     try:
         for line in lines:

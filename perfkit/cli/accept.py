@@ -11,7 +11,7 @@ from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import tell
 
 if TYPE_CHECKING:
-    from perfkit.jobs.accept import Accepted
+    from perfkit.commands.accept import Accepted
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +43,8 @@ def accept(
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
     accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
     """
+    from perfkit.commands.accept import accept_finding
     from perfkit.config import load_project
-    from perfkit.jobs.accept import accept_finding
 
     project = load_project(Path.cwd())
     kept = accept_finding(

@@ -18,27 +18,27 @@ from perfkit.cli import (
     bisect,
     calibrate,
     command_help,
-    comment,
     compare,
     doctor,
-    engine,
-    experiment,
     explain,
     gate,
     history,
-    init,
     ledger,
     log,
     profile,
-    report,
     schema,
     show,
-    tricks,
     view,
-    work,
 )
 from perfkit.cli.options import QuietOption, examples
 from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE, UsageError
+from perfkit.features.cluster import cli as engine
+from perfkit.features.cluster import cli_work as work
+from perfkit.features.experiments import cli as experiment
+from perfkit.features.hosting import cli as comment
+from perfkit.features.init import cli as init
+from perfkit.features.site import cli as report
+from perfkit.features.tricks import cli as tricks
 
 # The library's own options, which end with 1 where they know no shell.
 _COMPLETION = {"--install-completion", "--show-completion"}
@@ -178,7 +178,7 @@ def perfkit(
 ) -> None:
     """Profile PyTorch training code, keep every measurement by git commit, and see what each change cost."""
     if version and env:
-        from perfkit.jobs.about import about_lines
+        from perfkit.commands.about import about_lines
 
         for line in about_lines():
             typer.echo(line)

@@ -23,9 +23,9 @@ from perfkit.cli.output import say, tell
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
+    from perfkit.commands.backfill import BackfillRequest
     from perfkit.config import Project
-    from perfkit.jobs.backfill import BackfillRequest
-    from perfkit.measure.launches import Slot
+    from perfkit.runner.launches import Slot
 
 _MOST_TOLD = 5
 
@@ -84,9 +84,9 @@ def backfill(
     one before it. Of ranges, and with any option that chooses among commits, each commit is a run of its own:
     today's benchmarks are laid over it, what the ledger has is passed over, and a stopped command goes on.
     """
+    from perfkit.commands.backfill import BackfillRequest, Choice
     from perfkit.config import load_project
-    from perfkit.jobs.backfill import BackfillRequest, Choice
-    from perfkit.jobs.engines import EngineChoice
+    from perfkit.features.cluster.engines import EngineChoice
 
     project = load_project(Path.cwd())
     request = BackfillRequest(
@@ -110,10 +110,10 @@ def backfill(
 
 
 def _in_alternation(request: BackfillRequest, project: Project, json: str | None) -> None:
+    from perfkit.commands.backfill import run_backfill
     from perfkit.identity import short_run_id
-    from perfkit.jobs.backfill import run_backfill
     from perfkit.ledger.remote import told_place
-    from perfkit.views.gate.wording import after_waiting
+    from perfkit.report.gate.wording import after_waiting
 
     result = run_backfill(
         request,
@@ -128,7 +128,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
 
 
 def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> None:
-    from perfkit.jobs.backfill import run_range_backfill
+    from perfkit.commands.backfill import run_range_backfill
     from perfkit.ledger.remote import mirrored_url
     from perfkit.units import counted, listed
 

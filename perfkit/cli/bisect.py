@@ -84,10 +84,10 @@ def bisect(
     earlier one ended. Exit code: 0 found, or no change between both ends, 3 undecided, 4 nothing can be
     measured.
     """
-    from perfkit.jobs.bisect import BisectRequest, run_bisect
-    from perfkit.jobs.engines import EngineChoice
-    from perfkit.jobs.text_files import replace_text
-    from perfkit.views.bisect import BisectLine, bisection_markdown, bisection_view
+    from perfkit.commands.bisect import BisectRequest, run_bisect
+    from perfkit.commands.text_files import replace_text
+    from perfkit.features.cluster.engines import EngineChoice
+    from perfkit.report.bisect import BisectLine, bisection_markdown, bisection_view
 
     check_rates(alpha=None, budget=budget)
     if not 0.5 <= confidence < 1:  # noqa: PLR2004 (below a half, no commit need be the likeliest)

@@ -81,10 +81,10 @@ def calibrate(
     Gates of HEAD against itself, and with slowdowns planted in one benchmark after the other. Stopped, the
     same command goes on. Exit code: 0 trusted, 1 errs more often than alpha, 3 leaves too much undecided.
     """
+    from perfkit.commands.calibrate import CalibrateRequest, run_calibrate
     from perfkit.config import parse_percent
-    from perfkit.jobs.calibrate import CalibrateRequest, run_calibrate
-    from perfkit.jobs.engines import EngineChoice
-    from perfkit.views.calibration import calibration_view, decision_sentence
+    from perfkit.features.cluster.engines import EngineChoice
+    from perfkit.report.calibration import calibration_view, decision_sentence
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)

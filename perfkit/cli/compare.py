@@ -48,8 +48,8 @@ def compare(
     Each commit has to be measured on three occasions, an hour or more apart; intervals are widened by what
     these differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
-    from perfkit.jobs.compare import CompareRequest, run_compare
-    from perfkit.views.apart import apart_view, decision_sentence
+    from perfkit.commands.compare import CompareRequest, run_compare
+    from perfkit.report.apart import apart_view, decision_sentence
 
     check_rates(alpha=alpha)
     project = project_in(repo)

@@ -37,9 +37,9 @@ def doctor(
 
     Identical code is measured against itself. Exit code: 0 fit for the margin, 3 unfit.
     """
+    from perfkit.commands.doctor import DoctorRequest, run_doctor
     from perfkit.errors import UsageError
-    from perfkit.jobs.doctor import DoctorRequest, run_doctor
-    from perfkit.views.doctor import decision_sentence, doctor_view
+    from perfkit.report.doctor import decision_sentence, doctor_view
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")

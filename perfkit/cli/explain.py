@@ -74,19 +74,19 @@ def explain(
     or refused with the reason. Commits are profiled here and now, by turns. A name that a commit and a file
     have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
     """
+    from perfkit.commands.explain import ExplainRequest, run_explain, snapshots_of
+    from perfkit.commands.text_files import replace_text
     from perfkit.config import load_project
-    from perfkit.jobs.explain import ExplainRequest, run_explain, snapshots_of
-    from perfkit.jobs.text_files import replace_text
-    from perfkit.records import Side
-    from perfkit.views.explain.markdown import difference_markdown
-    from perfkit.views.explain.page import difference_page
-    from perfkit.views.explain.terminal import difference_sentence, difference_view
+    from perfkit.model import Side
+    from perfkit.report.explain.markdown import difference_markdown
+    from perfkit.report.explain.page import difference_page
+    from perfkit.report.explain.terminal import difference_sentence, difference_view
 
     if target is None and (snapshots := snapshots_of(base, head)):
         if html or markdown or speedscope or firefox:
             raise UsageError("files other than --json are written of profiles; memory snapshots are printed")
-        from perfkit.attribution.memory import explain_memory
-        from perfkit.views.memory import memory_difference_view
+        from perfkit.profiling.diff.memory import explain_memory
+        from perfkit.report.memory import memory_difference_view
 
         moved = explain_memory(*snapshots)
         tell(memory_difference_view(moved), moved, json=json)
@@ -132,7 +132,7 @@ class _Voice:
 
     def say(self, text: str) -> None:
         """Print a message."""
-        from perfkit.views.console import visible_lines
+        from perfkit.report.console import visible_lines
 
         if not is_quiet():
             typer.echo(visible_lines(text), err=True)

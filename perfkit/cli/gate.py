@@ -33,7 +33,7 @@ from perfkit.cli.output import tell
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.records import Side
+    from perfkit.model import Side
 
 
 def register(app: typer.Typer) -> None:
@@ -182,15 +182,15 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.compare.engine import Terms
-    from perfkit.jobs.against import Gated, last_release, plan_gates, run_gates
-    from perfkit.jobs.surveying import GateRequest
-    from perfkit.jobs.text_files import replace_text
-    from perfkit.views.gate.decision import both_sentence
-    from perfkit.views.gate.live import GateProgress
-    from perfkit.views.gate.markdown import render_comment
-    from perfkit.views.gate.plan import plan_markdown, plan_view
-    from perfkit.views.gate.table import gate_view
+    from perfkit.commands.against import Gated, last_release, plan_gates, run_gates
+    from perfkit.commands.surveying import GateRequest
+    from perfkit.commands.text_files import replace_text
+    from perfkit.gating.engine import Terms
+    from perfkit.report.gate.decision import both_sentence
+    from perfkit.report.gate.live import GateProgress
+    from perfkit.report.gate.markdown import render_comment
+    from perfkit.report.gate.plan import plan_markdown, plan_view
+    from perfkit.report.gate.table import gate_view
 
     check_rates(alpha=alpha, budget=budget)
     environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
@@ -253,8 +253,8 @@ def gate(
             replace_text(markdown, text, option="--markdown")
 
     if from_ledger is not None:
-        from perfkit.compare.recompute import recompute_gate
-        from perfkit.jobs.past import with_past
+        from perfkit.commands.past import with_past
+        from perfkit.gating.recompute import recompute_gate
 
         if fail_on or inconclusive or fail_fast or rules:
             raise UsageError(
@@ -265,7 +265,7 @@ def gate(
         report = with_past(report, ledger=place, root=project.root)
         gated = Gated(report=report, exit_code=report.exit_code)
     else:
-        from perfkit.compare.target_benchmark import target_benchmark
+        from perfkit.gating.target_benchmark import target_benchmark
 
         request = GateRequest(
             base=base,

@@ -72,9 +72,9 @@ def show(
     json: JsonOption = None,
 ) -> None:
     """Show trends over many commits: what asks for attention first, then a line for each benchmark."""
+    from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code, read_history
     from perfkit.config import load_project
-    from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history
-    from perfkit.views.history import history_view
+    from perfkit.report.history import history_view
 
     project = load_project(Path.cwd())
     request = HistoryRequest(
@@ -122,8 +122,8 @@ def ignore(
 
 
 def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str | None) -> None:  # noqa: ANN401
+    from perfkit.commands.history import state_point
     from perfkit.config import load_project
-    from perfkit.jobs.history import state_point
     from perfkit.ledger.remote import mirrored_url, told_place
 
     project = load_project(Path.cwd())

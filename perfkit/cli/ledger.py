@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import ledger_branch, ledger_exchange
+from perfkit.cli import ledger_branch
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import stages, tell
+from perfkit.features.exchange import cli as ledger_exchange
 
 _DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
@@ -39,9 +40,9 @@ def list_(
     json: JsonOption = None,
 ) -> None:
     """List the runs, newest last."""
-    from perfkit.jobs.ledger import list_runs
+    from perfkit.commands.ledger import list_runs
+    from perfkit.report.ledger_tables import runs_table
     from perfkit.units import counted
-    from perfkit.views.ledger_tables import runs_table
 
     place = _existing(ledger)
     with stages(only_drawn=True) as progress:
@@ -55,8 +56,8 @@ def list_(
 )
 def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""
-    from perfkit.jobs.ledger import show_run
-    from perfkit.views.ledger_tables import rows_sentence, rows_table
+    from perfkit.commands.ledger import show_run
+    from perfkit.report.ledger_tables import rows_sentence, rows_table
 
     rows = show_run(_existing(ledger), run)
     tell(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
@@ -80,8 +81,8 @@ def compact(
 
     Runs may be recorded and read meanwhile. Exit code: 0 done, 4 where a file could not be read.
     """
-    from perfkit.jobs.ledger_upkeep import compact_ledger
-    from perfkit.views.ledger_upkeep import compaction_view
+    from perfkit.commands.ledger_upkeep import compact_ledger
+    from perfkit.report.ledger_upkeep import compaction_view
 
     place = _existing(ledger)
     with stages() as progress:
@@ -96,8 +97,8 @@ def verify(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
 
     Exit code: 0 all is sound, 4 something is not.
     """
-    from perfkit.jobs.ledger_upkeep import verify_ledger
-    from perfkit.views.ledger_upkeep import verification_view
+    from perfkit.commands.ledger_upkeep import verify_ledger
+    from perfkit.report.ledger_upkeep import verification_view
 
     # Not as the other commands find it: what was cut off is told here, and not yet recovered.
     place = _untouched(ledger)
@@ -114,8 +115,8 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
     Damaged and foreign files go into the ledger's hidden folder .quarantine, and none is deleted.
     Exit code: 0 all is sound now, 4 something is left.
     """
-    from perfkit.jobs.ledger_upkeep import repair_ledger
-    from perfkit.views.ledger_upkeep import repair_view
+    from perfkit.commands.ledger_upkeep import repair_ledger
+    from perfkit.report.ledger_upkeep import repair_view
 
     place = _untouched(ledger)
     with stages() as progress:
@@ -136,10 +137,10 @@ def merge(
 
     Exit code: 0 done, 4 where a file of OTHER could not be taken over.
     """
+    from perfkit.commands.ledger_upkeep import merge_ledgers
     from perfkit.config import is_url, load_project
-    from perfkit.jobs.ledger_upkeep import merge_ledgers
     from perfkit.ledger.remote import ledger_folder
-    from perfkit.views.ledger_upkeep import merge_view
+    from perfkit.report.ledger_upkeep import merge_view
 
     named = ledger or load_project(Path.cwd()).ledger_place
     # A folder that is not there was mistyped; a ledger in a store begins with its first file.

@@ -28,8 +28,8 @@ def pull(
     *, branch: _BranchOption = _BRANCH, remote: _RemoteOption = "origin", ledger: LedgerOption = None
 ) -> None:
     """Bring the ledger's files from a branch of its own; no branch yet is no mistake."""
+    from perfkit.commands.ledger_branch import pull_ledger
     from perfkit.config import load_project
-    from perfkit.jobs.ledger_branch import pull_ledger
 
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)
@@ -43,8 +43,8 @@ def push(
     *, branch: _BranchOption = _BRANCH, remote: _RemoteOption = "origin", ledger: LedgerOption = None
 ) -> None:
     """Add the ledger's files to a branch of its own; what another job added meanwhile stays."""
+    from perfkit.commands.ledger_branch import push_ledger
     from perfkit.config import load_project
-    from perfkit.jobs.ledger_branch import push_ledger
 
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)

@@ -47,8 +47,8 @@ def log(
                 f" see `perfkit log {command} --help`"
             )
         return
+    from perfkit.commands.log import render_log
     from perfkit.config import load_project
-    from perfkit.jobs.log import render_log
 
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
@@ -64,8 +64,8 @@ def log(
 @_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
 def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     """Describe a commit in your own words; the log shows it in place of the commit's subject."""
+    from perfkit.commands.log import note_commit
     from perfkit.config import load_project
-    from perfkit.jobs.log import note_commit
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place)

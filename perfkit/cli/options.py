@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from perfkit.choices import MOST_SEED, check_seed
+from perfkit.commands.text_files import check_writable_place
 from perfkit.errors import UsageError
-from perfkit.jobs.text_files import check_writable_place
 
 if TYPE_CHECKING:
     from perfkit.config import Project
@@ -228,7 +228,7 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
         LedgerError: the store cannot be read.
     """
     from perfkit.ledger.recording import settle_leftovers
-    from perfkit.views.console import visible
+    from perfkit.report.console import visible
 
     folder = _copied(place, to_read=to_read)
     for settled in settle_leftovers(folder):
@@ -240,7 +240,7 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
 def _copied(place: str | Path, *, to_read: bool) -> Path:
     """Return the folder of a ledger, with a bar where many files of a store are to be copied."""
     from perfkit.ledger.remote import existing_folder, ledger_folder
-    from perfkit.views.progress import StageProgress
+    from perfkit.report.progress import StageProgress
 
     with contextlib.ExitStack() as shown:
         bar: StageProgress | None = None

@@ -15,8 +15,8 @@ from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, Usag
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perfkit.records.readings import Reading
-    from perfkit.views.progress import StageProgress
+    from perfkit.model.readings import Reading
+    from perfkit.report.progress import StageProgress
 
 
 def tell(
@@ -72,7 +72,7 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
     Raises:
         UsageError: the stream takes nothing more, as on a full disk.
     """
-    from perfkit.views.console import console_on, folded
+    from perfkit.report.console import console_on, folded
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
     if is_quiet():
@@ -111,7 +111,7 @@ def stages(*, only_drawn: bool = False) -> StageProgress:
     With ``only_drawn`` it shows a bar in a terminal and writes nothing elsewhere: for what mostly takes no
     time that a person would notice.
     """
-    from perfkit.views.progress import StageProgress
+    from perfkit.report.progress import StageProgress
 
     return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)
 
@@ -136,9 +136,9 @@ def write_json(result: object, destination: str | None) -> None:
         return
     import msgspec
 
-    from perfkit.jobs.schemas import encoded
-    from perfkit.jobs.text_files import replace_text
-    from perfkit.views.console import visible_json
+    from perfkit.commands.schemas import encoded
+    from perfkit.commands.text_files import replace_text
+    from perfkit.report.console import visible_json
 
     text = visible_json(msgspec.json.format(encoded(result)).decode()) + "\n"
     if destination == STANDARD_OUTPUT:
@@ -163,9 +163,9 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
     Raises:
         UsageError: a profile does not know who called whom, or a file cannot be written.
     """
-    from perfkit.jobs.text_files import replace_text
-    from perfkit.views.firefox import firefox_file
-    from perfkit.views.speedscope import speedscope_file
+    from perfkit.commands.text_files import replace_text
+    from perfkit.report.firefox import firefox_file
+    from perfkit.report.speedscope import speedscope_file
 
     texts = [
         (file, render(readings), option)

@@ -24,7 +24,7 @@ from perfkit.cli.output import check_two_places, tell, write_flames
 from perfkit.errors import NotMeasuredError, UsageError
 
 if TYPE_CHECKING:
-    from perfkit.records import PassName
+    from perfkit.model import PassName
 
 _TORCHRUN = "torchrun"
 
@@ -128,12 +128,12 @@ def profile(
     """
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
+    from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
+    from perfkit.commands.profiles.torchrun import started_ranks
+    from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
-    from perfkit.jobs.profiles.torchrun import started_ranks
-    from perfkit.jobs.show import read_profiles
-    from perfkit.views.console import console_on
-    from perfkit.views.profile_report import WHOLE_COLUMNS, render_report
+    from perfkit.report.console import console_on
+    from perfkit.report.profile_report import WHOLE_COLUMNS, render_report
 
     project = load_project(Path.cwd())
     started = started_ranks(target, tuple(arguments or ()), ranks=ranks)

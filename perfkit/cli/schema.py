@@ -23,8 +23,8 @@ def schema(
     """Print the JSON Schema of what a command writes with --json, with its version."""
     import msgspec
 
-    from perfkit.jobs.schemas import DOCUMENTS, document_named, schema_of
-    from perfkit.views.schemas import documents_table
+    from perfkit.commands.schemas import DOCUMENTS, document_named, schema_of
+    from perfkit.report.schemas import documents_table
 
     if name is None:
         show(documents_table([(one.name, one.version, one.written_by) for one in DOCUMENTS]))

@@ -97,8 +97,8 @@ def show(
 
 def _show_snapshots(files: list[Path], *, fits: float | None, for_profiles: bool, json: str | None) -> bool:
     """Show memory snapshots, and return whether the files are some."""
-    from perfkit.jobs.show import read_snapshots
-    from perfkit.views.memory import snapshot_view
+    from perfkit.commands.show import read_snapshots
+    from perfkit.report.memory import snapshot_view
 
     snapshots = read_snapshots(files)
     if snapshots and for_profiles:
@@ -119,10 +119,10 @@ def _show_profiles(
     json: str | None,
 ) -> None:
     """Show profiles, and write their ``flames`` for speedscope and for the Firefox Profiler."""
+    from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.jobs.show import read_profiles
-    from perfkit.views.reading.terminal import ranks_view, reading_sentence, reading_view
-    from perfkit.views.reading.text import reading_text
+    from perfkit.report.reading.terminal import ranks_view, reading_sentence, reading_view
+    from perfkit.report.reading.text import reading_text
 
     with stages(only_drawn=True) as progress:
         readings = read_profiles(files, project=load_project(Path.cwd()), own=own, progress=progress)
@@ -136,9 +136,9 @@ def _show_profiles(
 
 
 def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
+    from perfkit.commands.show_env import show_surroundings
     from perfkit.config import load_project
-    from perfkit.jobs.show_env import show_surroundings
-    from perfkit.views.surroundings import surroundings_sentence, surroundings_view
+    from perfkit.report.surroundings import surroundings_sentence, surroundings_view
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)

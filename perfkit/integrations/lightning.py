@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from perfkit.jobs.training import TrainingRecord
-from perfkit.profiling.training import StepPlan
+from perfkit.commands.training import TrainingRecord
+from perfkit.profiling.passes.training import StepPlan
 
 
 def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from perfkit.jobs.training import TrainingRecord
-from perfkit.profiling.training import StepPlan
+from perfkit.commands.training import TrainingRecord
+from perfkit.profiling.passes.training import StepPlan
 
 
 class PerfkitCallback(TrainerCallback):  # type: ignore[misc]

@@ -20,17 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
-from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
-from perfkit.agent.cold_start import ColdStart, CompileTimes, cold_start_since, read_compile_times
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
+from perfkit.gating.from_rows import cold_start_values
 from perfkit.identity import function_version, new_run_id, short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
-from perfkit.machine.environment import read_environment
-from perfkit.machine.facts import read_machine
-from perfkit.measure.clock import utc_now
-from perfkit.records import (
+from perfkit.model import (
     COLD_START,
     DEVICE_TIME,
     HOST_TIME,
@@ -42,9 +38,13 @@ from perfkit.records import (
     RowPolicy,
 )
 from perfkit.repo.commits import read_commit
+from perfkit.runner.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
+from perfkit.runner.agent.cold_start import ColdStart, CompileTimes, cold_start_since, read_compile_times
+from perfkit.runner.clock import utc_now
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
 from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
-from perfkit.verdict.from_rows import cold_start_values
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from perfkit.commands.training import TrainingRecord
 from perfkit.errors import UsageError
-from perfkit.jobs.training import TrainingRecord
 from perfkit.phases import announce_steps, mark_step, steps_are_counted
-from perfkit.profiling.training import OptimizerSteps, StepPlan
+from perfkit.profiling.passes.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Literal
 
 from perfkit.choices import FailOn, Inconclusive, check_seed
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
-from perfkit.records import ProfileSummary
-from perfkit.records.comparisons import GateReport, Verdict
-from perfkit.records.differences import Difference
+from perfkit.model import ProfileSummary
+from perfkit.model.comparisons import GateReport, Verdict
+from perfkit.model.differences import Difference
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from perfkit.commands.explain import ExplainedProfiles
     from perfkit.config import Project
-    from perfkit.jobs.explain import ExplainedProfiles
 
 Folder = str | Path
 Passes = Sequence[Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]]
@@ -33,12 +33,12 @@ class _Shown:
         """Return what the command prints."""
 
     def __str__(self) -> str:
-        from perfkit.views.notebook import as_text
+        from perfkit.report.notebook import as_text
 
         return as_text(self._view())
 
     def _repr_html_(self) -> str:
-        from perfkit.views.notebook import as_html
+        from perfkit.report.notebook import as_html
 
         return as_html(self._view())
 
@@ -71,12 +71,12 @@ class GateResult(_Shown):
 
     def to_markdown(self) -> str:
         """Return the comment for a pull request."""
-        from perfkit.views.gate.markdown import render_comment
+        from perfkit.report.gate.markdown import render_comment
 
         return render_comment(self.report)
 
     def _view(self) -> RenderableType:
-        from perfkit.views.gate.table import gate_view
+        from perfkit.report.gate.table import gate_view
 
         return gate_view(self.report)
 
@@ -105,7 +105,7 @@ class ProfileResult(_Shown):
         return tuple(self.folder / name for name in self.summary.artifacts)
 
     def _view(self) -> RenderableType:
-        from perfkit.views.profile_report import render_report
+        from perfkit.report.profile_report import render_report
 
         return render_report(self.summary, folder=self.folder)
 
@@ -122,18 +122,18 @@ class Explained(_Shown):
 
     def to_html(self) -> str:
         """Return the page with the difference, which needs no network."""
-        from perfkit.views.explain.page import difference_page
+        from perfkit.report.explain.page import difference_page
 
         return difference_page(self.difference, flames=self.profiles.flames() if self.profiles else None)
 
     def to_markdown(self) -> str:
         """Return the difference for a pull request."""
-        from perfkit.views.explain.markdown import difference_markdown
+        from perfkit.report.explain.markdown import difference_markdown
 
         return difference_markdown(self.difference)
 
     def _view(self) -> RenderableType:
-        from perfkit.views.explain.terminal import difference_view
+        from perfkit.report.explain.terminal import difference_view
 
         return difference_view(self.difference)
 
@@ -172,10 +172,10 @@ def gate(
     Raises:
         PerfkitError: nothing could be compared; its ``exit_code`` is the command's.
     """
-    from perfkit.compare.engine import Terms
-    from perfkit.jobs.against import run_gates
-    from perfkit.jobs.surveying import GateRequest
-    from perfkit.views.gate.live import GateProgress
+    from perfkit.commands.against import run_gates
+    from perfkit.commands.surveying import GateRequest
+    from perfkit.gating.engine import Terms
+    from perfkit.report.gate.live import GateProgress
 
     check_seed("seed", seed)
     project = _project(repository)
@@ -232,7 +232,7 @@ def profile(
     Raises:
         PerfkitError: it could not be profiled; its ``exit_code`` is the command's.
     """
-    from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
+    from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
 
     project = _project(repository)
     request = ProfileRequest(
@@ -271,7 +271,7 @@ def explain(
     Raises:
         PerfkitError: they cannot be read or profiled; its ``exit_code`` is the command's.
     """
-    from perfkit.jobs.explain import ExplainRequest, run_explain
+    from perfkit.commands.explain import ExplainRequest, run_explain
 
     request = ExplainRequest(
         base=str(base),
@@ -308,7 +308,7 @@ def _ledger(place: Folder | None, project: Project) -> Path:
     """Return the folder of a ledger, once the rows of runs that were cut off are recovered."""
     from perfkit.ledger.recording import settle_leftovers
     from perfkit.ledger.remote import ledger_folder
-    from perfkit.views.console import visible
+    from perfkit.report.console import visible
 
     folder = ledger_folder(project.ledger_place if place is None else place)
     for settled in settle_leftovers(folder):

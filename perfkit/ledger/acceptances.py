@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from perfkit.gating.acceptance import Acceptance
 from perfkit.ledger.statements import Statements
-from perfkit.records.comparisons import Verdict
-from perfkit.verdict.acceptance import Acceptance
+from perfkit.model.comparisons import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

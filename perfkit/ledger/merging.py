@@ -39,7 +39,7 @@ from perfkit.ledger.soundness import (
 )
 from perfkit.ledger.statements import Statements
 from perfkit.ledger.upkeep import alone, removed_leftovers
-from perfkit.records.upkeep import Merge, Problem
+from perfkit.model.upkeep import Merge, Problem
 
 
 def merge(

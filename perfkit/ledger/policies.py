@@ -14,10 +14,11 @@ from typing import Any, get_args
 import msgspec
 
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.records import RowPolicy
-from perfkit.records.comparisons import Policy, Verdict
-from perfkit.records.experiments import Experiment, Fingerprint, Level
-from perfkit.records.policies import (
+from perfkit.features.experiments.records import Experiment, Fingerprint, Level
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.model import RowPolicy
+from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.policies import (
     BisectPolicy,
     CalibrationPolicy,
     Disturbance,
@@ -31,7 +32,6 @@ from perfkit.records.policies import (
     TrickPolicy,
     TricksRun,
 )
-from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
 
 # A launch's rows differ in their faults alone, so few policies are many rows'.
 _REMEMBERED = 4096

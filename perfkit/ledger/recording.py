@@ -42,7 +42,7 @@ from perfkit.ledger.queries import read_table
 from perfkit.ledger.remote import Put, put_pending, put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
-from perfkit.records import Row
+from perfkit.model import Row
 from perfkit.temporary import hold_lock
 from perfkit.units import counted
 

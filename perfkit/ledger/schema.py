@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from perfkit.agent.counting.model import Cause
 from perfkit.errors import LedgerError
 from perfkit.ledger.columns import to_batch
 from perfkit.ledger.policies import from_entries, to_entries
-from perfkit.records import (
+from perfkit.model import (
     Benchmark,
     Commit,
     Environment,
@@ -32,6 +31,7 @@ from perfkit.records import (
     Row,
     Summary,
 )
+from perfkit.runner.agent.counting.model import Cause
 from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.

@@ -39,8 +39,8 @@ from perfkit.ledger.notes import NOTES
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
 from perfkit.ledger.staged import claimed, read_staged
 from perfkit.ledger.states import STATES
-from perfkit.records import IMPORT_PREFIX, Status
-from perfkit.records.upkeep import Problem, ProblemKind, Verification
+from perfkit.model import IMPORT_PREFIX, Status
+from perfkit.model.upkeep import Problem, ProblemKind, Verification
 from perfkit.units import counted
 
 # So many rows are in memory at a time, and in a row group of a compacted file.

@@ -25,7 +25,7 @@ import pyarrow as pa
 from perfkit.bounded import DATA_BYTES, read_bytes
 from perfkit.errors import LedgerError
 from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
-from perfkit.records import Row
+from perfkit.model import Row
 
 # The version of the lines; what they hold of a row has that of the ledger's schema.
 _FORMAT = 1

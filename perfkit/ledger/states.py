@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perfkit.ledger.statements import Statements
-from perfkit.records.history import State
+from perfkit.model.history import State
 
 
 @dataclass(frozen=True, kw_only=True)

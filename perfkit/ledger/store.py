@@ -32,7 +32,7 @@ from perfkit.ledger.summaries import (
     read_trends,
     timed_benchmarks,
 )
-from perfkit.records import (
+from perfkit.model import (
     IMPORT_PREFIX,
     TYPICAL_TIME,
     WALL_TIME,
@@ -41,7 +41,7 @@ from perfkit.records import (
     Row,
     RunSummary,
 )
-from perfkit.records.change_log import Measurements
+from perfkit.model.change_log import Measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,7 +305,7 @@ class Ledger:
     def series(self, benchmark: str, *, metric: str = "time", since: datetime | None = None) -> pd.DataFrame:
         """Return what each run measured of a benchmark, in the order of recording, as a data frame.
 
-        Its columns are those of ``perfkit.records.history.Trend``; mean and sd are over launches. Runs with
+        Its columns are those of ``perfkit.model.history.Trend``; mean and sd are over launches. Runs with
         uncommitted changes are left out. ``benchmark`` is a node id or the end of one.
 
         Raises:

@@ -10,9 +10,9 @@ from typing import Any
 
 from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.schema import from_microseconds, to_microseconds
-from perfkit.records import OF_CHANGED_CODE, OF_PAIRS, Commit, Environment, Machine, Metric, RunSummary
-from perfkit.records.change_log import Measured, Measurements
-from perfkit.records.history import Trend
+from perfkit.model import OF_CHANGED_CODE, OF_PAIRS, Commit, Environment, Machine, Metric, RunSummary
+from perfkit.model.change_log import Measured, Measurements
+from perfkit.model.history import Trend
 
 # These measure both sides in turns in processes forked for it, and their levels differ from others'.
 _LOCKSTEP = ", ".join(f"'{source}'" for source in sorted(OF_PAIRS))

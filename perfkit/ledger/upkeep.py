@@ -48,7 +48,7 @@ from perfkit.ledger.soundness import (
     sound_tables,
     verify,
 )
-from perfkit.records.upkeep import Action, ActionKind, Compaction, Part, Problem, Repair
+from perfkit.model.upkeep import Action, ActionKind, Compaction, Part, Problem, Repair
 
 # What goes into one part: read into memory as a whole where its checksum is looked at.
 PART_BYTES = 128_000_000

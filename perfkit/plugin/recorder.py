@@ -16,9 +16,22 @@ from typing import Any
 
 import pytest
 
-from perfkit.agent import FIXTURE_NAME, NO_COUNTS
-from perfkit.agent.asv_suite import number_of
-from perfkit.agent.benchmark_fixture import (
+from perfkit.config import Project, is_url, load_project
+from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
+from perfkit.gating.from_rows import is_count
+from perfkit.identity import new_run_id, source_version
+from perfkit.internal_error import internal_error_lines, notes_of
+from perfkit.invocation import ended_like_ctrl_c, signals_put_off
+from perfkit.ledger.recording import Run, settle_leftovers
+from perfkit.ledger.remote import ledger_folder, told_place
+from perfkit.ledger.store import Ledger
+from perfkit.model import Benchmark, Commit, Machine, Row
+from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
+from perfkit.repo.commits import check_not_nested, read_commit
+from perfkit.report.console import visible, visible_lines
+from perfkit.runner.agent import FIXTURE_NAME, NO_COUNTS
+from perfkit.runner.agent.asv_suite import number_of
+from perfkit.runner.agent.benchmark_fixture import (
     Timed,
     after_rounds,
     before_rounds,
@@ -27,32 +40,19 @@ from perfkit.agent.benchmark_fixture import (
     note_unrun,
     read_fixture,
 )
-from perfkit.agent.clock import BlockClock, accelerator_in_use
-from perfkit.agent.cold_start import cold_start
-from perfkit.agent.counting.compiled import Compilation, read_compilation
-from perfkit.agent.counting.model import Counts
-from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
-from perfkit.agent.reports import judge, last_line
-from perfkit.agent.session import source_and_params
-from perfkit.agent.state import StateKeeper
-from perfkit.config import Project, is_url, load_project
-from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
-from perfkit.identity import new_run_id, source_version
-from perfkit.internal_error import internal_error_lines, notes_of
-from perfkit.invocation import ended_like_ctrl_c, signals_put_off
-from perfkit.ledger.recording import Run, settle_leftovers
-from perfkit.ledger.remote import ledger_folder, told_place
-from perfkit.ledger.store import Ledger
-from perfkit.machine.devices import DeviceState, Passage, own_devices, passage
-from perfkit.machine.environment import read_environment
-from perfkit.machine.facts import read_machine
-from perfkit.measure.session import SessionRecord, WarmedUp
-from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
-from perfkit.records import Benchmark, Commit, Machine, Row
-from perfkit.repo.commits import check_not_nested, read_commit
+from perfkit.runner.agent.clock import BlockClock, accelerator_in_use
+from perfkit.runner.agent.cold_start import cold_start
+from perfkit.runner.agent.counting.compiled import Compilation, read_compilation
+from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
+from perfkit.runner.agent.reports import judge, last_line
+from perfkit.runner.agent.session import source_and_params
+from perfkit.runner.agent.state import StateKeeper
+from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.session import SessionRecord, WarmedUp
 from perfkit.stats.settling import Settling
-from perfkit.verdict.from_rows import is_count
-from perfkit.views.console import visible, visible_lines
 
 # Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.
 _SHARE = 0.1
@@ -365,7 +365,7 @@ class Recorder:
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
         if session.config.get_verbosity() >= 0:
             # Not imported by sessions that are to be quiet, nor before anything is measured.
-            from perfkit.jobs.last_runs import told_against_last
+            from perfkit.commands.last_runs import told_against_last
 
             self._compared = told_against_last(rows, self._ledger)
 
@@ -393,7 +393,7 @@ def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -
     seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
     if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
         return None
-    from perfkit.agent.counted import counts_of_call
+    from perfkit.runner.agent.counted import counts_of_call
 
     if "torch" in sys.modules:
         _begin_counting(root)
@@ -411,7 +411,7 @@ def _begin_counting(root: Path) -> None:
 
     Where torch was built for CUDA that takes longer than a cheap benchmark's calls may.
     """
-    from perfkit.agent.counted import counts_of_call
+    from perfkit.runner.agent.counted import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
     # Whatever does not work here does not work for benchmarks either, and is told there.

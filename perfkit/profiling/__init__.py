@@ -1,1 +1,1 @@
-"""Profiles of a training loop: one process for each pass, and what they say."""
+"""Profiles: the passes that take them, the reading of any file, and what differs between two."""

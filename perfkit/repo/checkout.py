@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from perfkit import records
+from perfkit import model as records
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError
 from perfkit.repo.filtered import StoredFile, bring_filtered, refuse_stored

@@ -13,8 +13,8 @@ from pathlib import Path
 import git
 
 from perfkit.errors import RepositoryError
-from perfkit.records import Commit
-from perfkit.records.history import CommitFacts
+from perfkit.model import Commit
+from perfkit.model.history import CommitFacts
 from perfkit.repo.commands import list_with_git, protected, run_git, try_git
 from perfkit.repo.filtered import unchanged_files
 from perfkit.repo.folders import OUTPUTS

@@ -27,15 +27,15 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.agent import packages as probe
 from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
-from perfkit.processes.commands import SAFE_PATH, Interpreter, run_command, tail_of
-from perfkit.records import ABSENT, PACKAGE, SIDES, Side
+from perfkit.model import ABSENT, PACKAGE, SIDES, Side
 from perfkit.repo.commands import outside_repository, try_git
 from perfkit.repo.folders import describe_folder, hash_files, source_names
 from perfkit.repo.preparing import caches
+from perfkit.runner.agent import packages as probe
+from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
 
 _MOST_KEPT = 8

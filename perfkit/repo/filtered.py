@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.errors import SideNotMeasuredError
-from perfkit.records import Side
+from perfkit.model import Side
 from perfkit.repo.commands import list_with_git, run_git, try_git
 from perfkit.repo.placing import put_file
 from perfkit.units import counted

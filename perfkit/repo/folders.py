@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from perfkit.errors import RepositoryError
-from perfkit.records import Commit
+from perfkit.model import Commit
 
 _SHA_DIGITS = 40
 # Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.

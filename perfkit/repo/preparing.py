@@ -20,10 +20,10 @@ from pathlib import Path, PurePath
 from perfkit.bounded import read_text
 from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import fingerprint
-from perfkit.processes.commands import run_command
-from perfkit.records import Side
+from perfkit.model import Side
 from perfkit.repo.commands import list_with_git, outside_repository, try_git
 from perfkit.repo.folders import hash_files
+from perfkit.runner.commands import run_command
 from perfkit.temporary import temporary_folder
 
 # Only this build backend can compile in place; all others build for an installation.

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from perfkit.config import Project
-from perfkit.records import Side
+from perfkit.model import Side
 from perfkit.repo.checkout import Roots
 from perfkit.repo.sides import SidePair, folder_in
 

@@ -14,7 +14,7 @@ from typing import Literal
 import git
 
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.records import Commit
+from perfkit.model import Commit
 from perfkit.repo.changed_code import ChangedCode, changed_functions
 from perfkit.repo.commands import list_with_git, protected, run_git, try_git
 from perfkit.repo.commits import open_repository, resolve

@@ -10,7 +10,7 @@ from typing import Literal
 
 import git
 
-from perfkit import records
+from perfkit import model as records
 from perfkit.errors import RepositoryError
 from perfkit.repo.commands import try_git
 from perfkit.repo.commits import open_repository, resolve

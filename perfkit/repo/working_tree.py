@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from perfkit.records import Commit
+from perfkit.model import Commit
 from perfkit.repo.commands import list_with_git, run_git
 from perfkit.repo.commits import read_commit
 from perfkit.repo.filtered import unchanged_files

@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.records.history import Stretch
+from perfkit.model.history import Stretch
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

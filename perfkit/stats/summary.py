@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from perfkit.records import Outcome, Summary
-from perfkit.records.change_log import Ratio
+from perfkit.model import Outcome, Summary
+from perfkit.model.change_log import Ratio
 
 
 def summarise(values: Sequence[float]) -> Summary | None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from modules import load_module
 
-from perfkit.agent.counting.counting import count_calls
-from perfkit.agent.counting.model import Count, Counts
-from perfkit.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.counting.counting import count_calls
+from perfkit.runner.agent.counting.model import Count, Counts
+from perfkit.runner.agent.counting.tensors import TensorWatch
 
 
 class Own:

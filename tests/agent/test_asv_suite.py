@@ -14,7 +14,7 @@ from asv_project import asv_files
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
 
 HAS_ASV = importlib.util.find_spec("asv_runner") is not None
 DISCOVER = """

@@ -11,7 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.agent.cold_start import UNTOLD, ColdStart, cold_start, cold_start_since, read_compile_times
+from perfkit.runner.agent.cold_start import (
+    UNTOLD,
+    ColdStart,
+    cold_start,
+    cold_start_since,
+    read_compile_times,
+)
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
@@ -89,7 +95,7 @@ def test_a_torch_that_tells_no_times_is_none_to_read(monkeypatch: pytest.MonkeyP
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
     """Its parts are not known then, and reading them must not cost an import."""
     program = (
-        "import sys; from perfkit.agent.cold_start import cold_start; print(cold_start(lambda: 1.0),"
+        "import sys; from perfkit.runner.agent.cold_start import cold_start; print(cold_start(lambda: 1.0),"
         " 'torch' in sys.modules)"
     )
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.agent.benchmark_fixture import Work
-from perfkit.agent.callgrind import instructions_by_function
-from perfkit.agent.counted import OTHER_PROCESSES
-from perfkit.agent.counting.counting import OWN_THREADS, TOO_FEW_CALLS
-from perfkit.agent.instructed import NO_REQUESTS, TURNS, WITH_SETUP, make_counted_calls
+from perfkit.runner.agent.benchmark_fixture import Work
+from perfkit.runner.agent.callgrind import instructions_by_function
+from perfkit.runner.agent.counted import OTHER_PROCESSES
+from perfkit.runner.agent.counting.counting import OWN_THREADS, TOO_FEW_CALLS
+from perfkit.runner.agent.instructed import NO_REQUESTS, TURNS, WITH_SETUP, make_counted_calls
 
 ROOT = Path(__file__).parents[2]
 # Nobody has to be told to begin counting where nobody counts.
@@ -112,7 +112,7 @@ def test_without_torch_other_processors_are_told_of(monkeypatch: pytest.MonkeyPa
 COUNTED = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from perfkit.agent.instructed import marks_without_torch
+from perfkit.runner.agent.instructed import marks_without_torch
 
 begin, end = marks_without_torch()
 for _ in range(4):

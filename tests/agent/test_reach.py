@@ -11,8 +11,8 @@ from unittest.mock import call
 
 import pytest
 
-from perfkit.agent.reach import Reach, may_run
-from perfkit.agent.source import source_of
+from perfkit.runner.agent.reach import Reach, may_run
+from perfkit.runner.agent.source import source_of
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfkit.attribution.blame import Blame, blame
-from perfkit.attribution.waits import sink_of
-from perfkit.reading.names import CodeNames
-from perfkit.reading.pstats_file import read_pstats
-from perfkit.records.differences import Difference, Part
-from perfkit.records.readings import Call, FunctionKind, FunctionTime, Reading, StepTimes
+from perfkit.model.differences import Difference, Part
+from perfkit.model.readings import Call, FunctionKind, FunctionTime, Reading, StepTimes
+from perfkit.profiling.diff.blame import Blame, blame
+from perfkit.profiling.diff.waits import sink_of
+from perfkit.profiling.read.names import CodeNames
+from perfkit.profiling.read.pstats_file import read_pstats
 
 ITEM = "{method 'item' of 'torch._C.TensorBase' objects}"
 TO = "{method 'to' of 'torch._C.TensorBase' objects}"

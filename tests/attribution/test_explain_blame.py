@@ -15,9 +15,9 @@ from explained import ITEM, LOCK, TickClock, blamed, call, function, library, re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.attribution.blame import callee_name
-from perfkit.attribution.waits import fold_waits, sink_of
-from perfkit.records.readings import FunctionTime
+from perfkit.model.readings import FunctionTime
+from perfkit.profiling.diff.blame import callee_name
+from perfkit.profiling.diff.waits import fold_waits, sink_of
 
 
 def test_a_library_is_paid_by_its_callers_in_proportion() -> None:

@@ -13,11 +13,11 @@ from explained import ITEM, LOCK, TO, TickClock, call, function, part, read_tabl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.attribution.difference import explain
-from perfkit.reading.formats import read_bytes
-from perfkit.reading.names import CodeNames
-from perfkit.records.differences import Difference
-from perfkit.records.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes
+from perfkit.model.differences import Difference
+from perfkit.model.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes
+from perfkit.profiling.diff.difference import explain
+from perfkit.profiling.read.formats import read_bytes
+from perfkit.profiling.read.names import CodeNames
 
 HERE = Path(__file__).resolve()
 SHARED_DATA = HERE.parents[2].parent / "shared" / "data"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from explained import TickClock, call, function, read_table, reading
 
-from perfkit.attribution.merging import merged
-from perfkit.records.readings import Reading
+from perfkit.model.readings import Reading
+from perfkit.profiling.diff.merging import merged
 
 
 def countdown(number: int) -> int:

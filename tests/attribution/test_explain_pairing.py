@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from explained import blamed, call, function, library
 
-from perfkit.attribution.blame import Blame
-from perfkit.attribution.pairing import pair_functions
-from perfkit.attribution.work import Work
-from perfkit.records.readings import FunctionTime
+from perfkit.model.readings import FunctionTime
+from perfkit.profiling.diff.blame import Blame
+from perfkit.profiling.diff.pairing import pair_functions
+from perfkit.profiling.diff.work import Work
 
 STEP = Work(unit="step", base=1, head=1)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.attribution.stacks import stacks_of
-from perfkit.records.readings import Call, FunctionTime
+from perfkit.model.readings import Call, FunctionTime
+from perfkit.profiling.diff.stacks import stacks_of
 
 
 def _function(

@@ -16,7 +16,7 @@ from gating import PERFKIT, GitProject, benchmark, git_project, work
 from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
-from perfkit.records.policies import BisectPolicy
+from perfkit.model.policies import BisectPolicy
 
 pytestmark = pytest.mark.alone
 

@@ -16,7 +16,7 @@ from forked_commands import run_perfkit
 from gating import GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
-from perfkit.records.policies import BisectPolicy
+from perfkit.model.policies import BisectPolicy
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 pytestmark = pytest.mark.alone

@@ -72,7 +72,7 @@ def test_quiet_tells_of_nothing_that_went_well(measured: Repository) -> None:
     assert str(staged) in done.stderr
 
 
-@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git", "perfkit.records"])
+@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git", "perfkit.model"])
 def test_help_imports_nothing_heavy(heavy: str) -> None:
     """The help is there at once: no library that costs time is loaded for it."""
     program = f"import sys, perfkit.cli.app; sys.exit({heavy!r} in sys.modules)"

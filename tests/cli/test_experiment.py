@@ -17,7 +17,7 @@ from repositories import create_repository
 
 from perfkit.ledger.staged import read_staged
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 DEFINITION = """

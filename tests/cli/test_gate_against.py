@@ -10,11 +10,11 @@ import pytest
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 from repositories import Repository
 
+from perfkit.commands.against import last_release
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError
-from perfkit.jobs.against import last_release
 from perfkit.ledger.store import Ledger
-from perfkit.records.policies import gate_policy
+from perfkit.model.policies import gate_policy
 
 TESTS = "import work\n" + benchmark("steady", "work.steady") + benchmark("slower", "work.slower")
 FAST, SLOW = work(steady=10, slower=5), work(steady=10, slower=5 * SLOWER)

@@ -8,7 +8,7 @@ import pytest
 from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
-from perfkit.records.policies import judged_policy
+from perfkit.model.policies import judged_policy
 
 # A side that other work holds up for a second is told as the one that hangs.
 # What a comparable benchmark is in a gate that has time for one launch only.

@@ -14,8 +14,8 @@ from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.ranks import free_port
-from perfkit.records.policies import judged_policy
+from perfkit.model.policies import judged_policy
+from perfkit.profiling.passes.ranks import free_port
 
 # Time for one launch.
 ONE_LAUNCH = ("--budget", "0.01")

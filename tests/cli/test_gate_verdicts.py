@@ -11,7 +11,7 @@ from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
 
 pytestmark = pytest.mark.alone
 

@@ -18,8 +18,8 @@ from comment_service import comment_service
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
-from perfkit.hosting.comments import MARKER
-from perfkit.starting import services
+from perfkit.features.hosting.comments import MARKER
+from perfkit.features.init import services
 
 # Work that counts see, of which the second function does a quarter.
 COUNTING = """

@@ -12,7 +12,7 @@ from forked_commands import run_perfkit
 from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Placement, Row, Side, Source
+from perfkit.model import Environment, Machine, Placement, Row, Side, Source
 
 OLD, NEW = "a" * 40, "b" * 40
 MACHINE = {"cpu": "Fast CPU", "logical_cpus": "8", "ram_gib": "32", "gpus": "", "load_1min": "0.10"}

@@ -13,7 +13,7 @@ import pytest
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
-from perfkit.measure.lock import machine_lock
+from perfkit.runner.lock import machine_lock
 from perfkit.units import human_seconds
 
 EXPERIMENT = """

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from perfkit.compare.bisecting import CountSearch, TimeSearch, growth, weigh
 from perfkit.errors import NotMeasuredError
-from perfkit.records.bisection import SearchState
-from perfkit.records.differences import Amount, Part, Section
+from perfkit.gating.bisecting import CountSearch, TimeSearch, growth, weigh
+from perfkit.model.bisection import SearchState
+from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.ranges import CommitChange
 from perfkit.stats.bisection import MeasuredPair, Rules
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.compare.budget import Candidate, Forecast, share_out
+from perfkit.gating.budget import Candidate, Forecast, share_out
 
 
 def _candidate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfkit.compare.calibration import plan_cases
+from perfkit.gating.calibrating import plan_cases
 
 NAMES = ("a", "b", "c")
 

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 from two_trees import FILE, TwoTrees, nodes
 
-from perfkit.agent.channel import Message
-from perfkit.agent.counting.model import Cause, Count, Counts, as_message
-from perfkit.compare.counts import (
+from perfkit.config import load_project
+from perfkit.errors import UsageError
+from perfkit.gating.counts import (
     check_valgrind,
     count_compared,
     count_instructions,
@@ -19,15 +19,15 @@ from perfkit.compare.counts import (
     count_targets,
     targets_to_count,
 )
-from perfkit.compare.sequential import ComparedBenchmark
-from perfkit.compare.survey import Rules
-from perfkit.config import load_project
-from perfkit.errors import UsageError
-from perfkit.measure.lockstep.instructed import Callgrind
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.records import SIDES, Benchmark, Side
-from perfkit.verdict.exact import ExactPolicy
-from perfkit.verdict.exit_code import exit_code
+from perfkit.gating.exact import ExactPolicy
+from perfkit.gating.exit_code import exit_code
+from perfkit.gating.sequential import ComparedBenchmark
+from perfkit.gating.survey import Rules
+from perfkit.model import SIDES, Benchmark, Side
+from perfkit.runner.agent.channel import Message
+from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
+from perfkit.runner.lockstep.instructed import Callgrind
+from perfkit.runner.lockstep.launcher import Launcher
 
 POLICY = ExactPolicy(gating=("python_calls",), tolerance=0.05)
 SYNCS = ExactPolicy(gating=("syncs",), tolerance=0.05)

@@ -11,15 +11,12 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
-from perfkit.agent.clock import DeviceMemory, DeviceTimes
-from perfkit.agent.cold_start import ColdStart
-from perfkit.compare.filing import RunContext, finding_row, launch_rows, settled
-from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.gating.filing import RunContext, finding_row, launch_rows, settled
+from perfkit.gating.from_rows import comparison_of, pairs_of
+from perfkit.gating.judge import compare
+from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.ledger.store import Ledger
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.schedule import Slot
-from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import (
+from perfkit.model import (
     DEVICE_TIME,
     HOST_TIME,
     TYPICAL_TIME,
@@ -30,10 +27,13 @@ from perfkit.records import (
     Side,
     Status,
 )
-from perfkit.records.comparisons import LaunchPair, Policy, Verdict
-from perfkit.records.policies import Disturbance, GatePolicy, judged_policy
-from perfkit.verdict.from_rows import comparison_of, pairs_of
-from perfkit.verdict.judge import compare
+from perfkit.model.comparisons import LaunchPair, Policy, Verdict
+from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
+from perfkit.runner.agent.clock import DeviceMemory, DeviceTimes
+from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.schedule import Slot
+from perfkit.runner.lockstep.turns import Timing
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
 CONTEXT = RunContext(

@@ -12,12 +12,9 @@ from gating import CONFIGURATION, GitProject, git_project
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE, START
 
-from perfkit.agent.clock import ALONE
-from perfkit.agent.cold_start import UNTOLD
-from perfkit.compare.explaining import cold_starts, on_the_device
+from perfkit.gating.explaining import cold_starts, on_the_device
 from perfkit.ledger.store import Ledger
-from perfkit.measure.lockstep.residency import Effect, Presence, Residents
-from perfkit.records import (
+from perfkit.model import (
     COLD_AUTOTUNING,
     COLD_COMPILING,
     COLD_START,
@@ -31,6 +28,9 @@ from perfkit.records import (
     RowPolicy,
     Side,
 )
+from perfkit.runner.agent.clock import ALONE
+from perfkit.runner.agent.cold_start import UNTOLD
+from perfkit.runner.lockstep.residency import Effect, Presence, Residents
 
 SUITE = """
 import fake_device, need, pytest

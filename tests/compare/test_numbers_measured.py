@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from perfkit.agent.counting.model import TRACKED, Count, Counts
-from perfkit.compare import numbers
-from perfkit.compare.counts import Tally
-from perfkit.compare.sequential import ComparedBenchmark
-from perfkit.measure.lockstep.counted import CountedSides
-from perfkit.records import SIDES, Benchmark, Side
+from perfkit.gating import numbers
+from perfkit.gating.counts import Tally
+from perfkit.gating.sequential import ComparedBenchmark
+from perfkit.model import SIDES, Benchmark, Side
+from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
+from perfkit.runner.lockstep.counted import CountedSides
 
 NAME = "test_size"
 

@@ -12,14 +12,14 @@ import pytest
 from noise import POLICY, decide, normal
 from synthetic import MACHINE, START, build_row
 
-from perfkit.compare.engine import Method
-from perfkit.compare.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
-from perfkit.compare.sequential import USUAL_SD, ComparedBenchmark
-from perfkit.compare.survey import Rules
-from perfkit.records import TYPICAL_TIME, Benchmark, Machine, Metric, Placement, Row, Side
-from perfkit.records.comparisons import LaunchPair, PlannedBenchmark, Policy
+from perfkit.gating.engine import Method
+from perfkit.gating.exact import ExactPolicy
+from perfkit.gating.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
+from perfkit.gating.sequential import USUAL_SD, ComparedBenchmark
+from perfkit.gating.survey import Rules
+from perfkit.model import TYPICAL_TIME, Benchmark, Machine, Metric, Placement, Row, Side
+from perfkit.model.comparisons import LaunchPair, PlannedBenchmark, Policy
 from perfkit.stats.interval import trimmed_variance, widening
-from perfkit.verdict.exact import ExactPolicy
 
 MARGIN = 0.02
 SIDES: tuple[Side, ...] = ("base", "head")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_row
 
-from perfkit.compare.filing import RunContext
-from perfkit.compare.prior import continued_seed, earlier_rows, find_prior
-from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.gating.filing import RunContext
+from perfkit.gating.prior import continued_seed, earlier_rows, find_prior
+from perfkit.gating.sequential import ComparedBenchmark
 from perfkit.ledger.store import Ledger
-from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
-from perfkit.records.comparisons import Policy
-from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.model import Benchmark, Commit, Environment, Machine, Placement, Row, Side
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import JudgedPolicy, judged_policy
 from perfkit.repo import sides
 
 BASE, HEAD = "a" * 40, "b" * 40

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, START, build_row
 
-from perfkit.compare.recompute import recompute_gate
 from perfkit.config import Config, Project
 from perfkit.errors import (
     EXIT_INCONCLUSIVE,
@@ -18,12 +17,13 @@ from perfkit.errors import (
     EXIT_REGRESSED,
     LedgerError,
 )
+from perfkit.gating.recompute import recompute_gate
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
-from perfkit.records import SIDES, Commit, Environment, Placement, Row, Source
-from perfkit.records.comparisons import GateReport, Policy, Verdict
-from perfkit.records.policies import GatePolicy
-from perfkit.views.gate.decision import decision_lines
+from perfkit.model import SIDES, Commit, Environment, Placement, Row, Source
+from perfkit.model.comparisons import GateReport, Policy, Verdict
+from perfkit.model.policies import GatePolicy
+from perfkit.report.gate.decision import decision_lines
 
 POLICY = GatePolicy(
     rules=Policy(alpha=0.01, family=1, looks=(3,)),

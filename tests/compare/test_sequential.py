@@ -10,24 +10,24 @@ from dataclasses import dataclass, field, replace
 import pytest
 from synthetic import START
 
-from perfkit.compare.budget import Forecast
-from perfkit.compare.explaining import disturbed_launches, doubtful_assumptions, why_not_measured
-from perfkit.compare.sequential import (
+from perfkit.errors import NotMeasuredError
+from perfkit.gating.budget import Forecast
+from perfkit.gating.explaining import disturbed_launches, doubtful_assumptions, why_not_measured
+from perfkit.gating.sequential import (
     BenchmarkState,
     ComparedBenchmark,
     MeasuredLaunch,
     SequentialComparison,
     usual_look,
 )
-from perfkit.errors import NotMeasuredError
-from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.schedule import Slot, schedule
-from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import Benchmark, Side
-from perfkit.records.comparisons import Comparison, LaunchPair, Policy
-from perfkit.records.policies import Disturbance
-from perfkit.records.progress import Quiet
+from perfkit.model import Benchmark, Side
+from perfkit.model.comparisons import Comparison, LaunchPair, Policy
+from perfkit.model.policies import Disturbance
+from perfkit.model.progress import Quiet
+from perfkit.runner.lockstep.launch import Failure, LaunchRecord, SideReport
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.schedule import Slot, schedule
+from perfkit.runner.lockstep.turns import Timing
 
 PACE = Pace(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
 POLICY = Policy(alpha=0.01, family=2, looks=(4, 6, 10))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.compare.engine import Terms, gate_policy, settle_method
-from perfkit.compare.survey import Survey
 from perfkit.config import Config, GateConfig, Project
+from perfkit.gating.engine import Terms, gate_policy, settle_method
+from perfkit.gating.survey import Survey
 
 
 @pytest.mark.parametrize(

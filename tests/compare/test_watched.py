@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from perfkit.compare.watched import WatchedLaunches
-from perfkit.machine.devices import DeviceState
-from perfkit.measure.lockstep.launch import Failure, LaunchRecord
-from perfkit.measure.lockstep.schedule import Slot
+from perfkit.gating.watched import WatchedLaunches
+from perfkit.runner.lockstep.launch import Failure, LaunchRecord
+from perfkit.runner.lockstep.schedule import Slot
+from perfkit.runner.machine.devices import DeviceState
 
 SLOT = Slot(launch=0, block=0, forked_first="base", begins="head")
 COOL = DeviceState(index=0, temperature_c=40)

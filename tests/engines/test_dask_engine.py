@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
 
-from perfkit.engines.dask import DaskEngine, scheduler_address
-from perfkit.engines.tasks import run_of
-from perfkit.engines.worker import own_class
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.records.tasks import Code, Task
+from perfkit.features.cluster.dask import DaskEngine, scheduler_address
+from perfkit.features.cluster.records import Code, Task
+from perfkit.features.cluster.tasks import run_of
+from perfkit.features.cluster.worker import own_class
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 
@@ -101,7 +101,7 @@ def test_workers_are_proven_fit(shared: Cluster) -> None:
         ("measure=1", "import sys; sys.modules['perfkit'] = None", "it has no perfkit"),
         (
             "measure=1",
-            "from perfkit.engines import worker; worker.own_version = lambda: '0.0.1'",
+            "from perfkit.features.cluster import worker; worker.own_version = lambda: '0.0.1'",
             "it has perfkit 0.0.1, and this command has",
         ),
     ],

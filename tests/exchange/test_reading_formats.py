@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.errors import UsageError
-from perfkit.exchange import asv
-from perfkit.exchange.decoding import decode
-from perfkit.exchange.foreign import ForeignRun, metric_of, rows_of
-from perfkit.exchange.formats import format_of, read
+from perfkit.features.exchange import asv
+from perfkit.features.exchange.decoding import decode
+from perfkit.features.exchange.foreign import ForeignRun, metric_of, rows_of
+from perfkit.features.exchange.formats import format_of, read
 from perfkit.ledger.schema import from_table, to_table
-from perfkit.records import WALL_TIME, Commit, Outcome, Summary
+from perfkit.model import WALL_TIME, Commit, Outcome, Summary
 
 FILES = Path(__file__).parent / "files"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

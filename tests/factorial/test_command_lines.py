@@ -10,11 +10,11 @@ import pytest
 from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
-from perfkit.factorial.binding import load_bound
-from perfkit.factorial.command_lines import CommandLine
-from perfkit.factorial.definition import read_experiment
-from perfkit.profiling.targets import Target
-from perfkit.records.experiments import Level
+from perfkit.features.experiments.binding import load_bound
+from perfkit.features.experiments.command_lines import CommandLine
+from perfkit.features.experiments.definition import read_experiment
+from perfkit.features.experiments.records import Level
+from perfkit.profiling.passes.targets import Target
 
 ARGPARSE = """
 import argparse

@@ -10,9 +10,9 @@ import pytest
 from experiment_targets import TRAINING
 
 from perfkit.errors import UsageError
-from perfkit.factorial.binding import load_bound
-from perfkit.profiling.targets import Target
-from perfkit.records.experiments import Level
+from perfkit.features.experiments.binding import load_bound
+from perfkit.features.experiments.records import Level
+from perfkit.profiling.passes.targets import Target
 
 NAME = "bound_training"
 

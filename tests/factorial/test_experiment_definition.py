@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import ConfigError, UsageError
-from perfkit.factorial.definition import (
+from perfkit.features.experiments.definition import (
     parse_duration,
     parse_level,
     read_experiment,
@@ -15,7 +15,7 @@ from perfkit.factorial.definition import (
     shipped_names,
     with_levels,
 )
-from perfkit.records.experiments import Factor
+from perfkit.features.experiments.records import Factor
 
 PLAIN = """
 target = "training:train"

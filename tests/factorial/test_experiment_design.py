@@ -6,8 +6,8 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 
-from perfkit.factorial.design import places
-from perfkit.records.experiments import Experiment, Factor
+from perfkit.features.experiments.design import places
+from perfkit.features.experiments.records import Experiment, Factor
 
 EXPERIMENT = Experiment(
     name="one",

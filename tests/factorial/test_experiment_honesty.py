@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.factorial.honesty import broken_cast, broken_promises, leaked_flags
-from perfkit.records.experiments import Experiment, Factor, Fingerprint, Level, Variant
+from perfkit.features.experiments.honesty import broken_cast, broken_promises, leaked_flags
+from perfkit.features.experiments.records import Experiment, Factor, Fingerprint, Level, Variant
 
 
 def _experiment(*levels: Level, factor: str = "precision") -> Experiment:

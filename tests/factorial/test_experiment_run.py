@@ -10,13 +10,20 @@ import pytest
 from experiment_targets import TRAINING
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.factorial.exchange import TrialResult, TrialSpec
-from perfkit.factorial.process import run_trial
-from perfkit.factorial.responses import returned_numbers
-from perfkit.factorial.run import ExperimentRun, TrialSetting
-from perfkit.profiling.targets import Target
-from perfkit.records import Environment
-from perfkit.records.experiments import Experiment, ExperimentRecord, Factor, Fingerprint, Level, Trial
+from perfkit.features.experiments.exchange import TrialResult, TrialSpec
+from perfkit.features.experiments.process import run_trial
+from perfkit.features.experiments.records import (
+    Experiment,
+    ExperimentRecord,
+    Factor,
+    Fingerprint,
+    Level,
+    Trial,
+)
+from perfkit.features.experiments.responses import returned_numbers
+from perfkit.features.experiments.run import ExperimentRun, TrialSetting
+from perfkit.model import Environment
+from perfkit.profiling.passes.targets import Target
 
 PRECISION = Factor(name="precision", levels=("default", "bf16"))
 EXPERIMENT = Experiment(
@@ -77,7 +84,7 @@ def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object)
         root=folder,
         own=(),
         variables=dict(os.environ),
-        environment_reader="perfkit.machine.environment:read_environment",
+        environment_reader="perfkit.runner.machine.environment:read_environment",
     )
     return ExperimentRun(
         experiment=experiment,

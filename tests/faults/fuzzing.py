@@ -26,12 +26,12 @@ from synthetic import START, build_row
 
 from perfkit.config import load_project, parse_percent
 from perfkit.errors import PerfkitError
-from perfkit.exchange import asv, pytest_benchmark
-from perfkit.exchange.decoding import decode
-from perfkit.exchange.foreign import commit_of, metric_of, moment, rows_of, run_id_of
-from perfkit.exchange.formats import FORMATS, format_of, read
-from perfkit.exchange.tables import csv_text, json_text
-from perfkit.factorial.definition import read_experiment
+from perfkit.features.exchange import asv, pytest_benchmark
+from perfkit.features.exchange.decoding import decode
+from perfkit.features.exchange.foreign import commit_of, metric_of, moment, rows_of, run_id_of
+from perfkit.features.exchange.formats import FORMATS, format_of, read
+from perfkit.features.exchange.tables import csv_text, json_text
+from perfkit.features.experiments.definition import read_experiment
 from perfkit.ledger.acceptances import ACCEPTANCES, acceptances_for
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.notes import NOTES, read_notes
@@ -42,16 +42,16 @@ from perfkit.ledger.soundness import verify
 from perfkit.ledger.staged import header_line, rows_line
 from perfkit.ledger.statements import Statements
 from perfkit.ledger.store import Ledger
-from perfkit.reading.formats import read_bytes
-from perfkit.reading.names import CodeNames
-from perfkit.records import Commit, Row
-from perfkit.records.results import meant_by
+from perfkit.model import Commit, Row
+from perfkit.model.results import meant_by
+from perfkit.profiling.read.formats import read_bytes
+from perfkit.profiling.read.names import CodeNames
 from perfkit.repo.trailers import read_acceptance
-from perfkit.views.console import visible, visible_json
-from perfkit.views.markdown_table import cell_code, code, escape
-from perfkit.views.names import broken, fitted, short_names
-from perfkit.views.reading.terminal import reading_view
-from perfkit.views.reading.text import reading_text
+from perfkit.report.console import visible, visible_json
+from perfkit.report.markdown_table import cell_code, code, escape
+from perfkit.report.names import broken, fitted, short_names
+from perfkit.report.reading.terminal import reading_view
+from perfkit.report.reading.text import reading_text
 
 TESTS = Path(__file__).parents[1]
 CORPUS = Path(__file__).with_name("corpus")
@@ -238,7 +238,7 @@ def _table_of_functions(feed: Feed, *, times: int) -> bytes:
 
 
 def _printed(view: object) -> str:
-    from perfkit.views.console import console_on
+    from perfkit.report.console import console_on
 
     stream = io.StringIO()
     console_on(stream).print(view)

@@ -18,10 +18,10 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 from perfkit.cli import main
 from perfkit.ledger.files import write_table
 from perfkit.ledger.schema import to_table
-from perfkit.records import Metric, Row
-from perfkit.records.comparisons import Policy
-from perfkit.records.policies import GatePolicy
-from perfkit.records.results import SIDES
+from perfkit.model import Metric, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import GatePolicy
+from perfkit.model.results import SIDES
 
 MARK = "hostile"
 # Each holds the mark, so that a view that shows none of them is not taken for a safe one.

@@ -15,12 +15,12 @@ from steps import leftovers
 from synthetic import START, build_row
 from two_trees import TwoTrees, nodes
 
-from perfkit.compare.sides import LockstepLaunches
+from perfkit.gating.sides import LockstepLaunches
 from perfkit.ledger.recording import recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact
-from perfkit.measure.lockstep.schedule import schedule
+from perfkit.runner.lockstep.schedule import schedule
 
 _DAY_S = 24 * 3600
 # The first share of the appends fills caches, and so does the first compacting.

@@ -24,7 +24,7 @@ from killing import kill_after
 from ledger_files import add_run, run_id
 from synthetic import START, build_row
 
-from perfkit.jobs.ledger_exchange import ImportRequest, import_files
+from perfkit.features.exchange.command import ImportRequest, import_files
 from perfkit.ledger import index as index_module
 from perfkit.ledger import queries as queries_module
 from perfkit.ledger.files import QUARANTINE_FOLDER, STAGED_FOLDER, read_consistently
@@ -37,7 +37,7 @@ from perfkit.ledger.schema import from_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, compact_all, repair, without_runs
-from perfkit.records import Row
+from perfkit.model import Row
 
 # Run and launch of a row.
 Key = tuple[str, int]

@@ -31,10 +31,10 @@ from ledger_files import contents
 from repositories import Repository, create_repository
 from synthetic import build_row
 
+from perfkit.commands.view import view_command
 from perfkit.config import load_project
 from perfkit.errors import PerfkitError, RepositoryError, UsageError
-from perfkit.exchange import asv
-from perfkit.jobs.view import view_command
+from perfkit.features.exchange import asv
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.recording import recover
 from perfkit.ledger.remote import mirrored_url, put_pending
@@ -42,11 +42,11 @@ from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.staged import header_line, rows_line
 from perfkit.ledger.store import Ledger
-from perfkit.reading.files import read_memory, read_profile
-from perfkit.reading.names import CodeNames
+from perfkit.profiling.read.files import read_memory, read_profile
+from perfkit.profiling.read.names import CodeNames
 from perfkit.repo.commits import changed_files, commits_between, open_repository, resolve
-from perfkit.views.console import visible, visible_json
-from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+from perfkit.report.console import visible, visible_json
+from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 
 # Names that no file system takes, and commits whose digits are none.
 _ID = "0199ffff-0000-7000-8000-00000000beef"
@@ -322,7 +322,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _read_import(file: Path) -> object:
-    from perfkit.jobs.ledger_exchange import ImportRequest, import_files
+    from perfkit.features.exchange.command import ImportRequest, import_files
 
     request = ImportRequest(places=(file,), ledger=file.parent / "ledger", start=file.parent, commit=_SHA)
     return import_files(request)

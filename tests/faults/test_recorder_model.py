@@ -23,7 +23,7 @@ from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
-from perfkit.records import Row
+from perfkit.model import Row
 
 # `make slow` and `make fuzz` try more of them.
 _EXAMPLES = int(os.environ.get("PERFKIT_FUZZ_EXAMPLES", "6"))

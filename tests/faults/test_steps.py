@@ -29,7 +29,7 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
-from perfkit.records.upkeep import Action
+from perfkit.model.upkeep import Action
 from perfkit.temporary import hold_lock
 
 # `make faults` kills at each call many times, and lets each of them fail.

@@ -15,7 +15,7 @@ from repositories import Repository
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
 
 LEDGER = Path("benchmarks/ledger")
 

@@ -17,22 +17,22 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import perfkit
+from perfkit.commands.history import HistoryRequest, read_history
+from perfkit.commands.training import TrainingRecord
 from perfkit.config import load_project
 from perfkit.errors import LedgerError, UsageError
-from perfkit.jobs.history import HistoryRequest, read_history
-from perfkit.jobs.training import TrainingRecord
 from perfkit.ledger.store import Ledger
-from perfkit.profiling import training
-from perfkit.profiling.balance import clock
-from perfkit.profiling.training import StepPlan, TrainingSteps
-from perfkit.records import Row
+from perfkit.model import Row
+from perfkit.profiling.passes import training
+from perfkit.profiling.passes.balance import clock
+from perfkit.profiling.passes.training import StepPlan, TrainingSteps
 
 LEDGER = Path("benchmarks/ledger")
 RANKS = """
 import sys
 import torch.distributed as distributed
-from perfkit.jobs.training import TrainingRecord
-from perfkit.profiling.training import StepPlan
+from perfkit.commands.training import TrainingRecord
+from perfkit.profiling.passes.training import StepPlan
 
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)

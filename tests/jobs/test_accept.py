@@ -14,21 +14,21 @@ from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
-from perfkit.compare.accepting import Accepted as Marked
-from perfkit.compare.accepting import accept
+from perfkit.commands.accept import Accepted, accept_finding
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.jobs.accept import Accepted, accept_finding
+from perfkit.gating.acceptance import apply
+from perfkit.gating.accepting import Accepted as Marked
+from perfkit.gating.accepting import accept
 from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
-from perfkit.records import Benchmark, Row, Status
-from perfkit.records.comparisons import Comparison, Policy, Verdict
-from perfkit.records.policies import GatePolicy, JudgedPolicy, judged_policy
+from perfkit.model import Benchmark, Row, Status
+from perfkit.model.comparisons import Comparison, Policy, Verdict
+from perfkit.model.policies import GatePolicy, JudgedPolicy, judged_policy
 from perfkit.repo.commits import resolve
 from perfkit.repo.sides import Side, SidePair
 from perfkit.repo.trailers import commits_in
 from perfkit.repo.working_tree import describe_working_tree
-from perfkit.verdict.acceptance import apply
 
 LEDGER = "benchmarks/ledger"
 POLICY = Policy(alpha=0.01, family=1, looks=(3,))

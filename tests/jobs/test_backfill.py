@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from repositories import Repository
 
+from perfkit.commands.backfill import BackfillRequest, BackfillResult, run_backfill
+from perfkit.commands.log import read_change_log
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.jobs.backfill import BackfillRequest, BackfillResult, run_backfill
-from perfkit.jobs.log import read_change_log
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
-from perfkit.measure.launches import Slot
+from perfkit.runner.launches import Slot
 
 BENCHMARK = """
 import mycode

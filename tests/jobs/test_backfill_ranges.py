@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from repositories import Repository
 
+from perfkit.commands.backfill import BackfillRequest, Choice, RangeResult, run_range_backfill
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.jobs.backfill import BackfillRequest, Choice, RangeResult, run_range_backfill
 from perfkit.ledger.store import Ledger
 
 BENCHMARK = """

@@ -18,10 +18,10 @@ from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
-from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.gating.from_rows import count_outcomes
 from perfkit.ledger.store import Ledger
-from perfkit.records import SIDES, Environment, Machine, Placement, Row, Source
-from perfkit.verdict.from_rows import count_outcomes
+from perfkit.model import SIDES, Environment, Machine, Placement, Row, Source
+from perfkit.runner.agent.counting.model import Cause, Count, Counts
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
 # A clock that counts the work: what a session reads says nothing of what else the machine does.

@@ -12,11 +12,11 @@ from repositories import Repository
 
 from perfkit.config import Project, load_project
 from perfkit.errors import LedgerError
-from perfkit.jobs.experiment import _Keeper, run_experiment
+from perfkit.features.experiments.command import _Keeper, run_experiment
+from perfkit.features.experiments.records import Trial
 from perfkit.ledger import recording
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.records.experiments import Trial
 
 EXPERIMENT = build_experiment(PRECISIONS)
 

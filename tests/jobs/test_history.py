@@ -16,17 +16,17 @@ import pytest
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
+from perfkit.commands import history as jobs
+from perfkit.commands.backfill import BackfillRequest, Choice, run_range_backfill
+from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
-from perfkit.jobs import history as jobs
-from perfkit.jobs.backfill import BackfillRequest, Choice, run_range_backfill
-from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Metric, Row
-from perfkit.records.comparisons import Policy
-from perfkit.records.history import HistoryReport
-from perfkit.records.policies import JudgedPolicy
-from perfkit.views.history import history_verdict
+from perfkit.model import Environment, Machine, Metric, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.history import HistoryReport
+from perfkit.model.policies import JudgedPolicy
+from perfkit.report.history import history_verdict
 
 NAME = "benchmarks/bench_a.py::test_a"
 OTHER = "benchmarks/bench_a.py::test_b"

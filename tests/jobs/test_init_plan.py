@@ -13,8 +13,8 @@ from repositories import Repository, create_repository
 from perfkit.choices import Service
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, UsageError
-from perfkit.jobs.init import plan_start, write_plan
-from perfkit.records.starting import StartingPlan
+from perfkit.features.init.command import plan_start, write_plan
+from perfkit.features.init.records import StartingPlan
 
 PROJECT = '[build-system]\nrequires = ["setuptools"]\n\n[project]\nname = "widgets"\nversion = "1"\n'
 LISTS = '''

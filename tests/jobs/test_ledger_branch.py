@@ -12,9 +12,9 @@ from ledger_files import run_id
 from repositories import Repository
 from synthetic import START, build_row
 
+from perfkit.commands.ledger_branch import pull_ledger, push_ledger
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError
-from perfkit.jobs.ledger_branch import pull_ledger, push_ledger
 from perfkit.ledger.store import Ledger
 
 

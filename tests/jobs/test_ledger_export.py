@@ -15,7 +15,7 @@ from repositories import Repository
 from synthetic import build_row
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.jobs.ledger_exchange import (
+from perfkit.features.exchange.command import (
     ExportFormat,
     ExportReport,
     ExportRequest,
@@ -24,7 +24,7 @@ from perfkit.jobs.ledger_exchange import (
     import_files,
 )
 from perfkit.ledger.store import Ledger
-from perfkit.records import Metric, Outcome, Row
+from perfkit.model import Metric, Outcome, Row
 
 FILES = Path(__file__).parents[1] / "exchange/files"
 COUNT = Metric(name="operators", unit="1", exact=True)

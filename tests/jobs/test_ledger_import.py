@@ -17,13 +17,13 @@ from forked_commands import run_perfkit
 from repositories import Repository
 
 from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
-from perfkit.jobs.ledger_exchange import ImportReport, ImportRequest, import_files
+from perfkit.features.exchange.command import ImportReport, ImportRequest, import_files
 from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
-from perfkit.records import Row, Summary
+from perfkit.model import Row, Summary
 
 FILES = Path(__file__).parents[1] / "exchange/files"
 SCIPY = Path(__file__).parents[2] / "../shared/data/scipy_asv_results.tar.xz"

@@ -9,9 +9,9 @@ from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
+from perfkit.commands.log import RenderedLog, note_commit, render_log
 from perfkit.config import load_project
 from perfkit.errors import LedgerError, NotMeasuredError, OutOfDateError, RepositoryError, UsageError
-from perfkit.jobs.log import RenderedLog, note_commit, render_log
 from perfkit.ledger.store import Ledger
 
 

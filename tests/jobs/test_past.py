@@ -9,9 +9,9 @@ import pytest
 from repositories import Repository
 from synthetic import START, build_comparison, build_report, build_row
 
-from perfkit.jobs.past import with_past
+from perfkit.commands.past import with_past
 from perfkit.ledger.store import Ledger
-from perfkit.records.comparisons import GateReport
+from perfkit.model.comparisons import GateReport
 
 NAME = "benchmarks/bench_a.py::test_a"
 

@@ -14,13 +14,13 @@ import typer
 from repositories import create_repository
 
 from perfkit.cli.app import app
+from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
+from perfkit.commands.profiles.torchrun import StartedRanks, started_ranks
 from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
-from perfkit.jobs.profiles.torchrun import StartedRanks, started_ranks
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.save import load_summary
-from perfkit.views.profile_report import render_report
+from perfkit.profiling.passes.save import load_summary
+from perfkit.report.profile_report import render_report
 
 DISTRIBUTED = """
 import os, sys, time

@@ -11,15 +11,15 @@ from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import START, build_row
 
+from perfkit.commands import history
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
-from perfkit.jobs import history
-from perfkit.jobs.report import make_report, read_site, write_trends
+from perfkit.features.site.command import make_report, read_site, write_trends
+from perfkit.features.site.pages import slug_of, trend_name
+from perfkit.features.site.records import Reference
 from perfkit.ledger.store import Ledger
-from perfkit.records.comparisons import Policy
-from perfkit.records.policies import GatePolicy
-from perfkit.records.site import Reference
-from perfkit.views.report.pages import slug_of, trend_name
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import GatePolicy
 
 NAME = "benchmarks/bench_a.py::test_a"
 CONFIG = """

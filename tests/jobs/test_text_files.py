@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.commands.text_files import check_writable_place, read_text, replace_text, replace_texts
 from perfkit.errors import UsageError
-from perfkit.jobs.text_files import check_writable_place, read_text, replace_text, replace_texts
 
 
 def test_an_absent_file_reads_as_the_default(tmp_path: Path) -> None:

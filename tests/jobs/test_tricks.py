@@ -14,12 +14,12 @@ from forked_commands import run_perfkit
 from repositories import create_repository
 
 from perfkit.config import load_project
-from perfkit.jobs import tricks
+from perfkit.features.tricks import command as tricks
 from perfkit.ledger import recording
 from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.views.gate.live import GateProgress
+from perfkit.report.gate.live import GateProgress
 
 LOOP = """
 import argparse

@@ -29,9 +29,9 @@ from perfkit.ledger.recording import Recovered, Run, recover
 from perfkit.ledger.schema import from_cells, to_cells
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.records import Placement, Row
-from perfkit.records.comparisons import Policy
-from perfkit.records.policies import JudgedPolicy
+from perfkit.model import Placement, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import JudgedPolicy
 from perfkit.repo.commits import read_commit
 from perfkit.repo.working_tree import describe_working_tree
 

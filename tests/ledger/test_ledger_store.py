@@ -19,7 +19,7 @@ import perfkit
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.schema import SCHEMA, from_table, to_cells, to_table
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.model import Row
 
 
 @given(st.lists(rows, min_size=1, max_size=3))

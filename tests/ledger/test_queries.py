@@ -23,7 +23,7 @@ from perfkit.ledger.queries import Questions
 from perfkit.ledger.schema import SCHEMA
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
-from perfkit.records import Metric
+from perfkit.model import Metric
 
 OLD = Path(__file__).parent / "schema_1"
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from ledger_rows import sourced
 from synthetic import build_row
 
-from perfkit.agent.counting.model import Cause
+from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.queries import read_table
 from perfkit.ledger.schema import SCHEMA_VERSION
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row, RowPolicy
-from perfkit.records.comparisons import Policy
-from perfkit.records.experiments import Experiment, Factor, Fingerprint
-from perfkit.records.policies import (
+from perfkit.model import Row, RowPolicy
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import (
     CalibrationPolicy,
     Disturbance,
     ExperimentPolicy,
@@ -33,7 +33,7 @@ from perfkit.records.policies import (
     TrickPolicy,
     TricksRun,
 )
-from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
+from perfkit.runner.agent.counting.model import Cause
 
 FOLDER = Path(__file__).parent
 RULES = Policy(alpha=0.01, family=6, looks=(10, 15, 20))

@@ -25,8 +25,8 @@ from perfkit.ledger.soundness import verify
 from perfkit.ledger.states import KeptState, keep_state
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
-from perfkit.records import Metric
-from perfkit.records.upkeep import Verification
+from perfkit.model import Metric
+from perfkit.model.upkeep import Verification
 
 FLIPS = 100
 NOTE = Note(commit="a" * 40, text="Cache the distances", recorded_at=datetime(2026, 1, 2, tzinfo=UTC))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.machine.conditions import read_conditions, usable_cpus
-from perfkit.verdict.fitness import Condition
+from perfkit.gating.fitness import Condition
+from perfkit.runner.machine.conditions import read_conditions, usable_cpus
 
 STEADY = {
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance\n",

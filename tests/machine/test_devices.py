@@ -9,8 +9,8 @@ import pynvml
 import pytest
 from nvml import FakeNvml, violations
 
-from perfkit.machine import devices
-from perfkit.machine.devices import (
+from perfkit.runner.machine import devices
+from perfkit.runner.machine.devices import (
     CROWDED,
     POWER_CAPPED,
     THROTTLED,

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from processes_seen import wait_until
 
-from perfkit.agent.tree import read_process
-from perfkit.machine.control_group import cores_of_group, throttled_s
-from perfkit.machine.disturbances import Moment, Watch, disturbances, read_moment
-from perfkit.records.policies import Disturbance, What
+from perfkit.model.policies import Disturbance, What
+from perfkit.runner.agent.tree import read_process
+from perfkit.runner.machine.control_group import cores_of_group, throttled_s
+from perfkit.runner.machine.disturbances import Moment, Watch, disturbances, read_moment
 
 BEFORE = Moment(
     wall_s=1e9, monotonic_s=50.0, boot_s=60.0, stolen_s=3.0, others_s=7.0, cpu_s=200.0, throttled_s=1.0

@@ -17,14 +17,14 @@ from processes_seen import DEADLY, gone, wait_until
 from two_trees import SIDES, TwoTrees, nodes
 
 from perfkit.errors import NotMeasuredError
-from perfkit.measure.environment import ALLOCATOR
-from perfkit.measure.lockstep.launch import LaunchRules
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.preloads import expected_imports
-from perfkit.measure.lockstep.schedule import Slot, schedule
-from perfkit.measure.lockstep.scout import Scouted, scout
-from perfkit.records import Side
+from perfkit.model import Side
+from perfkit.runner.environment import ALLOCATOR
+from perfkit.runner.lockstep.launch import LaunchRules
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.preloads import expected_imports
+from perfkit.runner.lockstep.schedule import Slot, schedule
+from perfkit.runner.lockstep.scout import Scouted, scout
 
 # Says, when it is collected, what its process is like.
 SAYS = """
@@ -229,7 +229,7 @@ import os, pathlib, sys
 import pytest
 # This process has imported perfkit itself, which pytest would load as a plugin.
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-from perfkit.agent.preloader import _preload
+from perfkit.runner.agent.preloader import _preload
 failed = _preload(["xdist.plugin"], {rewritten})
 pathlib.Path("test_it.py").write_text("def test_it(): assert True")
 print(failed, [type(finder).__name__ for finder in sys.meta_path])

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.agent.tree import read_process
-from perfkit.measure.environment import ALLOCATOR
-from perfkit.measure.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
+from perfkit.runner.agent.tree import read_process
+from perfkit.runner.environment import ALLOCATOR
+from perfkit.runner.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
 
 names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
 

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from processes_seen import wait_until
 
-from perfkit.agent.tree import read_process
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.measure.lock import lock_folder, machine_lock, who_measures
+from perfkit.runner.agent.tree import read_process
+from perfkit.runner.lock import lock_folder, machine_lock, who_measures
 
 HOLDER = """
 import sys
 from pathlib import Path
 folder = Path(sys.argv[1])
 sys.argv = ["/somewhere/bin/perfkit", "gate", "--base", "main"]
-from perfkit.measure.lock import machine_lock
+from perfkit.runner.lock import machine_lock
 with machine_lock(say=print, folder=folder):
     print("held", flush=True)
     sys.stdin.read()
@@ -215,7 +215,7 @@ def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 READ_ONLY = """
 mount -t tmpfs -o ro,mode=1777 none /run/lock || exit 77
-exec "$0" -c "from perfkit.measure.lock import lock_folder, machine_lock
+exec "$0" -c "from perfkit.runner.lock import lock_folder, machine_lock
 with machine_lock(say=print):
     print(lock_folder())"
 """

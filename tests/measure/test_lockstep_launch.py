@@ -10,13 +10,13 @@ import pytest
 from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.counted import count_benchmarks, count_training
-from perfkit.measure.lockstep.launch import Failure, LaunchRecord
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.scout import scout
-from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import Side
+from perfkit.model import Side
+from perfkit.runner.lockstep.counted import count_benchmarks, count_training
+from perfkit.runner.lockstep.launch import Failure, LaunchRecord
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.scout import scout
+from perfkit.runner.lockstep.turns import Timing
 
 # Says in its tree which benchmarks ran.
 NOTE = """

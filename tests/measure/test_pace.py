@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfkit.measure.lockstep.pace import (
+from perfkit.runner.lockstep.pace import (
     ROUND_S,
     Pace,
     corrected,

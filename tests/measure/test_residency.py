@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.agent.clock import DeviceMemory
-from perfkit.measure.lockstep.residency import Room, effect_of, residency, why_alone
-from perfkit.records import Side
+from perfkit.model import Side
+from perfkit.runner.agent.clock import DeviceMemory
+from perfkit.runner.lockstep.residency import Room, effect_of, residency, why_alone
 
 GIB = 1 << 30
 

@@ -10,14 +10,14 @@ import pytest
 from shared_device import SHARED_DEVICE
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.counted import count_benchmarks
-from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.profiled import profile_sides
-from perfkit.measure.lockstep.residency import DISTURBED, NO_ROOM, Residents
-from perfkit.measure.lockstep.schedule import Slot, other
-from perfkit.records import Side
+from perfkit.model import Side
+from perfkit.runner.lockstep.counted import count_benchmarks
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.profiled import profile_sides
+from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
+from perfkit.runner.lockstep.schedule import Slot, other
 
 SUITE = """
 import fake_device, pytest

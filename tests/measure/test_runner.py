@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfkit.agent.channel import Channel, ChannelTimeoutError, Message
-from perfkit.measure.lockstep.children import Child
-from perfkit.measure.lockstep.launch import SideReport, read_report
-from perfkit.measure.lockstep.runner import BenchmarkError, Runner
+from perfkit.runner.agent.channel import Channel, ChannelTimeoutError, Message
+from perfkit.runner.lockstep.children import Child
+from perfkit.runner.lockstep.launch import SideReport, read_report
+from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 
 DONE: Message = {"kind": "done", "foreign": {}, "loaded": ["a.py"]}
 

@@ -12,11 +12,11 @@ import pytest
 from processes_seen import gone, wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.compare.sides import LockstepLaunches
-from perfkit.measure.lockstep import scout
-from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.schedule import Slot, schedule
+from perfkit.gating.sides import LockstepLaunches
+from perfkit.runner.lockstep import scout
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.schedule import Slot, schedule
 
 # Says what its process is like, once when it is imported and once in each launch.
 SAYS = """

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfkit.agent.clock import DeviceTimes
-from perfkit.measure.lockstep import turns
-from perfkit.measure.lockstep.pace import plan_pace
-from perfkit.measure.lockstep.runner import Runner
-from perfkit.records import SIDES, Side
+from perfkit.model import SIDES, Side
+from perfkit.runner.agent.clock import DeviceTimes
+from perfkit.runner.lockstep import turns
+from perfkit.runner.lockstep.pace import plan_pace
+from perfkit.runner.lockstep.runner import Runner
 
 PACE = plan_pace(1e-5, launch_s=0.1)
 

@@ -14,8 +14,8 @@ import pytest
 from repositories import create_repository
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import WALL_TIME, Row
-from perfkit.records.policies import PytestPolicy
+from perfkit.model import WALL_TIME, Row
+from perfkit.model.policies import PytestPolicy
 
 SUITE = """
 import pytest

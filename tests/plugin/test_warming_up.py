@@ -12,12 +12,12 @@ from repositories import create_repository
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE
 
-from perfkit.agent.benchmark_fixture import Reading
-from perfkit.agent.clock import UNSETTLED, DeviceTimes
-from perfkit.agent.cold_start import ColdStart
 from perfkit.ledger.store import Ledger
-from perfkit.measure.session import SessionRecord, WarmedUp
-from perfkit.records import Benchmark, Commit
+from perfkit.model import Benchmark, Commit
+from perfkit.runner.agent.benchmark_fixture import Reading
+from perfkit.runner.agent.clock import UNSETTLED, DeviceTimes
+from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.session import SessionRecord, WarmedUp
 
 SUITE = """
 import fake_device, itertools, pytest

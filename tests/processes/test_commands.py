@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from processes_seen import gone, read_pids, wait_until
 
-from perfkit.agent.tree import read_process
-from perfkit.processes.commands import GuardedCommand, ended_in_words, run_command
+from perfkit.runner.agent.tree import read_process
+from perfkit.runner.commands import GuardedCommand, ended_in_words, run_command
 
 # Leaves a child in its group, one in a session of its own, and a daemon whose parent is gone; stops the first
 # two, tells all their numbers, and does what its last argument says.
@@ -31,7 +31,7 @@ exec(sys.argv[1])
 COORDINATOR = """
 import signal, sys
 from pathlib import Path
-from perfkit.processes.commands import run_command
+from perfkit.runner.commands import run_command
 run_command([sys.executable, "-c", sys.argv[1], sys.argv[3]], output=Path(sys.argv[2]), limit_s=None)
 """
 SLEEPS = "signal.pause()"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from perfkit.profiling.balance.clock import HostMoment, Moment, PhaseClock
-from perfkit.records import Balance
+from perfkit.model import Balance
+from perfkit.profiling.passes.balance.clock import HostMoment, Moment, PhaseClock
 
 
 class HandClock:

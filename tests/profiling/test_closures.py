@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.launch import PassLauncher, run_pass
-from perfkit.profiling.targets import Target
-from perfkit.records import Balance
+from perfkit.model import Balance
+from perfkit.profiling.passes.exchange import PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, run_pass
+from perfkit.profiling.passes.targets import Target
 
 STEPS = 8
 PARTS = f"""

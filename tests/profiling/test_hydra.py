@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.hydra_outputs import redirect_hydra
-from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
-from perfkit.profiling.targets import Target
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.hydra_outputs import redirect_hydra
+from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
+from perfkit.profiling.passes.targets import Target
 
 SCRIPT = """
 import os

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 from forked_commands import run_perfkit
 
+from perfkit.commands.profile import ProfileRequest, run_profile
+from perfkit.commands.profiles.settle import DEFAULT_PASSES
 from perfkit.config import load_project
 from perfkit.errors import UsageError
-from perfkit.jobs.profile import ProfileRequest, run_profile
-from perfkit.jobs.profiles.settle import DEFAULT_PASSES
-from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.instruments import MemoryByLine
-from perfkit.profiling.memory import MemoryWatch, memory_text
-from perfkit.profiling.own_code import OwnCode
-from perfkit.profiling.save import load_summary
-from perfkit.profiling.targets import Target
-from perfkit.records import LineMemory, MemoryProfile, PassSummary
-from perfkit.views.profile_report import render_report
+from perfkit.model import LineMemory, MemoryProfile, PassSummary
+from perfkit.profiling.passes.exchange import PassSpec
+from perfkit.profiling.passes.instruments import MemoryByLine
+from perfkit.profiling.passes.memory import MemoryWatch, memory_text
+from perfkit.profiling.passes.own_code import OwnCode
+from perfkit.profiling.passes.save import load_summary
+from perfkit.profiling.passes.targets import Target
+from perfkit.report.profile_report import render_report
 
 SAVED = Path(__file__).parents[2] / "profiles" / "tensor_losses.json"
 # The numbers of the lines are in what the tests expect.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.profiling.meter import Meter, batch_size
+from perfkit.profiling.passes.meter import Meter, batch_size
 
 IMAGES = torch.zeros(7, 3)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from processes_seen import DEADLY, gone, read_pids, wait_until
 
-from perfkit.agent.tree import read_process
 from perfkit.errors import NotMeasuredError
-from perfkit.processes.commands import ChildProcess
-from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
-from perfkit.profiling.targets import Target
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
+from perfkit.profiling.passes.targets import Target
+from perfkit.runner.agent.tree import read_process
+from perfkit.runner.commands import ChildProcess
 
 FACTS = """
 import gc, json, os, signal, sys, threading

@@ -12,13 +12,13 @@ import pytest
 from processes_seen import gone
 
 from perfkit.errors import UsageError
-from perfkit.profiling.exchange import PassSpec, RankPlace
-from perfkit.profiling.launch import PassLauncher
-from perfkit.profiling.ranks import RanksResult, check_port, free_port, run_ranks
-from perfkit.profiling.stragglers import find_straggler
-from perfkit.profiling.targets import Target
-from perfkit.records import PassName
-from perfkit.records.phases import BACKWARD, FORWARD, RANKS
+from perfkit.model import PassName
+from perfkit.model.phases import BACKWARD, FORWARD, RANKS
+from perfkit.profiling.passes.exchange import PassSpec, RankPlace
+from perfkit.profiling.passes.launch import PassLauncher
+from perfkit.profiling.passes.ranks import RanksResult, check_port, free_port, run_ranks
+from perfkit.profiling.passes.stragglers import find_straggler
+from perfkit.profiling.passes.targets import Target
 
 # Its second rank is the slow one. What it does in its fourth step is the argument.
 TRAINING = """
@@ -143,7 +143,7 @@ def test_the_rank_that_failed_first_is_named(
 ) -> None:
     """The other one only complains that its peer has gone; no process of either is left."""
     # The wait for the other one's own word is over with that, and on a busy machine it may take a while.
-    monkeypatch.setattr("perfkit.profiling.ranks._GRACE_S", 30.0)
+    monkeypatch.setattr("perfkit.profiling.passes.ranks._GRACE_S", 30.0)
     specs = _specs(tmp_path, "clean", deed)
     found = _run(specs, launcher)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.profiling.save import encode_summary, load_summary, may_be_summary
-from perfkit.records import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.model import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.profiling.passes.save import encode_summary, load_summary, may_be_summary
 
 SUMMARY = ProfileSummary(
     schema_version=1,

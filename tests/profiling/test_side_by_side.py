@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.launch import PassLauncher, run_pass
-from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
-from perfkit.profiling.targets import Target
-from perfkit.records import PassName, PassSummary
+from perfkit.model import PassName, PassSummary
+from perfkit.profiling.passes.exchange import PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, run_pass
+from perfkit.profiling.passes.side_by_side import SideBySide, run_side_by_side
+from perfkit.profiling.passes.targets import Target
 
 TRAINING = """
 import time

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.profiling.stragglers import find_straggler, slowest_rank
-from perfkit.records import Balance, PassSummary, PhaseSeconds
-from perfkit.records.phases import FORWARD, RANKS
+from perfkit.model import Balance, PassSummary, PhaseSeconds
+from perfkit.model.phases import FORWARD, RANKS
+from perfkit.profiling.passes.stragglers import find_straggler, slowest_rank
 
 
 def _balance(forward: list[float], together: list[float], residual: float = 0.0) -> Balance:

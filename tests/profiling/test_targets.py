@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.config import Config, Project
 from perfkit.errors import UsageError
-from perfkit.profiling.targets import Target, resolve_target
+from perfkit.profiling.passes.targets import Target, resolve_target
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import NotMeasuredError
-from perfkit.profiling import instruments
-from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import PassLauncher, run_pass
-from perfkit.profiling.own_code import find_own_code
-from perfkit.profiling.targets import Target
-from perfkit.profiling.trace import Window, choose_window
-from perfkit.reading.files import read_profile
-from perfkit.reading.names import CodeNames
-from perfkit.records import PassSummary
+from perfkit.model import PassSummary
+from perfkit.profiling.passes import instruments
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, run_pass
+from perfkit.profiling.passes.own_code import find_own_code
+from perfkit.profiling.passes.targets import Target
+from perfkit.profiling.passes.trace import Window, choose_window
+from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.names import CodeNames
 
 NAMED = """
 import time

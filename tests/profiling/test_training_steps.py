@@ -14,8 +14,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.errors import UsageError
-from perfkit.profiling.balance import clock
-from perfkit.profiling.training import StepPlan, TrainingSteps, rounds
+from perfkit.profiling.passes.balance import clock
+from perfkit.profiling.passes.training import StepPlan, TrainingSteps, rounds
 
 HOOKED = [
     (nn.Module, "__call__"),

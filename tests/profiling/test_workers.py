@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import PassLauncher, run_pass
-from perfkit.profiling.targets import Target
-from perfkit.profiling.workers import fetch_times
-from perfkit.records import PassName
+from perfkit.model import PassName
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.launch import PassLauncher, run_pass
+from perfkit.profiling.passes.targets import Target
+from perfkit.profiling.passes.workers import fetch_times
 
 TRAINING = """
 import torch

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfkit.reading.formats import read_bytes
-from perfkit.reading.names import CodeNames
-from perfkit.records.readings import Reading
+from perfkit.model.readings import Reading
+from perfkit.profiling.read.formats import read_bytes
+from perfkit.profiling.read.names import CodeNames
 
 Function = tuple[str, int, str]
 SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

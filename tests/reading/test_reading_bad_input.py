@@ -17,9 +17,9 @@ import pytest
 from foreign_profiles import ADAM, MAIN, SHARED_DATA, event, pstats_bytes, reading_of, row, trace_bytes
 
 from perfkit.errors import UsageError
-from perfkit.reading import formats
-from perfkit.reading.files import read_profile
-from perfkit.reading.names import CodeNames
+from perfkit.profiling.read import formats
+from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.names import CodeNames
 
 PSTATS = pstats_bytes({MAIN: row(), ADAM: row(3, callers={MAIN: (3, 3, 0.5, 0.5)})})
 TRACE = trace_bytes(event("aten::linear", 5, 20), event("aten::addmm", 7, 9))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.reading.names import CodeNames
+from perfkit.profiling.read.names import CodeNames
 
 WINDOWS = r"C:\Users\me\AppData\Local\Programs\Python\Python311\Lib"
 FRAMEWORK = "/Library/Frameworks/Python.framework/Versions/3.11/lib/python3.11"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from foreign_profiles import ADAM, ENGINE, MAIN, SCHEDULER, SITE, WRAPPER, pstats_bytes, reading_of, row
 
-from perfkit.records.readings import FunctionTime, Reading, StepTimes
+from perfkit.model.readings import FunctionTime, Reading, StepTimes
 
 
 def own_work() -> int:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfkit.attribution.waits import DEVICE
-from perfkit.records.readings import OperatorTime, Reading
+from perfkit.model.readings import OperatorTime, Reading
+from perfkit.profiling.diff.waits import DEVICE
 
 STEPS = 3
 

@@ -12,8 +12,7 @@ import pytest
 from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
-from perfkit.processes.commands import Interpreter
-from perfkit.records import Side
+from perfkit.model import Side
 from perfkit.repo.environments import (
     _COMPLETE,
     _MOST_KEPT,
@@ -29,6 +28,7 @@ from perfkit.repo.environments import (
     side_environments,
     unnamed_changes,
 )
+from perfkit.runner.commands import Interpreter
 
 PYLOCK = """
 lock-version = "1.0"

@@ -8,9 +8,9 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError
+from perfkit.gating.acceptance import Acceptance
 from perfkit.repo.author import author_name
 from perfkit.repo.trailers import accepted_in, commits_in
-from perfkit.verdict.acceptance import Acceptance
 
 
 def _accepted(repository: Repository, *trailers: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:

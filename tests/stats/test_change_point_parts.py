@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from perfkit.records.history import Stretch
+from perfkit.model.history import Stretch
 from perfkit.stats.change_points import FloatArray, Step, find_steps, tame
 
 # The model by which the simulated figures of docs/change-points.md were made: strengths of the drift in parts

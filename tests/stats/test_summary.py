@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.records import Benchmark, Outcome
+from perfkit.model import Benchmark, Outcome
 from perfkit.stats.summary import paired_ratio, summarise, summary_of
 
 positive = st.floats(min_value=1e-9, max_value=1e3)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import perfkit.tricks.catalogue as catalogue_module
-from perfkit.tricks.catalogue import catalogue, find
-from perfkit.tricks.identical import IDENTICAL
-from perfkit.tricks.trick import Call, Trick, is_available
+import perfkit.features.tricks.catalogue as catalogue_module
+from perfkit.features.tricks.catalogue import catalogue, find
+from perfkit.features.tricks.identical import IDENTICAL
+from perfkit.features.tricks.trick import Call, Trick, is_available
 
 NAMES = [trick.name for trick in catalogue()]
 # What changes with every call.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from perfkit.tricks.claims import claims
+from perfkit.features.tricks.claims import claims
 
 CLAIMS = {claim.name: claim for claim in claims()}
 # Name, answer, and what the evidence has to tell.

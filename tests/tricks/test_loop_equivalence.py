@@ -15,13 +15,13 @@ from torch import nn
 from torch.optim import SGD, Adam
 
 from perfkit.errors import UsageError
-from perfkit.records.tricks import Loop, TrickCase
-from perfkit.tricks import loop_equivalence, loops
-from perfkit.tricks.checks import Checks, check
-from perfkit.tricks.choosing import best_pair, choose_for_loop, together, trick_named
-from perfkit.tricks.loop_equivalence import LoopComparison
-from perfkit.tricks.switches import constructing
-from perfkit.tricks.trick import OnLoop
+from perfkit.features.tricks import loop_equivalence, loops
+from perfkit.features.tricks.checks import Checks, check
+from perfkit.features.tricks.choosing import best_pair, choose_for_loop, together, trick_named
+from perfkit.features.tricks.loop_equivalence import LoopComparison
+from perfkit.features.tricks.records import Loop, TrickCase
+from perfkit.features.tricks.switches import constructing
+from perfkit.features.tricks.trick import OnLoop
 
 
 def _train(scale: Callable[[], float] = lambda: 1.0) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from perfkit.tricks.catalogue import catalogue, find
-from perfkit.tricks.trick import is_available
+from perfkit.features.tricks.catalogue import catalogue, find
+from perfkit.features.tricks.trick import is_available
 from perfkit.workloads.images import digits_folder
 from perfkit.workloads.metric_learning.training import TrainingConfig, train
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from perfkit.errors import UsageError
-from perfkit.records.tricks import TrickCase
-from perfkit.tricks.checks import Checks, check
-from perfkit.tricks.choosing import choose, trick_named
-from perfkit.tricks.claims import claims
-from perfkit.tricks.equivalence import compare_sides
-from perfkit.tricks.trick import Pair, Trick
+from perfkit.features.tricks.checks import Checks, check
+from perfkit.features.tricks.choosing import choose, trick_named
+from perfkit.features.tricks.claims import claims
+from perfkit.features.tricks.equivalence import compare_sides
+from perfkit.features.tricks.records import TrickCase
+from perfkit.features.tricks.trick import Pair, Trick
 
 
 def _trick(with_: Callable[[], tuple[Tensor, ...]], *, absolute: float = 0.0, relative: float = 0.0) -> Trick:

@@ -9,10 +9,10 @@ import pytest
 from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
-from perfkit.records.comparisons import Comparison, Verdict
-from perfkit.records.results import meant_by
-from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, apply_to_counts, unused_notes
-from perfkit.verdict.exit_code import exit_code
+from perfkit.gating.acceptance import BLOCKING, Acceptance, apply, apply_to_counts, unused_notes
+from perfkit.gating.exit_code import exit_code
+from perfkit.model.comparisons import Comparison, Verdict
+from perfkit.model.results import meant_by
 
 NAME = "benchmarks/bench_a.py::test_a"
 BLOCKING_VERDICTS = sorted(BLOCKING)

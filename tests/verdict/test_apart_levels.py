@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 from synthetic import build_row
 
-from perfkit.records import Row
-from perfkit.records.comparisons import Policy
+from perfkit.gating.apart import compare_apart
+from perfkit.model import Row
+from perfkit.model.comparisons import Policy
 from perfkit.stats.binomial import upper_bound
-from perfkit.verdict.apart import compare_apart
 
 RECORDED = Path(__file__).with_name("recorded_levels.npz")
 POLICY = Policy(alpha=0.01, family=1, looks=(1,))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from synthetic import build_row
 
-from perfkit.records import Row
-from perfkit.records.comparisons import Comparison, Policy
+from perfkit.gating.apart import compare_apart, occasion_levels
+from perfkit.model import Row
+from perfkit.model.comparisons import Comparison, Policy
 from perfkit.units import counted
-from perfkit.verdict.apart import compare_apart, occasion_levels
 
 POLICY = Policy(alpha=0.01, family=1, looks=(1,))
 BASE, HEAD, OTHER = "a" * 40, "b" * 40, "c" * 40

@@ -19,12 +19,12 @@ from noise import (
     student,
 )
 
-from perfkit.measure.lockstep.schedule import schedule
-from perfkit.records.comparisons import LaunchPair
+from perfkit.gating.assumptions import doubts
+from perfkit.gating.judge import estimate
+from perfkit.model.comparisons import LaunchPair
+from perfkit.runner.lockstep.schedule import schedule
 from perfkit.stats.assumptions import Doubt, halves_differ, neighbours_alike
 from perfkit.stats.binomial import lower_bound, upper_bound
-from perfkit.verdict.assumptions import doubts
-from perfkit.verdict.judge import estimate
 
 SERIES, LAUNCHES = 1500, 26
 

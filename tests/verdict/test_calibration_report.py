@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from synthetic import build_row
 
-from perfkit.records import Row
-from perfkit.records.comparisons import Policy, Verdict
-from perfkit.records.policies import CalibrationPolicy, Rehearsal, judged_policy
-from perfkit.verdict.calibration import calibration_of, finished_cases
+from perfkit.gating.calibration import calibration_of, finished_cases
+from perfkit.model import Row
+from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.policies import CalibrationPolicy, Rehearsal, judged_policy
 
 NAMES = ("b.py::test_a", "b.py::test_b")
 POLICY = CalibrationPolicy(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from synthetic import build_comparison, build_count
 
-from perfkit.records.comparisons import Comparison, ExactComparison
-from perfkit.verdict.disagreement import disagreements
+from perfkit.gating.disagreement import disagreements
+from perfkit.model.comparisons import Comparison, ExactComparison
 
 SLOWER = build_comparison("test_a", "REGRESSED", 1.09, 1.08, 1.1)
 FASTER = build_comparison("test_a", "IMPROVED", 0.91, 0.9, 0.92)

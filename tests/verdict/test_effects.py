@@ -21,21 +21,7 @@ from experiment_records import (
 )
 from scipy.stats import t as student
 
-from perfkit.records.experiments import (
-    ACCURACY,
-    HOST_PEAK,
-    LOSS,
-    SAMPLE_TIME,
-    SKIPPED_STEPS,
-    TENSOR_PEAK,
-    TOTAL_TIME,
-    ExperimentRecord,
-    Fingerprint,
-    Level,
-    Response,
-    Trial,
-)
-from perfkit.verdict.effects import (
+from perfkit.features.experiments.effects import (
     Effect,
     Kind,
     contrasts_of,
@@ -49,6 +35,20 @@ from perfkit.verdict.effects import (
     judged_blocks,
     looks_of,
     main_effects,
+)
+from perfkit.features.experiments.records import (
+    ACCURACY,
+    HOST_PEAK,
+    LOSS,
+    SAMPLE_TIME,
+    SKIPPED_STEPS,
+    TENSOR_PEAK,
+    TOTAL_TIME,
+    ExperimentRecord,
+    Fingerprint,
+    Level,
+    Response,
+    Trial,
 )
 
 SIZES: Mapping[str, Sequence[Level]] = {**PRECISIONS, "batch_size": (2, 8, 32)}

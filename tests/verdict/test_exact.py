@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.agent.counting.model import NO_TORCH, Cause, Count, Counts
-from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import ExactComparison, MovedCause
-from perfkit.verdict.acceptance import Acceptance, apply_to_counts, unused_notes
-from perfkit.verdict.exact import ExactPolicy, compare_count, compare_counts, moved_counts
-from perfkit.verdict.exit_code import exit_code
+from perfkit.gating.acceptance import Acceptance, apply_to_counts, unused_notes
+from perfkit.gating.exact import ExactPolicy, compare_count, compare_counts, moved_counts
+from perfkit.gating.exit_code import exit_code
+from perfkit.model import Benchmark, Metric
+from perfkit.model.comparisons import ExactComparison, MovedCause
+from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.runner.agent.counting.model import NO_TORCH, Cause, Count, Counts
 
 STEP = Benchmark(name="train", version="v")
 POLICY = ExactPolicy(gating=("syncs", "operators"), tolerance=0.05)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
-from perfkit.verdict.exit_code import exit_code
+from perfkit.gating.exit_code import exit_code
+from perfkit.model import Benchmark, Metric
+from perfkit.model.comparisons import Comparison, ExactComparison, Verdict
 
 
 def _found(

@@ -9,13 +9,8 @@ from dataclasses import replace
 import pytest
 from synthetic import build_row
 
-from perfkit.agent.cold_start import ColdStart
-from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.errors import LedgerError
-from perfkit.records import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
-from perfkit.records.comparisons import LaunchPair, Policy, Verdict
-from perfkit.records.policies import JudgedPolicy
-from perfkit.verdict.from_rows import (
+from perfkit.gating.from_rows import (
     cold_start_values,
     comparison_of,
     count_of,
@@ -27,7 +22,12 @@ from perfkit.verdict.from_rows import (
     pairs_of,
     policy_of,
 )
-from perfkit.verdict.judge import compare
+from perfkit.gating.judge import compare
+from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
+from perfkit.model.comparisons import LaunchPair, Policy, Verdict
+from perfkit.model.policies import JudgedPolicy
+from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.counting.model import Cause, Count, Counts
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")

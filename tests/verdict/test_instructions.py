@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.agent.counting.model import Count, Counts
-from perfkit.records import Benchmark
-from perfkit.records.comparisons import ExactComparison
-from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts, repeated
+from perfkit.gating.exact import ExactPolicy, compare_counts, moved_counts, repeated
+from perfkit.model import Benchmark
+from perfkit.model.comparisons import ExactComparison
+from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.runner.agent.counting.model import Count, Counts
 
 
 def counted(*values: float) -> Count:

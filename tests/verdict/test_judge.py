@@ -23,10 +23,10 @@ from noise import (
     shared_bias,
 )
 
-from perfkit.records import Benchmark
-from perfkit.records.comparisons import Comparison, Estimate, LaunchPair, Policy
+from perfkit.gating.judge import LEAST_SD, compare, direction, estimate, need, pair_location, timed_verdict
+from perfkit.model import Benchmark
+from perfkit.model.comparisons import Comparison, Estimate, LaunchPair, Policy
 from perfkit.stats.planning import deciding_look
-from perfkit.verdict.judge import LEAST_SD, compare, direction, estimate, need, pair_location, timed_verdict
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
 PROVEN = replace(POLICY, fail_on="proven", noise_floor=0.005, inconclusive="pass")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.agent.counting.model import PEAK_MEMORY, TRACKED, Count
-from perfkit.records import Benchmark
-from perfkit.verdict.exact import compare_count, moved_counts, numbers_that_decide
+from perfkit.gating.exact import compare_count, moved_counts, numbers_that_decide
+from perfkit.model import Benchmark
+from perfkit.runner.agent.counting.model import PEAK_MEMORY, TRACKED, Count
 
 BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START
 
-from perfkit.records import Environment, Machine
-from perfkit.records.surroundings import Surroundings
-from perfkit.verdict.surroundings import lasting_changes, surrounding_changes
+from perfkit.gating.surroundings import lasting_changes, surrounding_changes
+from perfkit.model import Environment, Machine
+from perfkit.model.surroundings import Surroundings
 
 
 def _surroundings(*, driver: str = "550", **facts: str) -> Surroundings:

@@ -8,12 +8,9 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START
 
-from perfkit.jobs.tricks import LOOKS
-from perfkit.records import Benchmark, Commit, Metric
-from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
-from perfkit.records.tricks import Equivalence, TrickCase
-from perfkit.verdict.judge import compare
-from perfkit.verdict.tricks import (
+from perfkit.features.tricks.command import LOOKS
+from perfkit.features.tricks.records import Equivalence, TrickCase
+from perfkit.features.tricks.verdict import (
     TrickResult,
     TricksReport,
     helping,
@@ -22,6 +19,9 @@ from perfkit.verdict.tricks import (
     size_crossings,
     suggested,
 )
+from perfkit.gating.judge import compare
+from perfkit.model import Benchmark, Commit, Metric
+from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
 
 SAME = Equivalence(equal=True, largest=0.0)
 POLICY = Policy(alpha=0.01, family=27, looks=LOOKS)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.records.comparisons import Explanation, MovedCause
-from perfkit.records.differences import Amount, Part, Section
-from perfkit.views.gate.annotations import annotation_lines
-from perfkit.views.gate.markdown import render_comment, render_without_report
+from perfkit.model.comparisons import Explanation, MovedCause
+from perfkit.model.differences import Amount, Part, Section
+from perfkit.report.gate.annotations import annotation_lines
+from perfkit.report.gate.markdown import render_comment, render_without_report
 
 
 def test_a_regression_is_shown_where_its_time_goes() -> None:

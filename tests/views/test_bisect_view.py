@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from synthetic import ENVIRONMENT, MACHINE, START, build_count
 
-from perfkit.records import WALL_TIME, Benchmark, Commit, Metric
-from perfkit.records.bisection import (
+from perfkit.model import WALL_TIME, Benchmark, Commit, Metric
+from perfkit.model.bisection import (
     BisectionReport,
     FoundStep,
     LeftRange,
@@ -18,9 +18,9 @@ from perfkit.records.bisection import (
     SkippedCommit,
     Suspect,
 )
-from perfkit.records.comparisons import MovedCause
-from perfkit.views.bisect import BisectLine, answer_sentence, bisection_markdown, bisection_view
-from perfkit.views.markdown_table import escape
+from perfkit.model.comparisons import MovedCause
+from perfkit.report.bisect import BisectLine, answer_sentence, bisection_markdown, bisection_view
+from perfkit.report.markdown_table import escape
 
 COMMITS = [Commit(sha=digit * 40, time=START, subject=f"Change {digit}") for digit in "abcd"]
 

@@ -13,14 +13,14 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
-from perfkit.history.change_log import build_change_log, most_measured
+from perfkit.gating.from_rows import comparison_of
+from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
-from perfkit.records import TYPICAL_TIME, Environment, Machine, Row, Side, Source
-from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
-from perfkit.records.comparisons import Policy, Verdict
-from perfkit.records.policies import JudgedPolicy, judged_policy
-from perfkit.verdict.from_rows import comparison_of
-from perfkit.views.change_log import (
+from perfkit.model import TYPICAL_TIME, Environment, Machine, Row, Side, Source
+from perfkit.model.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
+from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model.policies import JudgedPolicy, judged_policy
+from perfkit.report.change_log import (
     format_gate_ratio,
     format_mean_sd,
     format_ratio,

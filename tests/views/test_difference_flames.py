@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from browser import browser_programs, opened_browser
 
-from perfkit.attribution.difference import explain
-from perfkit.attribution.flames import flames_of
+from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
-from perfkit.jobs.show import read_profiles
-from perfkit.records import Side
-from perfkit.records.differences import FlameFrame
-from perfkit.records.readings import Call, FunctionTime, Reading, StepTimes
-from perfkit.views.explain.flames import Graph, drawn_flames
-from perfkit.views.explain.page import difference_page
+from perfkit.model import Side
+from perfkit.model.differences import FlameFrame
+from perfkit.model.readings import Call, FunctionTime, Reading, StepTimes
+from perfkit.profiling.diff.difference import explain
+from perfkit.profiling.diff.flames import flames_of
+from perfkit.report.explain.flames import Graph, drawn_flames
+from perfkit.report.explain.page import difference_page
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 HOSTILE = "<script>alert(1)</script>\"'&"

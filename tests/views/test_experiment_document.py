@@ -18,10 +18,10 @@ from experiment_records import (
     synthetic_record,
 )
 
-from perfkit.records.experiments import ExperimentRecord, Level, Variant
-from perfkit.verdict.effects import effects_of
-from perfkit.views.experiment.markdown import Provenance, experiment_document
-from perfkit.views.experiment.seed_forms import (
+from perfkit.features.experiments.effects import effects_of
+from perfkit.features.experiments.records import ExperimentRecord, Level, Variant
+from perfkit.features.experiments.report.markdown import Provenance, experiment_document
+from perfkit.features.experiments.report.seed_forms import (
     performance_table,
     pros_and_cons,
     variant_blocks,

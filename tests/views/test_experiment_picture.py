@@ -17,9 +17,9 @@ from experiment_records import (
     synthetic_record,
 )
 
-from perfkit.records.experiments import ExperimentRecord
-from perfkit.views.experiment.picture import effects_picture
-from perfkit.views.ratio_axis import Axis
+from perfkit.features.experiments.records import ExperimentRecord
+from perfkit.features.experiments.report.picture import effects_picture
+from perfkit.report.ratio_axis import Axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from experiment_records import PRECISIONS, PRECISIONS_AND_SIZES, build_experiment, synthetic_record
 
-from perfkit.records.experiments import ExperimentRecord, Trial
-from perfkit.views.experiment.wording import single_run_lines
+from perfkit.features.experiments.records import ExperimentRecord, Trial
+from perfkit.features.experiments.report.wording import single_run_lines
 
 
 def _record(*seconds: tuple[float, float]) -> ExperimentRecord:

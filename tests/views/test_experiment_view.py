@@ -20,8 +20,8 @@ from experiment_records import (
 )
 from rich.console import Console
 
-from perfkit.records import Status
-from perfkit.records.experiments import (
+from perfkit.features.experiments.effects import effects_of
+from perfkit.features.experiments.records import (
     ACCURACY,
     HOST_PEAK,
     LOSS,
@@ -31,12 +31,12 @@ from perfkit.records.experiments import (
     Response,
     Trial,
 )
-from perfkit.verdict.effects import effects_of
-from perfkit.verdict.experiment_rows import trial_outcomes
-from perfkit.views.experiment.summary import SAMPLE_RATE, failures, ratios_by_block, summary_of
-from perfkit.views.experiment.terminal import experiment_view
-from perfkit.views.experiment.told import mean_text, told_effect
-from perfkit.views.experiment.wording import crossover_sentences
+from perfkit.features.experiments.report.summary import SAMPLE_RATE, failures, ratios_by_block, summary_of
+from perfkit.features.experiments.report.terminal import experiment_view
+from perfkit.features.experiments.report.told import mean_text, told_effect
+from perfkit.features.experiments.report.wording import crossover_sentences
+from perfkit.features.experiments.rows import trial_outcomes
+from perfkit.model import Status
 
 THREE_SIZES = {**PRECISIONS, "batch_size": (2, 4, 8)}
 NO_MEMORY: Mapping[str, tuple[Status, str]] = {

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perfkit.records.differences import Amount, Difference, Part, Section
-from perfkit.views.explain.markdown import difference_markdown
-from perfkit.views.explain.page import difference_page
+from perfkit.model.differences import Amount, Difference, Part, Section
+from perfkit.report.explain.markdown import difference_markdown
+from perfkit.report.explain.page import difference_page
 
 HOSTILE = "<script>alert(1)</script>|`x`"
 # Tags that HTML never closes.

@@ -8,14 +8,14 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfkit.records.differences import Amount, Difference, Part, Section
-from perfkit.units import signed_seconds
-from perfkit.views.explain.terminal import (
+from perfkit.model.differences import Amount, Difference, Part, Section
+from perfkit.report.explain.terminal import (
     calls_text,
     difference_view,
     shown_parts,
     telling_callees,
 )
+from perfkit.units import signed_seconds
 
 LONG = "a_function_with_a_name_" * 8
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from forked_commands import run_perfkit
 
+from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
 from perfkit.errors import UsageError
-from perfkit.jobs.show import read_profiles
-from perfkit.records.readings import Call, FunctionTime, Reading
-from perfkit.views.firefox import firefox_file
+from perfkit.model.readings import Call, FunctionTime, Reading
+from perfkit.report.firefox import firefox_file
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 HOSTILE = '</script><b>"\\\u2028\ud800'

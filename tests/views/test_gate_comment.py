@@ -9,12 +9,12 @@ from pathlib import Path
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.records import Metric
-from perfkit.records.comparisons import Explanation, GateReport, Need
-from perfkit.records.differences import Amount, Part, Section
+from perfkit.gating.exit_code import exit_code
+from perfkit.model import Metric
+from perfkit.model.comparisons import Explanation, GateReport, Need
+from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
-from perfkit.verdict.exit_code import exit_code
-from perfkit.views.gate.markdown import render_comment
+from perfkit.report.gate.markdown import render_comment
 
 
 def test_the_whole_comment_is_as_it_was() -> None:

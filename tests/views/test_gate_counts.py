@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from synthetic import build_count
 
-from perfkit.records.comparisons import ExactComparison, MovedCause
-from perfkit.views.gate.exact import exact_markdown, exact_sections
+from perfkit.model.comparisons import ExactComparison, MovedCause
+from perfkit.report.gate.exact import exact_markdown, exact_sections
 
 SIZES = (32, 64, 256, 1024)
 FILE = "src/library/functional/classification/nearest_neighbours/distances_between_everything.py"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from synthetic import build_comparison
 
-from perfkit.views.gate.live import PlainLines
+from perfkit.report.gate.live import PlainLines
 
 TESTS = Path(__file__).parent.parent
 # Says on standard output how many threads ran beside the measuring.
 GATE = """
 import threading
 from synthetic import build_comparison
-from perfkit.views.gate.live import GateProgress
+from perfkit.report.gate.live import GateProgress
 
 def states(verdict, high, launches):
     return (

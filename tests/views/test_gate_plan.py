@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from synthetic import MACHINE, START, build_comparison
 
-from perfkit.records import Benchmark, Commit
-from perfkit.records.comparisons import GatePlan, KnownFrom, PlannedBenchmark, Policy, Verdict
-from perfkit.views.gate.plan import plan_markdown, plan_sentence, plan_view
+from perfkit.model import Benchmark, Commit
+from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark, Policy, Verdict
+from perfkit.report.gate.plan import plan_markdown, plan_sentence, plan_view
 
 
 def _benchmark(

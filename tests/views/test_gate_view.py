@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import (
+from perfkit.gating.exit_code import exit_code
+from perfkit.model import Benchmark, Metric
+from perfkit.model.comparisons import (
     Comparison,
     ExactComparison,
     Explanation,
@@ -21,13 +22,12 @@ from perfkit.records.comparisons import (
     Policy,
     Verdict,
 )
-from perfkit.records.differences import Amount, Part, Section
-from perfkit.verdict.exit_code import exit_code
-from perfkit.views.gate.decision import decision_lines
-from perfkit.views.gate.markdown import render_comment
-from perfkit.views.gate.table import gate_view
-from perfkit.views.gate.wording import change_text, details, direction_text, interval_text, need_text
-from perfkit.views.names import short_names
+from perfkit.model.differences import Amount, Part, Section
+from perfkit.report.gate.decision import decision_lines
+from perfkit.report.gate.markdown import render_comment
+from perfkit.report.gate.table import gate_view
+from perfkit.report.gate.wording import change_text, details, direction_text, interval_text, need_text
+from perfkit.report.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 NEED = Need(launches=12, seconds=21.34)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from rich.console import Console
 from synthetic_history import step_of, trend
 
-from perfkit.records.change_log import GateRatio
-from perfkit.records.history import CommitFacts, Creep, HistoryReport, Shift, Silence
-from perfkit.views.history import history_verdict, history_view, sparkline
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
+from perfkit.report.history import history_verdict, history_view, sparkline
 
 WIDTH = 80
 

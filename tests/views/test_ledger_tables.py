@@ -7,8 +7,8 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 from synthetic import START, build_row
 
-from perfkit.records import Metric, RunSummary
-from perfkit.views.ledger_tables import rows_table, runs_table
+from perfkit.model import Metric, RunSummary
+from perfkit.report.ledger_tables import rows_table, runs_table
 
 
 def _text(view: RenderableType) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.views.markers import replace_between_markers
+from perfkit.report.markers import replace_between_markers
 
 BEGIN = "<!-- perfkit:log begin (written by perfkit; notes outside the markers are kept) -->"
 END = "<!-- perfkit:log end -->"

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from perfkit.views.console import visible, visible_console
-from perfkit.views.names import BrokenName, NamedTable, broken, fitted
+from perfkit.report.console import visible, visible_console
+from perfkit.report.names import BrokenName, NamedTable, broken, fitted
 
 NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from perfkit.records import Commit, Environment, Machine, PassSummary, ProfileSummary
-from perfkit.views.profiles_index import render_index
+from perfkit.model import Commit, Environment, Machine, PassSummary, ProfileSummary
+from perfkit.report.profiles_index import render_index
 
 SUMMARY = ProfileSummary(
     schema_version=1,

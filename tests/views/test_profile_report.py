@@ -9,8 +9,7 @@ from typing import Literal
 
 import pytest
 
-from perfkit.profiling.save import load_summary
-from perfkit.records import (
+from perfkit.model import (
     Balance,
     Commit,
     Environment,
@@ -21,8 +20,9 @@ from perfkit.records import (
     ProfileEntry,
     ProfileSummary,
 )
-from perfkit.records.readings import OperatorTime, PhaseMemory
-from perfkit.views.profile_report import render_report, waiting_share, warnings
+from perfkit.model.readings import OperatorTime, PhaseMemory
+from perfkit.profiling.passes.save import load_summary
+from perfkit.report.profile_report import render_report, waiting_share, warnings
 
 CLEAN = PassSummary(
     name="clean",

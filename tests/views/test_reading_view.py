@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from perfkit.records.readings import (
+from perfkit.model.readings import (
     FunctionTime,
     OperatorTime,
     PhaseMemory,
@@ -18,8 +18,8 @@ from perfkit.records.readings import (
     StepTimes,
     WaitTime,
 )
-from perfkit.views.reading.terminal import function_name, notes, reading_view
-from perfkit.views.reading.text import reading_text
+from perfkit.report.reading.terminal import function_name, notes, reading_view
+from perfkit.report.reading.text import reading_text
 
 
 def function(name: str, own_s: float = 1.0, cumulative_s: float = 2.0) -> FunctionTime:

@@ -9,9 +9,9 @@ import pytest
 from browser import Page, browser_programs, opened_browser
 from synthetic_history import history, hostile_site, large_site, lively_site, sha_of, trend
 
-from perfkit.records.results import Metric
-from perfkit.records.site import Site
-from perfkit.views.report.pages import site_files, slug_of
+from perfkit.features.site.pages import site_files, slug_of
+from perfkit.features.site.records import Site
+from perfkit.model.results import Metric
 
 pytestmark = pytest.mark.skipif(
     browser_programs() is None, reason="chromium and chromedriver are not installed"

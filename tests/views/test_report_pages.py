@@ -25,15 +25,15 @@ from synthetic_history import (
     trend,
 )
 
-from perfkit.records import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
-from perfkit.records.history import CommitFacts, HistoryReport, Rise, Silence
-from perfkit.records.site import ProfileEntryPoint, Reference, Site
-from perfkit.views.console import visible
-from perfkit.views.palette import DARK, LIGHT
-from perfkit.views.report.data import commits_in_order
-from perfkit.views.report.pages import site_files, slug_of, trend_name
-from perfkit.views.report.series import band, series_of, state_of
-from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text
+from perfkit.features.site.data import commits_in_order
+from perfkit.features.site.pages import site_files, slug_of, trend_name
+from perfkit.features.site.records import ProfileEntryPoint, Reference, Site
+from perfkit.features.site.series import band, series_of, state_of
+from perfkit.features.site.wording import amount_text, chance_sentence, ratio_text, value_text
+from perfkit.model import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
+from perfkit.model.history import CommitFacts, HistoryReport, Rise, Silence
+from perfkit.report.console import visible
+from perfkit.report.palette import DARK, LIGHT
 
 
 class _Reader(HTMLParser):

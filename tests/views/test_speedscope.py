@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from forked_commands import run_perfkit
 
+from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
 from perfkit.errors import UsageError
-from perfkit.jobs.show import read_profiles
-from perfkit.records.readings import Reading
-from perfkit.views.speedscope import speedscope_file
+from perfkit.model.readings import Reading
+from perfkit.report.speedscope import speedscope_file
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, build_report
 
-from perfkit.records.surroundings import FactChange
-from perfkit.views.surroundings import change_words, difference_of_sides, options_of
+from perfkit.model.surroundings import FactChange
+from perfkit.report.surroundings import change_words, difference_of_sides, options_of
 
 
 @pytest.mark.parametrize(

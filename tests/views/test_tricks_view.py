@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from synthetic import ENVIRONMENT, MACHINE
 
-from perfkit.records import Benchmark, Commit
-from perfkit.records.comparisons import Comparison, Estimate, Policy, Verdict
-from perfkit.records.experiments import Level
-from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
-from perfkit.verdict.tricks import TrickResult, TricksReport
-from perfkit.views.tricks.markdown import tricks_document
-from perfkit.views.tricks.picture import sizes_picture
-from perfkit.views.tricks.terminal import tricks_view
+from perfkit.features.experiments.records import Level
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.features.tricks.report.markdown import tricks_document
+from perfkit.features.tricks.report.picture import sizes_picture
+from perfkit.features.tricks.report.terminal import tricks_view
+from perfkit.features.tricks.verdict import TrickResult, TricksReport
+from perfkit.model import Benchmark, Commit
+from perfkit.model.comparisons import Comparison, Estimate, Policy, Verdict
 
 SVG = "{http://www.w3.org/2000/svg}"
 CODES = {"fused": "Adam(parameters, fused=True)", "last": "images.to(...)"}

@@ -12,14 +12,14 @@ from rich.console import Console, RenderableType
 from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
 from perfkit.errors import EXIT_NOT_MEASURED
-from perfkit.records.comparisons import ApartReport, Comparison, Policy
+from perfkit.gating.calibration import Calibration, Power, Share, Steadiness
+from perfkit.gating.exit_code import exit_code
+from perfkit.gating.fitness import Condition, Fitness, Noise
+from perfkit.model.comparisons import ApartReport, Comparison, Policy
+from perfkit.report.apart import apart_view
+from perfkit.report.calibration import calibration_view, decision_sentence, offered_configuration
+from perfkit.report.doctor import doctor_view
 from perfkit.stats.components import Components
-from perfkit.verdict.calibration import Calibration, Power, Share, Steadiness
-from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.fitness import Condition, Fitness, Noise
-from perfkit.views.apart import apart_view
-from perfkit.views.calibration import calibration_view, decision_sentence, offered_configuration
-from perfkit.views.doctor import doctor_view
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80

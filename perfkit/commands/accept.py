@@ -1,0 +1,172 @@
+"""``perfkit accept``: let one finding of a gate pass, with a reason that is kept and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import RepositoryError, UsageError
+from perfkit.gating.acceptance import SHOWN_DIGITS, blocks, is_placeholder
+from perfkit.gating.accepting import MOST_COMMITS
+from perfkit.gating.from_rows import exact_comparisons_of
+from perfkit.gating.recompute import judge_anew
+from perfkit.identity import short_run_id
+from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
+from perfkit.ledger.store import Ledger
+from perfkit.model import Commit, Row
+from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.policies import GatePolicy, JudgedPolicy
+from perfkit.model.results import meant_by
+from perfkit.repo.author import author_name
+from perfkit.repo.commands import reading_only
+from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.patches import patches_of, whole_patch
+from perfkit.repo.trailers import commits_in
+from perfkit.repo.working_tree import code_of, describe_working_tree
+from perfkit.runner.clock import utc_now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """What was accepted, and the file that says so."""
+
+    acceptance: KeptAcceptance
+    file: Path
+
+
+@reading_only()
+def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: str, ref: str) -> Accepted:
+    """Accept one blocking finding of the newest gate whose head is ``ref``, uncommitted changes or not.
+
+    A gate may have compared that head with a release as well: of the newest gates against each base, the
+    newest one counts in which the benchmark blocks.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        RepositoryError: the commit is not known.
+        UsageError: the reason is empty, there is no such gate, or the benchmark is no blocking finding of it.
+    """
+    if not reason.strip() or is_placeholder(reason):
+        raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
+    repository = open_repository(project.root)
+    kept = Ledger(ledger)
+    gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
+    gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
+    head = next(row for row in gate.rows if _is_judged(row))
+    top, outputs = Path(str(repository.working_tree_dir)), (*project.output_paths, ledger)
+    exact = gate.exact
+    finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
+    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
+    change, parts = _committed_change(gate.rows, head.commit, top, outputs)
+    acceptance = KeptAcceptance(
+        benchmark=finding.benchmark.name,
+        reason=" ".join(reason.split()),
+        commit=head.commit.sha,
+        author=author_name(repository),
+        verdict=finding.verdict,
+        ratio=finding.estimate.ratio if isinstance(finding, Comparison) and finding.estimate else None,
+        counts={one.metric.name: one.head for one in blocking if one.head is not None},
+        uncounted=tuple(one.metric.name for one in blocking if one.head is None),
+        run_id=head.run_id,
+        recorded_at=utc_now(),
+        diff_hash=head.commit.diff_hash,
+        code=_uncommitted_code(head.commit, top, outputs),
+        change=change,
+        parts=parts,
+    )
+    return Accepted(acceptance=acceptance, file=keep_acceptance(ledger, acceptance))
+
+
+def _uncommitted_code(measured: Commit, top: Path, outputs: Sequence[Path]) -> str | None:
+    """Return the hash of all code with the changes that a gate measured, None where these are gone."""
+    if measured.diff_hash is None:
+        return None
+    now = describe_working_tree(top, ignored=outputs)
+    is_here = (now.sha, now.diff_hash) == (measured.sha, measured.diff_hash)
+    return code_of(top, ignored=outputs) if is_here else None
+
+
+def _committed_change(
+    rows: Sequence[Row], head: Commit, top: Path, outputs: Sequence[Path]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the content of base..head as a whole and of each commit; nothing where git lacks the base."""
+    base = next((row.commit.sha for row in rows if row.placement.side == "base"), None)
+    if head.diff_hash is not None or base is None:
+        return None, ()
+    try:
+        shas = commits_in(open_repository(top), base, head.sha)
+    except RepositoryError:
+        return None, ()
+    if len(shas) > MOST_COMMITS:
+        return None, ()
+    whole = whole_patch(top, base, head.sha, ignored=outputs)
+    return whole, patches_of(top, shas, ignored=outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gate:
+    """The rows of a gate, both sides, and what it found in times and in counts."""
+
+    rows: Sequence[Row]
+    timed: Sequence[Comparison]
+    exact: Sequence[ExactComparison]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], kept: Ledger) -> _Gate:
+        """Judge the rows of a gate anew."""
+        return cls(rows=rows, timed=judge_anew(rows, kept), exact=exact_comparisons_of(rows))
+
+    def is_blocked_by(self, benchmark: str) -> bool:
+        """Tell whether a benchmark that is named by as much of its end as names one is a blocking finding."""
+        found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
+        meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
+        return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
+
+
+def _newest_gates(kept: Ledger, sha: str) -> list[list[Row]]:
+    """Return the rows of the newest gate on a commit against each base, the very newest first."""
+    rows = kept.rows_from("gate")
+    judged = [row for row in rows if _is_judged(row) and row.commit.sha == sha]
+    if not judged:
+        raise UsageError(f"no gate of commit {sha[:SHOWN_DIGITS]} in {kept.path}; run `perfkit gate` first")
+    ordered = sorted(judged, key=lambda row: (row.recorded_at, row.run_id), reverse=True)
+    newest: dict[str | None, str] = {}
+    for row in ordered:
+        newest.setdefault(row.policy.base if isinstance(row.policy, GatePolicy) else None, row.run_id)
+    return [[row for row in rows if row.run_id == run] for run in newest.values()]
+
+
+def _is_judged(row: Row) -> bool:
+    policy = row.policy
+    judged = isinstance(policy, JudgedPolicy) and policy.verdict is not None
+    return judged and row.placement.side == "head" and not row.partial
+
+
+def _finding(
+    comparisons: Sequence[Comparison | ExactComparison], benchmark: str, *, run: str
+) -> Comparison | ExactComparison:
+    """Return the blocking finding that ``benchmark`` names: on its times, or else on its counts."""
+    judged: dict[str, Comparison | ExactComparison] = {}
+    for comparison in comparisons:
+        known = judged.get(comparison.benchmark.name)
+        if known is None or (blocks(comparison) and not blocks(known)):
+            judged[comparison.benchmark.name] = comparison
+    blocking = [f"{name} ({found.verdict})" for name, found in judged.items() if blocks(found)]
+    meant = meant_by(benchmark, judged)
+    if len(meant) > 1:
+        raise UsageError(f'"{benchmark}" could mean {" or ".join(meant)}; give more of it')
+    listed = f"what blocks there: {', '.join(blocking) or 'nothing'}"
+    if not meant:
+        raise UsageError(f'no benchmark "{benchmark}" in the gate {run}; {listed}')
+    found = judged[meant[0]]
+    if not blocks(found):
+        raise UsageError(
+            f"{meant[0]} is {_state(found)} in the gate {run}, so it needs no accepting; {listed}"
+        )
+    return found
+
+
+def _state(comparison: Comparison | ExactComparison) -> str:
+    return comparison.verdict + ("" if comparison.gating else ", not gating,")

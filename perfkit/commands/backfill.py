@@ -1,0 +1,533 @@
+"""``perfkit backfill``: measure commits, each in fresh processes, and file their launches.
+
+Commits that are named one by one are measured in alternation, as one run. Of ranges each commit is a task of
+an engine, and a run of its own: what the ledger has already is passed over, and a stopped command goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perfkit.commands.history import points_beginning, stepped_histories
+from perfkit.commands.measuring import measuring
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.features.cluster.commits import Collected, LaunchTerms
+from perfkit.features.cluster.engines import HERE, EngineChoice, needed_code, open_engine
+from perfkit.features.cluster.records import Code, MachineClass, Task
+from perfkit.features.cluster.tasks import file_once, run_of, unpack
+from perfkit.gating.sides import check_selection
+from perfkit.identity import new_run_id
+from perfkit.ledger.history.gaps import Gaps, Levels
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Trends, Wanted
+from perfkit.model import Benchmark, Commit, Row
+from perfkit.model.history import ChangePoint
+from perfkit.repo.checkout import Generated, lay_out_commit
+from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
+from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, tagged_commits
+from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
+from perfkit.repo.worktrees import worktree_folder
+from perfkit.runner.clock import utc_now
+from perfkit.runner.launches import Slot, plan_launches
+from perfkit.units import counted, human_seconds
+
+_SHA_DIGITS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which commits of the ranges are measured, and how.
+
+    ``every`` takes each n-th commit of a range, ``around`` the commits about a change point, by the beginning
+    of its id, ``tags`` only those that have one. With ``own_benchmarks`` each commit keeps its own benchmark
+    files; with ``again`` what is in the ledger is measured all the same.
+    """
+
+    every: int | None = None
+    around: str | None = None
+    tags: bool = False
+    own_benchmarks: bool = False
+    again: bool = False
+    engine: EngineChoice = HERE
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillRequest:
+    """What to measure: commits or ranges, how many launches of each, and which benchmarks.
+
+    ``wait_s`` is how long to wait for another perfkit, in seconds, None for as long as it takes.
+    """
+
+    commits: tuple[str, ...]
+    launches: int
+    benchmarks: str
+    select: str | None
+    ledger: Path
+    seed: int
+    wait_s: float | None = None
+    choice: Choice = Choice()
+
+    @property
+    def by_tasks(self) -> bool:
+        """Whether each commit is a task of an engine, and not all of them one run in alternation."""
+        return self.choice != Choice() or any(map(is_range, self.commits))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillResult:
+    """What was filed: the run, its file, its rows, and a line for each launch or benchmark that failed.
+
+    ``waited_s`` is how long another perfkit kept it waiting, in seconds.
+    """
+
+    run_id: str
+    file: Path
+    rows: int
+    failures: tuple[str, ...]
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeResult:
+    """What became of the commits of ranges, on ``machines`` classes of machines.
+
+    ``commits`` were asked for. ``known`` tasks were in the ledger before, ``measured`` ones were filed now,
+    with ``rows`` rows. ``failures`` are lines on what could not be measured, now or when it was filed.
+    """
+
+    ledger: Path
+    commits: int
+    machines: int
+    known: int
+    measured: int
+    rows: int
+    failures: tuple[str, ...]
+
+
+def run_backfill(
+    request: BackfillRequest,
+    *,
+    project: Project,
+    progress: Callable[[int, int, Slot], None],
+    say: Callable[[str], None] = lambda _: None,
+) -> BackfillResult:
+    """Measure and file the commits; interrupted, what was measured until then is kept.
+
+    ``say`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
+
+    Raises:
+        RepositoryError: a commit is not known.
+        NotMeasuredError: no launch could be run.
+        RecordingError: the ledger can no longer be written; what was added until then is kept.
+        RunInterruptedError: the person stopped it.
+    """
+    _check(request, project)
+    repository = open_repository(project.root)
+    commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
+    shas = [commit.sha for commit in commits]
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    slots = plan_launches(shas, request.launches, seed=request.seed)
+    terms = LaunchTerms(
+        benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
+    )
+    top = Path(str(repository.working_tree_dir)).resolve()
+    with measuring(say, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
+        roots, failed = _laid_out(commits, project, top, folder, say)
+        run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
+        collected = Collected(run, commits=commits, seed=request.seed)
+        try:
+            with run, collected:
+                for slot in slots:
+                    if slot.sha in failed and slot.launch == 0:
+                        collected.owe(Benchmark(name=request.benchmarks, version=""), slot, failed[slot.sha])
+                measured = [slot for slot in slots if slot.sha in roots]
+                for number, slot in enumerate(measured, start=1):
+                    progress(number, len(measured), slot)
+                    collected.measure(slot, roots[slot.sha], terms)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(f"interrupted; {run.kept}") from None
+    if run.file is None:
+        raise NotMeasuredError(f"no launch could be run; {collected.failures[0]}")
+    return BackfillResult(
+        run_id=run.run_id,
+        file=run.file,
+        rows=len(run.rows),
+        failures=collected.failures,
+        waited_s=waited_s,
+    )
+
+
+def _laid_out(
+    commits: Sequence[Commit], project: Project, top: Path, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Lay commits out on paths of equal length; return the project's place in each, and why others failed."""
+    prepared = _prepare_commands(project, [commit.sha for commit in commits])
+    roots: dict[str, Path] = {}
+    failed: dict[str, str] = {}
+    for commit in commits:
+        root, short = folder / commit.sha[:_SHA_DIGITS], commit.sha[:_SHA_DIGITS]
+        generated = dataclasses.replace(Generated.of(project), prepare=prepared.get(commit.sha))
+        try:
+            for sentence in lay_out_commit(top, commit, root, generated):
+                say(f"{short}: {sentence}")
+        except (RepositoryError, NotMeasuredError) as error:
+            failed[commit.sha] = str(error)
+        else:
+            roots[commit.sha] = root / project.root.relative_to(top)
+    return roots, failed
+
+
+def run_range_backfill(
+    request: BackfillRequest, *, project: Project, say: Callable[[str], None]
+) -> RangeResult:
+    """Measure the commits of ranges that are not in the ledger yet, each as a run of its own.
+
+    The same command goes on where an earlier one was stopped, in whatever way. ``say`` hears what is done,
+    and about how long the rest takes.
+
+    Raises:
+        RepositoryError: a commit or range is not known.
+        UsageError: the choice means nothing, or the engine is not there.
+        NotMeasuredError: the engine was lost; what is filed is kept.
+        RecordingError: the ledger can no longer be written.
+        RunInterruptedError: the person stopped it.
+    """
+    _check(request, project)
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    shas = _chosen_commits(request, project)
+    tasks = _Tasks.of(request, project, shas)
+    engine_choice = request.choice.engine
+    with open_engine(
+        engine_choice, project=project, code=tasks.code, commits=shas, wait_s=request.wait_s, say=say
+    ) as engine:
+        classes = engine.classes()
+        plan = BackfillPlan(tasks, classes, ledger=ledger, margin=project.config.margin_share, say=say)
+        say(plan.begun)
+        try:
+            engine.perform(plan)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(f"interrupted; {plan.kept}: the same command goes on") from None
+        except NotMeasuredError as error:
+            raise NotMeasuredError(f"{error}; {plan.kept}") from error
+    return plan.result()
+
+
+def _check(request: BackfillRequest, project: Project) -> None:
+    if request.launches < 1:
+        raise UsageError(f"--launches must be at least 1, found {request.launches}")
+    if request.choice.every is not None and request.choice.every < 1:
+        raise UsageError(f"--every must be at least 1, found {request.choice.every}")
+    if not request.commits and request.choice.around is None:
+        raise UsageError("name commits or a range such as v1..HEAD, or a change point with --around")
+    if os.environ.get(COMMIT_VARIABLE):
+        raise RepositoryError(f"unset {COMMIT_VARIABLE}: the commits to measure come from the repository")
+    if request.select is not None:
+        check_selection(request.select, project)
+
+
+def _chosen_commits(request: BackfillRequest, project: Project) -> tuple[str, ...]:
+    """Return the commits that are asked for, oldest first."""
+    root, choice = project.root, request.choice
+    repository = open_repository(root)
+    tagged = tagged_commits(root) if choice.tags else None
+    ranges = [text for text in request.commits if is_range(text)]
+    found = [resolve(repository, text).sha for text in request.commits if not is_range(text)]
+    for text in (*ranges, *_around(request, project)):
+        inside = commits_in(root, text)
+        if tagged is not None:
+            inside = tuple(sha for sha in inside if sha in tagged)
+        found += each_nth(inside, choice.every or 1)
+    if not found:
+        where = ", ".join((*request.commits, *filter(None, [choice.around])))
+        raise RepositoryError(f"no commit of {where} has a tag; leave out --tags")
+    order = history_order(root, set(found), also=set(found))
+    return tuple(sorted(set(found), key=order.__getitem__))
+
+
+def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
+    """Yield the range of commits that may have made a step of the ledger's history."""
+    point = request.choice.around
+    if point is None:
+        return
+    meant: dict[str, ChangePoint] = {}
+    for report in stepped_histories(project, request.ledger):
+        meant |= points_beginning(point, report.points)
+    if len(meant) != 1:
+        raise UsageError(f'--around "{point}" names no one change point; `perfkit history` lists their ids')
+    (one,) = meant.values()
+    yield f"{one.last_before}..{one.first_after}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tasks:
+    """Makes the task of each commit; ``versions`` are today's benchmarks, empty where they do not matter.
+
+    ``prepared`` maps commits to the command that makes a checkout of them ready.
+    """
+
+    request: BackfillRequest
+    shas: tuple[str, ...]
+    code: Code
+    stamp: datetime
+    settings: Mapping[str, str]
+    prepared: Mapping[str, str]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, request: BackfillRequest, project: Project, shas: tuple[str, ...]) -> _Tasks:
+        config, choice = project.config, request.choice
+        repository = open_repository(project.root)
+        top = Path(str(repository.working_tree_dir)).resolve()
+        head = resolve(repository, "HEAD")
+        files: list[str] = []
+        if not choice.own_benchmarks:
+            ignored = (*project.output_paths, request.ledger)
+            files = benchmark_files(top, project.root, request.benchmarks, ignored=ignored)
+        code = needed_code(
+            choice.engine,
+            project=project,
+            head=head.sha,
+            overlay=commit_of_files(top, files) if files else None,
+            commits=shas,
+        )
+        settings = {"limit": f"{config.backfill.limit:g}", "copy": "\n".join(config.copy)}
+        settings["link"] = "\n".join(config.link)
+        now = utc_now()
+        if choice.again:
+            settings["again"] = now.isoformat()
+        versions = {} if request.select else benchmark_versions([top / name for name in files], project.root)
+        return cls(
+            request=request,
+            shas=shas,
+            code=code,
+            stamp=now if choice.again else (head.time or datetime.fromtimestamp(0, UTC)),
+            settings={name: text for name, text in settings.items() if text},
+            prepared=_prepare_commands(project, shas),
+            versions=versions,
+        )
+
+    def task(self, sha: str, machine: MachineClass) -> Task:
+        prepare = {"prepare": self.prepared[sha]} if sha in self.prepared else {}
+        return Task(
+            kind="commit",
+            commits=(sha,),
+            machine=machine,
+            code=self.code,
+            stamp=self.stamp,
+            benchmarks=self.request.benchmarks,
+            select=self.request.select,
+            launches=self.request.launches,
+            seed=self.request.seed,
+            settings={**self.settings, **prepare},
+        )
+
+    def covers(self, levels: Mapping[tuple[str, str], int]) -> bool:
+        """Tell whether launches, by benchmark and version, are as many as are wanted of each of today's."""
+        enough = {
+            (name.partition("[")[0], version)
+            for (name, version), launches in levels.items()
+            if launches >= self.request.launches
+        }
+        return bool(self.versions) and enough.issuperset(self.versions.items())
+
+
+def _prepare_commands(project: Project, shas: Collection[str]) -> dict[str, str]:
+    """Return the command that makes each commit ready: of the first range with it, or the general one."""
+    config = project.config
+    commands = dict.fromkeys(shas, config.prepare) if config.prepare else {}
+    for rule in reversed(config.prepare_for):
+        inside = all_commits_in(project.root, rule.range)
+        commands |= {sha: rule.command for sha in shas if sha in inside}
+    return {sha: command for sha, command in commands.items() if command}
+
+
+@dataclass(kw_only=True)
+class _Known:
+    """What is known on one class of machines, and the places that came back from workers that were lost."""
+
+    gaps: Gaps
+    waiting: list[int] = field(default_factory=list)
+
+
+class BackfillPlan:
+    """The commits of a backfill on each class of machines: what is known, and which comes next."""
+
+    def __init__(
+        self,
+        tasks: _Tasks,
+        classes: Sequence[MachineClass],
+        *,
+        ledger: Ledger,
+        margin: float,
+        say: Callable[[str], None],
+    ) -> None:
+        self._tasks, self._ledger, self._margin, self._say = tasks, ledger, margin, say
+        self._wanted = range(len(tasks.shas))
+        self._failures: list[str] = []
+        self._seconds: list[float] = []
+        self._measured = self._rows = self._unmeasured = 0
+        trends = ledger.trends(Wanted())
+        filed = ledger.outcomes_of_runs("backfill")
+        self._known = {machine: self._known_of(machine, trends, filed) for machine in classes}
+        self._before = sum(known.gaps.settled for known in self._known.values())
+        self._begun_at = time.monotonic()
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return the commit of which a history on this class knows least, None where all are given out."""
+        known = self._known.get(machine)
+        if known is None:
+            return None
+        place = known.waiting.pop(0) if known.waiting else known.gaps.next()
+        if place is None:
+            return None
+        known.gaps.settle(place)
+        return self._tasks.task(self._tasks.shas[place], machine)
+
+    def left(self) -> int:
+        """Return how many commits have not been given out, on all classes."""
+        return sum(
+            len(self._wanted) - known.gaps.settled + len(known.waiting) for known in self._known.values()
+        )
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """File a commit's launches, and learn its levels from them."""
+        rows = unpack(task, content)
+        place = self._tasks.shas.index(task.commits[0])
+        if file_once(self._ledger.path, task, content):
+            self._rows += len(rows)
+        self._measured += 1
+        self._seconds.append(seconds)
+        self._known[task.machine].gaps.learn(place, _levels_of(rows))
+        failures = _failures_in(rows, task.commits[0])
+        self._failures += failures
+        told = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
+        self._say(
+            f"{self._before + self._measured} of {self._all}: commit {task.commits[0][:_SHA_DIGITS]}"
+            f" on {task.machine.machine_id}, {told}, {human_seconds(seconds)}{self._time_left()}"
+        )
+
+    def failed(self, task: Task, reason: str) -> None:
+        """Note that a commit could not be measured for a reason that is not its own."""
+        self._unmeasured += 1
+        self._failures.append(f"commit {task.commits[0][:_SHA_DIGITS]} was not measured: {reason}")
+        self._say(self._failures[-1])
+
+    def give_back(self, task: Task) -> None:
+        """Take a commit back, whose turn is next."""
+        self._known[task.machine].waiting.append(self._tasks.shas.index(task.commits[0]))
+
+    @property
+    def begun(self) -> str:
+        """What is to be done, as a line."""
+        classes = len(self._known)
+        on = f" on {classes} classes of machines" if classes > 1 else ""
+        skipped = f", {self._before} of them in the ledger already" if self._before else ""
+        return f"{counted(len(self._wanted), 'commit')}{on}{skipped}"
+
+    @property
+    def kept(self) -> str:
+        """How much is done, as the end of a sentence."""
+        return f"{self._before + self._measured} of {self._all} are in {self._ledger.path}"
+
+    def result(self) -> RangeResult:
+        """Return what became of all."""
+        return RangeResult(
+            ledger=self._ledger.path,
+            commits=len(self._wanted),
+            machines=len(self._known),
+            known=self._before,
+            measured=self._measured,
+            rows=self._rows,
+            failures=tuple(self._failures),
+        )
+
+    @property
+    def _all(self) -> int:
+        return len(self._wanted) * len(self._known)
+
+    def _known_of(
+        self, machine: MachineClass, trends: Trends, filed: Mapping[str, tuple[int, str]]
+    ) -> _Known:
+        places = {sha: place for place, sha in enumerate(self._tasks.shas)}
+        launches, levels = _measured_of(machine, trends, places)
+        known = _Known(gaps=Gaps(self._wanted, margin=self._margin))
+        for place, found in levels.items():
+            known.gaps.learn(place, found)
+        for sha, place in places.items():
+            outcome = filed.get(run_of(self._tasks.task(sha, machine)))
+            if outcome is not None or (
+                not self._tasks.request.choice.again and self._tasks.covers(launches.get(place, {}))
+            ):
+                known.gaps.settle(place)
+            if outcome is not None and not outcome[0]:
+                short = sha[:_SHA_DIGITS]
+                reason = f"{short} could not be measured before: {outcome[1]} (--again tries it anew)"
+                self._failures.append(reason)
+        return known
+
+    def _time_left(self) -> str:
+        """Return about how long the rest takes, from the rate at which tasks were done."""
+        left = self._all - self._before - self._measured - self._unmeasured
+        if not left:
+            return ""
+        rate = (time.monotonic() - self._begun_at) / self._measured
+        return f"; about {human_seconds(left * rate, digits=2)} left"
+
+
+def _measured_of(
+    machine: MachineClass, trends: Trends, places: Mapping[str, int]
+) -> tuple[dict[int, dict[tuple[str, str], int]], dict[int, Levels]]:
+    """Return the launches and the levels that a class of machines has at places, by benchmark and version."""
+    launches: dict[int, dict[tuple[str, str], int]] = {}
+    levels: dict[int, dict[tuple[str, str], float]] = {}
+    for trend in trends.trends:
+        if trend.machine_id != machine.machine_id or trend.lockstep:
+            continue
+        key = (trend.benchmark, trend.version)
+        for run in range(len(trend)):
+            place = places.get(trend.commits[run])
+            facts = trends.environments[trend.env_ids[run]].facts
+            if place is None or (facts.get("python"), facts.get("torch")) != (machine.python, machine.torch):
+                continue
+            of_commit = launches.setdefault(place, {})
+            of_commit[key] = of_commit.get(key, 0) + trend.launches[run]
+            levels.setdefault(place, {})[key] = trend.levels[run]
+    return launches, dict(levels)
+
+
+def _levels_of(rows: Sequence[Row]) -> Levels:
+    """Return the quickest round of each benchmark's launches: other work on the machine only slows."""
+    keyed = sorted(
+        ((row.outcome.benchmark.name, row.outcome.benchmark.version), min(row.outcome.values))
+        for row in rows
+        if row.outcome.status == "ok" and row.outcome.metric.name == "time" and row.outcome.values
+    )
+    return {
+        key: min(value for _, value in group) for key, group in itertools.groupby(keyed, lambda one: one[0])
+    }
+
+
+def _failures_in(rows: Sequence[Row], sha: str) -> list[str]:
+    """Return a line for each benchmark, or file of some, that a commit's launches could not measure."""
+    failed = {
+        row.outcome.benchmark.name: row.outcome.message
+        for row in rows
+        if row.outcome.status not in ("ok", "skipped")
+    }
+    return [f"{name} failed at {sha[:_SHA_DIGITS]}: {message}" for name, message in failed.items()]
+
+
+def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:
+    unique = {commit.sha: commit for commit in commits}
+    order = history_order(start, unique, also=unique)
+    return sorted(unique.values(), key=lambda commit: order[commit.sha])

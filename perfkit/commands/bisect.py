@@ -1,0 +1,111 @@
+"""``perfkit bisect``: find the commit that changed a benchmark, by measuring as little as will do."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.commands.history import HistoryRequest, point_named, step_ranges
+from perfkit.commands.measuring import measuring
+from perfkit.config import COUNTS, Project, nearest_key
+from perfkit.errors import RunInterruptedError, UsageError
+from perfkit.features.cluster.engines import HERE, EngineChoice
+from perfkit.features.cluster.remote_pairs import PairPlan, open_pairs
+from perfkit.gating.bisected import TIME, Question, bisect_count, bisect_time, report_of
+from perfkit.gating.counts import check_valgrind
+from perfkit.gating.pairs import Wanted
+from perfkit.ledger.store import Ledger
+from perfkit.model.bisection import BisectionReport, BisectProgress
+from perfkit.repo.ranges import commit_range, find_benchmark
+from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.temporary import temporary_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectRequest:
+    """The range and the benchmark to bisect, and how sure to be in how many seconds.
+
+    Where ``point`` is set, the range, the benchmark and the metric are those of a change point of the
+    history. ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    """
+
+    good: str | None
+    bad: str | None
+    benchmark: str | None
+    point: str | None = None
+    metric: str = TIME
+    confidence: float = 0.95
+    budget_s: float = 1200.0
+    all_parents: bool = False
+    ledger: Path
+    wait_s: float | None = None
+    engine: EngineChoice = HERE
+
+
+def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProgress) -> BisectionReport:
+    """Find the commits that changed a benchmark; every launch and count is recorded, interrupted or not.
+
+    Raises:
+        RepositoryError: git does not know one of the commits.
+        UsageError: the range, the benchmark or the metric is none, or the engine is not there.
+        LedgerError: the ledger cannot be read or written.
+        NotMeasuredError: no two commits of the range can be measured, or the engine was lost.
+        RunInterruptedError: the person stopped it; the same command goes on.
+    """
+    good, bad, benchmark, metric = _asked(request, project)
+    commits = commit_range(project.root, good, bad, all_parents=request.all_parents)
+    source = find_benchmark(commits, benchmark, preferred=project.config.benchmarks)
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    known = HistoryRequest(benchmarks=(benchmark,), metric=metric)
+    steps = step_ranges(project, request.ledger, known, places=commits.places())
+    try:
+        held = measuring(progress.say, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
+        with held, temporary_folder() as folder:
+            began = time.monotonic()
+            progress.begin(commits.commits, benchmark)
+            wanted = Wanted.laid(project, commits, benchmark, source, folder, alpha=1 - request.confidence)
+            question = Question(
+                wanted=wanted,
+                metric=metric,
+                confidence=request.confidence,
+                deadline=began + request.budget_s,
+                steps=steps,
+            )
+            plan = PairPlan(wanted=wanted, metric=metric, all_parents=request.all_parents)
+            with open_pairs(request.engine, plan, ledger, say=progress.say) as meter:
+                found = (bisect_time if metric == TIME else bisect_count)(question, meter, progress)
+    except KeyboardInterrupt:
+        raise RunInterruptedError("interrupted; the same command goes on") from None
+    except RunInterruptedError as error:
+        raise RunInterruptedError(f"{error}; the same command goes on") from None
+    return report_of(question, found, meter, budget_s=request.budget_s, wall_s=time.monotonic() - began)
+
+
+def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:
+    """Return the range, the benchmark and the metric that are asked for, as given or of a change point."""
+    request.engine.check()
+    named = (request.good, request.bad, request.benchmark)
+    if request.point is not None:
+        if any(named):
+            raise UsageError("--from-history names range and benchmark: leave GOOD, BAD and --benchmark out")
+        point = point_named(request.point, project=project, ledger=request.ledger, metrics=(TIME, *COUNTS))
+        return (
+            point.last_before,
+            point.first_after,
+            point.benchmark,
+            _known_metric(point.metric.name, request),
+        )
+    if not (request.good and request.bad and request.benchmark):
+        raise UsageError("name GOOD, BAD and --benchmark ID, or --from-history POINT")
+    return request.good, request.bad, request.benchmark, _known_metric(request.metric, request)
+
+
+def _known_metric(metric: str, request: BisectRequest) -> str:
+    if metric != TIME and metric not in COUNTS:
+        raise UsageError(f'--metric: there is no "{metric}"; {nearest_key(metric, [TIME, *COUNTS])}')
+    if metric == INSTRUCTIONS and request.engine.is_local:
+        check_valgrind()
+    return metric

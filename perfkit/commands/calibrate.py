@@ -1,0 +1,380 @@
+"""``perfkit calibrate``: gates of identical code and of planted slowdowns, on the user's own benchmarks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from perfkit.commands.surveying import surveyed_sides
+from perfkit.config import Project, load_project
+from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
+from perfkit.features.cluster.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
+from perfkit.features.cluster.records import Code, MachineClass, Task
+from perfkit.features.cluster.tasks import Doing, file_once, unpack
+from perfkit.gating.calibrating import Case, plan_cases
+from perfkit.gating.calibration import (
+    Calibration,
+    calibration_of,
+    finished_cases,
+)
+from perfkit.gating.engine import Record, Terms, compare_sides, settle_method
+from perfkit.gating.exit_code import exit_code
+from perfkit.gating.sides import Scope, check_selection, open_sides
+from perfkit.gating.survey import take_survey
+from perfkit.identity import fingerprint
+from perfkit.ledger.store import Ledger
+from perfkit.model.policies import Rehearsal
+from perfkit.model.progress import Progress, Quiet
+from perfkit.repo.sides import SidePair, identical_sides
+from perfkit.runner.machine.facts import read_machine
+
+_LARGEST_PLANT = 1.0
+_SEEDS_PER_CALIBRATION = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateRequest:
+    """What to rehearse: ``gates`` of identical code, and as many with each of ``plants`` (shares).
+
+    The rest is as for a gate; what is None follows from the configuration. Each gate waits for another
+    perfkit for ``wait_s`` seconds at most, with None as long as it takes.
+    """
+
+    gates: int
+    plants: tuple[float, ...]
+    benchmarks: str | None
+    select: str | None
+    margin: float | None
+    alpha: float | None
+    budget_s: float | None
+    ledger: Path
+    seed: int
+    wait_s: float | None = None
+    engine: EngineChoice = HERE
+
+
+def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
+    """Run the gates that are not in the calibration's ledger yet, and return what all of them say.
+
+    The same command goes on where an interrupted one stopped: its finished gates are kept and known again.
+
+    Raises:
+        UsageError: there is nothing to rehearse, or a plant is out of range.
+        RunInterruptedError: the person stopped it.
+    """
+    _check(request, project)
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    pair = identical_sides(project.root)
+    progress.say("collecting benchmarks")
+    names = _gating_benchmarks(request, project, pair)
+    if not names:
+        raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
+    cases = plan_cases(names, gates=request.gates, plants=request.plants, seed=request.seed)
+    if request.engine.is_local:
+        study = _study(request, project, pair, names, machine_id=read_machine().machine_id)
+        _rehearse_here(cases, request, project, pair, study=study, progress=progress)
+    else:
+        study = _rehearse_elsewhere(cases, request, project, pair, names=names, progress=progress)
+    ledger.compact()
+    found = calibration_of(ledger.rows(), study=study, planned=len(cases))
+    if found is None:
+        raise NotMeasuredError("no gate of the calibration could be run")
+    return found
+
+
+def _rehearse_here(
+    cases: Sequence[Case],
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    study: str,
+    progress: Progress,
+) -> None:
+    """Run the gates that are left, one after another on this machine."""
+    ledger = Ledger(request.ledger)
+    done = finished_cases(ledger.rows(), study)
+    left = [case for case in cases if case.number not in done]
+    if done:
+        progress.say(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
+    spent_s: list[float] = []
+    try:
+        for number, case in enumerate(left):
+            progress.tell((len(done) + number) / len(cases))
+            rehearsed = _rehearse(case, request, project, pair, study=study, progress=progress)
+            spent_s.append(rehearsed.wall_s)
+            _tell(rehearsed, case, spent_s, progress, total=len(cases), left=len(left))
+    except (RunInterruptedError, KeyboardInterrupt):
+        kept = len(finished_cases(ledger.rows(), study))
+        raise RunInterruptedError(
+            f"interrupted; {kept} of {len(cases)} gates are kept in {ledger.path}: the same command goes on"
+        ) from None
+
+
+def _rehearse_elsewhere(
+    cases: Sequence[Case],
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    names: Sequence[str],
+    progress: Progress,
+) -> str:
+    """Run the gates that are left on the machines of an engine, all of one class, and return the study."""
+    head = pair.head.commit
+    code = needed_code(request.engine, project=project, head=head.sha, overlay=None, commits=[head.sha])
+    with open_engine(
+        request.engine,
+        project=project,
+        code=code,
+        commits=[head.sha],
+        wait_s=request.wait_s,
+        say=progress.say,
+    ) as engine:
+        machines = engine.classes()
+        if len(machines) > 1:
+            raise UsageError(
+                f"a calibration is of one class of machines, and there are {told_classes(machines)};"
+                " name one with --machine"
+            )
+        study = _study(request, project, pair, names, machine_id=machines[0].machine_id)
+        ledger = Ledger(request.ledger)
+        done = finished_cases(ledger.rows(), study)
+        if done:
+            progress.say(f"{len(done)} of {len(cases)} gates are done already")
+        made = partial(_task_of, request=request, code=code, stamp=head.time, study=study)
+        rest = _Cases(
+            [made(case, machines[0]) for case in cases if case.number not in done],
+            ledger=ledger,
+            total=len(cases),
+            progress=progress,
+        )
+        try:
+            engine.perform(rest)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(f"interrupted; {rest.kept}: the same command goes on") from None
+        except NotMeasuredError as error:
+            raise NotMeasuredError(f"{error}; {rest.kept}") from error
+    return study
+
+
+class _Cases:
+    """The gates that an engine is to run, in their order."""
+
+    def __init__(self, tasks: Sequence[Task], *, ledger: Ledger, total: int, progress: Progress) -> None:
+        self._waiting = list(tasks)
+        self._ledger, self._total, self._progress = ledger, total, progress
+        self._finished = total - len(tasks)
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return the next gate."""
+        if not self._waiting or self._waiting[0].machine != machine:
+            return None
+        return self._waiting.pop(0)
+
+    def left(self) -> int:
+        """Return how many gates have not been given out."""
+        return len(self._waiting)
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """File a gate."""
+        unpack(task, content)
+        file_once(self._ledger.path, task, content)
+        self._finished += 1
+        self._progress.say(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
+        self._progress.tell(self._finished / self._total)
+
+    def failed(self, task: Task, reason: str) -> None:
+        """Say why a gate could not be run; it is no part of the study then."""
+        self._progress.say(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
+
+    def give_back(self, task: Task) -> None:
+        """Take a gate back whose worker was lost."""
+        self._waiting.insert(0, task)
+
+    @property
+    def kept(self) -> str:
+        """How much is done, as the end of a sentence."""
+        return f"{self._finished} of {self._total} gates are kept in {self._ledger.path}"
+
+
+def _task_of(
+    case: Case,
+    machine: MachineClass,
+    *,
+    request: CalibrateRequest,
+    code: Code,
+    stamp: datetime | None,
+    study: str,
+) -> Task:
+    """Return a gate of the calibration as a task; what follows from the configuration is left out."""
+    settings = {
+        "study": study,
+        "case": case.number,
+        "plant": case.plant,
+        "planted": case.benchmark,
+        "margin": request.margin,
+        "alpha": request.alpha,
+        "budget": request.budget_s,
+    }
+    return Task(
+        kind="rehearsal",
+        commits=(code.head,),
+        machine=machine,
+        code=code,
+        stamp=stamp or datetime.fromtimestamp(0, UTC),
+        benchmarks=request.benchmarks or "",
+        select=request.select,
+        seed=request.seed,
+        settings={name: str(value) for name, value in settings.items() if value is not None},
+    )
+
+
+def rehearse_case(doing: Doing) -> None:
+    """Run the gate of a calibration that a task says, and record it.
+
+    Raises:
+        NotMeasuredError: the benchmarks cannot be collected.
+    """
+    task, said = doing.task, doing.task.settings
+    number = {name: float(said[name]) for name in ("plant", "margin", "alpha", "budget") if name in said}
+    request = CalibrateRequest(
+        gates=1,
+        plants=(),
+        benchmarks=task.benchmarks or None,
+        select=task.select,
+        margin=number.get("margin"),
+        alpha=number.get("alpha"),
+        budget_s=number.get("budget"),
+        ledger=doing.ledger,
+        seed=task.seed,
+    )
+    case = Case(number=int(said["case"]), plant=number.get("plant"), benchmark=said.get("planted"))
+    project = load_project(doing.project)
+    pair = identical_sides(doing.project, task.commits[0])
+    _rehearse(case, request, project, pair, study=said["study"], progress=_Told(doing.say))
+
+
+class _Told:
+    """Passes sentences on, and no shares."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def tell(self, share: float) -> None:
+        """Pass nothing on."""
+
+
+def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePair) -> tuple[str, ...]:
+    """Return the names of the benchmarks that a gate would compare and whose verdicts count."""
+    with open_sides(pair, project, _scope(request, seed=request.seed)) as sides:
+        surveyed = take_survey(sides, margin=request.margin)
+    return tuple(one.benchmark.name for one in surveyed.compared if one.gating)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsed:
+    """What became of one gate of the calibration, and the seconds that it took."""
+
+    exit_code: int
+    wall_s: float
+
+
+def _rehearse(
+    case: Case,
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    study: str,
+    progress: Progress,
+) -> _Rehearsed:
+    """Run one gate of a commit against itself, head made slower where the case says so, and record it."""
+    plants = {}
+    if case.plant is not None and case.benchmark is not None:
+        plants = {case.benchmark: case.plant}
+    rehearsal = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
+    seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
+    # What accuses is what would fail a gate, as configured; what is undecided stays so.
+    terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
+    scope = _scope(request, seed=seed, plants=plants)
+    with surveyed_sides(
+        pair, project, scope, margin=request.margin, wait_s=request.wait_s, say=progress.say
+    ) as opened:
+        found = compare_sides(
+            opened.sides,
+            opened.survey,
+            settle_method(project, opened.survey, terms, seed=seed, counted=False),
+            record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
+            began=opened.began,
+            progress=Quiet(),
+        )
+    if found.unrecorded is not None:
+        raise found.unrecorded
+    return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - opened.began)
+
+
+def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:
+    return Scope(
+        benchmarks=request.benchmarks, select=request.select, as_is=False, seed=seed, plants=plants or {}
+    )
+
+
+def _tell(
+    rehearsed: _Rehearsed,
+    case: Case,
+    spent_s: Sequence[float],
+    progress: Progress,
+    *,
+    total: int,
+    left: int,
+) -> None:
+    remaining_s = (left - len(spent_s)) * sum(spent_s) / len(spent_s)
+    progress.say(
+        f"gate {case.number} of {total}, {_describe(case)}: exit {rehearsed.exit_code},"
+        f" {rehearsed.wall_s:.0f} s; about {remaining_s / 60:.0f} min left"
+    )
+
+
+def _study(
+    request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str], *, machine_id: str
+) -> str:
+    """Return a hash that identifies a study: gates of different studies are never counted together."""
+    config = project.config
+    # Studies that were begun before this could be configured keep their names.
+    proven = {"proven above": repr(config.gate.noise_floor_share)} if config.gate.fail_on == "proven" else {}
+    return fingerprint(
+        {
+            "commit": pair.head.commit.sha,
+            "machine": machine_id,
+            "benchmarks": "\n".join(names),
+            "gates": str(request.gates),
+            "plants": repr(request.plants),
+            "margin": repr(request.margin or config.margin_share),
+            "rules": repr(config.rules),
+            "alpha": repr(request.alpha or config.gate.alpha),
+            "budget": repr(request.budget_s or config.gate.seconds_per_benchmark),
+            "seed": str(request.seed),
+            **proven,
+        }
+    )
+
+
+def _check(request: CalibrateRequest, project: Project) -> None:
+    check_selection(request.select, project)
+    if request.gates < 1:
+        raise UsageError(f"--gates must be at least 1, found {request.gates}")
+    for plant in request.plants:
+        if plant >= _LARGEST_PLANT:
+            raise UsageError(f"--plant must be below 100 %, found {100 * plant:g} %")
+
+
+def _describe(case: Case) -> str:
+    if case.plant is None:
+        return "identical code"
+    return f"{case.benchmark} +{100 * case.plant:g} %"

@@ -1,0 +1,219 @@
+"""``perfkit compare``: two commits by what the ledger has of them, without measuring anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfkit.commands.compare_counts import compare_counted
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RepositoryError
+from perfkit.gating.apart import compare_apart
+from perfkit.gating.exit_code import exit_code
+from perfkit.gating.survey import Rules, finding_on, under_rules
+from perfkit.ledger.store import Ledger
+from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
+from perfkit.model.comparisons import ApartReport, Comparison, Policy
+from perfkit.repo.commands import reading_only
+from perfkit.repo.commits import open_repository, resolve
+from perfkit.units import counted
+
+_SHA_DIGITS, _RUN_DIGITS = 10, 8
+_REPORTED = ("error", "timeout", "oom")
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """Which commits to compare, by ref; ``margin`` and ``alpha`` are shares, None as configured."""
+
+    base: str
+    head: str
+    margin: float | None
+    alpha: float | None
+    ledger: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Times:
+    """What a ledger has of two commits' times, by benchmark, from the place where both were measured most.
+
+    ``here`` are all times of that place, those of other commits too: what is known of its noise.
+    """
+
+    here: Sequence[Row] = ()
+    base: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    head: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The benchmarks that either commit has times of."""
+        return tuple(dict.fromkeys([*self.base, *self.head]))
+
+
+@reading_only()
+def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
+    """Judge every benchmark that the ledger has of both commits.
+
+    Raises:
+        RepositoryError: a commit is not known, or both are one.
+        NotMeasuredError: the ledger has no times of a commit, or none of both from one machine.
+    """
+    repository = open_repository(project.root)
+    base, head = (resolve(repository, ref) for ref in (request.base, request.head))
+    if base.sha == head.sha:
+        raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
+    kept = Ledger(request.ledger).rows_beside({base.sha, head.sha})
+    rules = Rules.of(project.config, margin=request.margin)
+    exact = compare_counted(kept, base, head, project=project, rules=rules)
+    times = _times(kept, base, head, ledger=request.ledger, needed=not exact)
+    policy = _policy(times, rules, alpha=request.alpha or project.config.gate.alpha)
+    comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
+    sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
+    return ApartReport(
+        base=base,
+        head=head,
+        machine=sample.machine,
+        environment=sample.environment,
+        policy=policy,
+        comparisons=comparisons,
+        exit_code=exit_code((*comparisons, *exact)),
+        exact=exact,
+        notes=(*_gates_of(kept, base, head), *times.notes),
+    )
+
+
+def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
+    """Say which gate measured both by turns, the newest one."""
+    runs: dict[str, set[tuple[str | None, str]]] = {}
+    for row in kept:
+        if row.source == "gate" and not row.commit.dirty:
+            runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
+    both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
+    if both:
+        yield f"a gate measured both by turns: `perfkit gate --from-ledger {both[-1][-_RUN_DIGITS:]}`"
+
+
+def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
+    """Return the times, or, where none can be compared and none are ``needed``, the reason."""
+    rows = [row for row in kept if _is_time(row)]
+    clean = [row for row in rows if not row.commit.dirty]
+    try:
+        place = _common_place(clean, base, head, ledger)
+    except NotMeasuredError as error:
+        if needed:
+            raise
+        return _Times(notes=(f"no times: {error}", *_left_out(rows, (), (base, head))))
+    here = [row for row in clean if _place(row) == place]
+    return _Times(
+        here=here,
+        base=_by_name(here, base),
+        head=_by_name(here, head),
+        notes=tuple(_left_out(rows, here, (base, head))),
+    )
+
+
+def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
+    """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
+    gating = [name for name in times.names if under_rules(_called(name), rules).gating]
+    both = [name for name in gating or times.names if name in times.base and name in times.head]
+    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
+
+
+def _is_time(row: Row) -> bool:
+    return row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE
+
+
+def _place(row: Row) -> Place:
+    return row.machine.machine_id, row.environment.env_id
+
+
+def _called(name: str) -> Benchmark:
+    return Benchmark(name=name, version="")
+
+
+def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path) -> Place:
+    """Return the machine and environment that have most runs of whichever commit has fewer."""
+    runs: dict[str, dict[Place, set[str]]] = {base.sha: {}, head.sha: {}}
+    for row in rows:
+        if row.commit.sha in runs and row.outcome.values:
+            runs[row.commit.sha].setdefault(_place(row), set()).add(row.run_id)
+    for commit in (base, head):
+        if not runs[commit.sha]:
+            raise NotMeasuredError(
+                f"{ledger} has no times of {_name(commit)};"
+                f" measure both: `perfkit backfill {_short(base)} {_short(head)}`"
+            )
+    common = runs[base.sha].keys() & runs[head.sha].keys()
+    if not common:
+        what = "machine" if _machines(runs[base.sha]).isdisjoint(_machines(runs[head.sha])) else "environment"
+        raise NotMeasuredError(
+            f"base and head were not measured on one {what}, and times of two cannot be compared;"
+            f" measure both here: `perfkit backfill {_short(base)} {_short(head)}`"
+        )
+    return max(sorted(common), key=lambda place: min(len(found[place]) for found in runs.values()))
+
+
+def _machines(places: Iterable[Place]) -> set[str]:
+    return {machine for machine, _ in places}
+
+
+def _by_name(rows: Iterable[Row], commit: Commit) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.commit.sha == commit.sha:
+            found.setdefault(row.outcome.benchmark.name, []).append(row)
+    return found
+
+
+def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparison:
+    base, head = times.base.get(name, ()), times.head.get(name, ())
+    ruled = under_rules((head or base)[-1].outcome.benchmark, rules)
+    base_timed, head_timed = ([row for row in rows if row.outcome.values] for rows in (base, head))
+    if not head_timed:
+        failed = [row for row in head if row.outcome.status in _REPORTED]
+        if failed:
+            return finding_on(ruled, "FAILED", f"on head: {failed[-1].outcome.message}")
+        return finding_on(ruled, "MISSING", "the ledger has times of base, none of head")
+    if not base_timed:
+        return finding_on(ruled, "NEW", "the ledger has times of head, none of base")
+    known = {row.outcome.benchmark.version for row in base_timed}
+    common = [row.outcome.benchmark for row in head_timed if row.outcome.benchmark.version in known]
+    if not common:
+        return finding_on(ruled, "CHANGED", "its own source differs: times of two versions tell nothing")
+    version = common[-1].version
+    return compare_apart(
+        common[-1],
+        base=[row for row in base_timed if row.outcome.benchmark.version == version],
+        head=[row for row in head_timed if row.outcome.benchmark.version == version],
+        history=[row for row in times.here if row.outcome.values and _is_version(row, name, version)],
+        policy=policy,
+        margin=ruled.margin,
+        gating=ruled.gating,
+    )
+
+
+def _is_version(row: Row, name: str, version: str) -> bool:
+    return (row.outcome.benchmark.name, row.outcome.benchmark.version) == (name, version)
+
+
+def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
+    shas = {commit.sha for commit in commits}
+    dirty = {row.run_id for row in rows if row.commit.sha in shas and row.commit.dirty}
+    if dirty:
+        yield f"left out, measured with uncommitted changes: {counted(len(dirty), 'run')}"
+    used = {row.run_id for row in here}
+    others = {row.run_id for row in rows if row.commit.sha in shas and not row.commit.dirty} - used
+    if others:
+        runs = counted(len(others), "run")
+        yield f"left out, measured on another machine or in another environment: {runs}"
+
+
+def _short(commit: Commit) -> str:
+    return commit.sha[:_SHA_DIGITS]
+
+
+def _name(commit: Commit) -> str:
+    return f'{_short(commit)} "{commit.subject}"'

@@ -1,0 +1,143 @@
+"""``perfkit doctor``: how steady this machine is, and which changes a gate could see on it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfkit.commands.measuring import measuring
+from perfkit.config import Project
+from perfkit.errors import RunInterruptedError
+from perfkit.extras import is_installed
+from perfkit.gating.alike import Alike, measure_alike
+from perfkit.gating.engine import gate_policy
+from perfkit.gating.fitness import Condition, Fitness, judge_fitness, judge_noise
+from perfkit.gating.sides import staged_launcher
+from perfkit.report.gate.wording import after_waiting
+from perfkit.runner.lock import who_measures
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.machine.conditions import read_conditions
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.temporary import temporary_folder
+
+# A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
+FAMILY = 6
+# The extra of perfkit asks for no older one, but a project may have its own.
+OLDEST_TORCH = (2, 8)
+_SUITES = Path(__file__).parents[1] / "workloads" / "machine_check"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorRequest:
+    """The margin to be fit for (a share, None as configured), and how long to measure in seconds.
+
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    """
+
+    margin: float | None
+    seconds: float
+    seed: int
+    wait_s: float | None = None
+
+
+def run_doctor(
+    request: DoctorRequest,
+    *,
+    project: Project,
+    say: Callable[[str], None],
+    tell: Callable[[float], None],
+) -> Fitness:
+    """Read the machine's conditions, measure identical code against itself, and judge both.
+
+    ``say`` hears which stage begins, ``tell`` the share of the measuring that is done.
+
+    Raises:
+        RunInterruptedError: the person stopped it.
+    """
+    say("looking at the machine")
+    conditions = [_others(), *read_conditions(), *_torch()]
+    config = project.config
+    margin = request.margin or config.margin_share
+    try:
+        with measuring(say, wait_s=request.wait_s) as waited_s:
+            say("measuring identical code against itself")
+            alike, allocator = _measure(request, tell)
+    except KeyboardInterrupt:
+        raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
+    if allocator is not None:
+        conditions.append(allocator)
+    if waited_s:
+        found = f"{conditions[0].found}, measured{after_waiting(waited_s)}"
+        conditions[0] = replace(conditions[0], found=found)
+    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=alike.served)
+    noises = judge_noise(
+        alike.pairs,
+        launch_s=alike.launch_s,
+        policy=policy,
+        margin=margin,
+        seconds_per_benchmark=config.gate.seconds_per_benchmark,
+    )
+    return judge_fitness(
+        read_machine(),
+        conditions,
+        noises,
+        policy=policy,
+        margin=margin,
+        seconds_per_benchmark=config.gate.seconds_per_benchmark,
+    )
+
+
+def _others() -> Condition:
+    holder = who_measures()
+    if holder is not None:
+        advice = "wait until it is done: two would measure each other"
+        return Condition(name="other perfkits", found=f"{holder} measures now", state="bad", advice=advice)
+    return Condition(name="other perfkits", found="none", state="good")
+
+
+def _torch() -> Iterator[Condition]:
+    """Yield what is missed where torch is not installed, or older than those that perfkit is tested with."""
+    install = "`pip install 'perfkit[torch]'`"
+    if not is_installed("torch"):
+        yield Condition(
+            name="torch",
+            found="absent: Python's calls are counted, and nothing that tensors do",
+            state="notable",
+            advice=f"{install} if your code uses it; other code needs none",
+        )
+        return
+    version = read_environment(torch_settings={}).facts["torch"]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers and numbers < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        found = f"{version}, older than {oldest}: what counts operators was not tried with it"
+        yield Condition(name="torch", found=found, state="notable", advice=install)
+
+
+def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
+    suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
+    with ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder())
+        launcher = stack.enter_context(
+            staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
+        )
+        alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
+        return alike, _fork(launcher)
+
+
+def _fork(launcher: Launcher) -> Condition | None:
+    """Return what this machine cannot provide, None where it provides everything."""
+    if launcher.why_no_fork:
+        advice = "gates take fresh processes instead, which is several times slower"
+        return Condition(name="fork", found=launcher.why_no_fork, state="notable", advice=advice)
+    if launcher.allocator_kept is False:
+        advice = "page faults add to the noise; the system's glibc obeys"
+        return Condition(
+            name="memory kept", found="the allocator gives it back", state="notable", advice=advice
+        )
+    return None

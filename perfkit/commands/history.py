@@ -1,0 +1,492 @@
+"""``perfkit history``: trends over many commits, their steps and alarms, and what people say of these."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from perfkit.config import COUNTS, Project
+from perfkit.errors import (
+    EXIT_NOT_MEASURED,
+    EXIT_PASS,
+    EXIT_REGRESSED,
+    NotMeasuredError,
+    RepositoryError,
+    UsageError,
+)
+from perfkit.gating.acceptance import is_placeholder
+from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
+from perfkit.ledger.history.gates import gate_ratio
+from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine
+from perfkit.ledger.history.steps import Facts, find_change_points, noise_of
+from perfkit.ledger.history.trends import Order, arrange, chained, on_branch, places_by_run
+from perfkit.ledger.queries import Meant
+from perfkit.ledger.states import KeptState, keep_state, read_states
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Trends, Wanted
+from perfkit.model import Benchmark, Environment, Machine
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import (
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    HistoryReport,
+    Origin,
+    Silence,
+    State,
+    Trend,
+)
+from perfkit.model.results import WALL_TIME
+from perfkit.repo.author import author_name
+from perfkit.repo.commands import reading_only
+from perfkit.repo.commits import (
+    changed_files,
+    commit_facts,
+    commits_after,
+    commits_between,
+    commits_of,
+    open_repository,
+    releases,
+)
+from perfkit.repo.marked import marked_benchmarks
+from perfkit.repo.sides import resolve_sides
+from perfkit.runner.clock import utc_now
+from perfkit.units import counted
+
+# A change of these alone makes no code slower.
+_TEXTS = (".md", ".rst", ".txt")
+_FIRST_METRICS = (WALL_TIME.name, *COUNTS)
+_FEWEST_DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryRequest:
+    """Which history is asked for: of benchmarks or all, since a time, on a branch, of one metric."""
+
+    benchmarks: tuple[str, ...] = ()
+    since: datetime | None = None
+    branch: str | None = None
+    metric: str = "time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a person said of a change point or a silent benchmark, and the file that keeps it."""
+
+    state: KeptState
+    file: Path
+
+
+@reading_only()
+def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
+    """Return the history that a ledger holds.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has nothing of what is asked for.
+        RepositoryError: the branch is not known.
+    """
+    request = request or HistoryRequest()
+    kept = Ledger(ledger)
+    # What the others did in the same runs is needed for one benchmark, too: it must read the same alone.
+    found = kept.trends(Wanted(metric=request.metric, since=request.since))
+    commits = facts_of_commits(project.root, found)
+    order = Order.of(commits.values())
+    arranged = arrange(found.trends, order)
+    if request.branch is not None:
+        wanted = commits_of(project.root, request.branch)
+        arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
+    meant = Meant(request.benchmarks)
+    if not any(meant.matches(trend.benchmark) for trend in arranged):
+        raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
+    gates = [trend for trend in arranged if trend.lockstep]
+    trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
+    reading = _Reading(
+        project=project, ledger=kept, found=found, trends=trends, gates=gates, order=order, commits=commits
+    )
+    states = read_states(ledger)
+    common = without_machine(trends, order, reading.is_sentinel)
+    points = [_with_state(point, states) for point in reading.change_points(common)]
+    facts = reading.drift_facts(states)
+    creeps = (*reading.creeps(), *find_drifts(trends, points, facts))
+    whole = HistoryReport(
+        trends=tuple(trends),
+        points=tuple(points),
+        shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
+        creeps=creeps,
+        rises=tuple(find_rises(trends, points, creeps, facts)),
+        silences=tuple(
+            one
+            for one in reading.silences()
+            if one.benchmark not in states and not (one.stopped and one.machine_id in states)
+        ),
+        commits=commits,
+        machines=found.machines,
+        environments={name: one.facts for name, one in found.environments.items()},
+        noise=reading.noise(points, creeps),
+        dirty_runs=len(found.dirty_runs),
+        notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
+    )
+    return _only(whole, meant) if request.benchmarks else whole
+
+
+def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
+    """Return the part of a history that is about some benchmarks."""
+    trends = tuple(one for one in report.trends if meant.matches(one.benchmark))
+    points = tuple(one for one in report.points if meant.matches(one.benchmark))
+    commits = {sha for trend in trends for sha in trend.commits}
+    machines = {trend.machine_id for trend in trends}
+    return replace(
+        report,
+        trends=trends,
+        points=points,
+        shifts=tuple(one for one in report.shifts if any(point.shift == one.shift_id for point in points)),
+        creeps=tuple(one for one in report.creeps if meant.matches(one.benchmark)),
+        rises=tuple(one for one in report.rises if meant.matches(one.benchmark)),
+        silences=tuple(
+            one
+            for one in report.silences
+            if meant.matches(one.benchmark) or (one.stopped and one.machine_id in machines)
+        ),
+        commits={sha: facts for sha, facts in report.commits.items() if sha in commits},
+        noise={
+            machine: {name: share for name, share in shares.items() if meant.matches(name)}
+            for machine, shares in report.noise.items()
+        },
+    )
+
+
+def base_commit(project: Project) -> str | None:
+    """Return the commit that a gate would compare with now, None where there is none."""
+    try:
+        pair = resolve_sides(project.root, base=None, head=None, ignored=project.output_paths)
+    except RepositoryError:
+        return None
+    return pair.base.commit.sha
+
+
+def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
+    """Return what git knows of the measured commits, or what the ledger says of those that git lacks."""
+    measured = {commit for trend in found.trends for commit in trend.commits}
+    by_git = commit_facts(root, measured)
+    return {
+        sha: by_git.get(sha) or CommitFacts(sha=sha, subject=said.subject, time=said.time)
+        for sha, said in sorted(found.commits.items())
+        if sha in measured
+    }
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a history is read from, and the questions that it answers; ``gates`` have both of their sides."""
+
+    project: Project
+    ledger: Ledger
+    found: Trends
+    trends: Sequence[Trend]
+    gates: Sequence[Trend]
+    order: Order
+    commits: Mapping[str, CommitFacts]
+
+    def change_points(self, common: WithoutMachine) -> list[ChangePoint]:
+        root = self.project.root
+        facts = Facts(
+            order=self.order,
+            facts_of=self._facts_of,
+            changes_code=self._changes_code,
+            commits_between=functools.cache(functools.partial(commits_between, root)),
+            gate_between=self._gate_between,
+            sentinels=self.is_sentinel,
+        )
+        return find_change_points(self.trends, common, facts)
+
+    def _facts_of(self, runs: Collection[str]) -> Mapping[str, tuple[Machine, Environment]]:
+        return self.ledger.facts_of_runs({run: self.found.files[run] for run in runs})
+
+    @functools.cached_property
+    def _changes_code(self) -> Callable[[str, str], bool]:
+        return functools.cache(self._differs)
+
+    def _differs(self, first: str, last: str) -> bool:
+        """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
+        files = changed_files(self.project.root, first, last)
+        outputs = [place.relative_to(self.project.root).as_posix() for place in self._outputs()]
+        return files is None or any(
+            not file.endswith(_TEXTS)
+            and not any(file == place or file.startswith(f"{place}/") for place in outputs)
+            for file in files
+        )
+
+    def _outputs(self) -> Iterator[Path]:
+        root = self.project.root
+        return (place for place in self.project.output_paths if place.is_relative_to(root))
+
+    def _gate_between(self, trend: Trend, begin: float, end: float) -> GateRatio | None:
+        """Return what the gate found that lies most closely around a range of commits."""
+        around = [
+            (last - first, run_id, base, head)
+            for other in self.gates
+            if (other.benchmark, other.version, other.machine_id)
+            == (trend.benchmark, trend.version, trend.machine_id)
+            for run_id, base, head in _gates(other)
+            if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
+        ]
+        for _, run_id, base, head in sorted(around):
+            found = gate_ratio(run_id, trend.benchmark, self.ledger.times_of, base=base, head=head)
+            if found is not None:
+                return found
+        return None
+
+    @functools.cached_property
+    def is_sentinel(self) -> Callable[[str], bool]:
+        project = self.project
+        patterns = [rule.match for rule in project.config.rules if rule.sentinel]
+        files = project.path(project.config.benchmarks).rglob("*.py")
+        marked = marked_benchmarks(sorted(files), project.root, "sentinel")
+
+        def is_sentinel(name: str) -> bool:
+            bare = name.partition("[")[0]
+            return bare in marked or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+        return is_sentinel
+
+    def creeps(self) -> Iterator[Creep]:
+        tags = [
+            self.order.place(sha) for sha in releases(self.project.root).values() if sha in self.order.places
+        ]
+        return find_creep(
+            self.gates,
+            self.order,
+            since=max(tags, default=-1.0),
+            margin_of=self._margin,
+            commits_of=functools.cache(self._merged),
+        )
+
+    def drift_facts(self, states: Collection[str]) -> DriftFacts:
+        origins: dict[Origin, str] = {
+            "release": next(reversed(releases(self.project.root).values()), ""),
+            "base": base_commit(self.project) or "",
+        }
+        return DriftFacts(
+            order=self.order,
+            origins={origin: sha for origin, sha in origins.items() if sha in self.order.places},
+            margin_of=self._margin,
+            is_sentinel=self.is_sentinel,
+            changes_code=self._changes_code,
+            accepted=states,
+        )
+
+    def _merged(self, first: str, last: str) -> frozenset[str] | None:
+        """Return the commits after the first up to the last one, None where HEAD does not come from that."""
+        return commits_after(self.project.root, first, last) if last in self._own else None
+
+    @functools.cached_property
+    def _own(self) -> frozenset[str]:
+        """The commits that HEAD comes from; none outside a repository."""
+        try:
+            return commits_of(self.project.root, "HEAD")
+        except RepositoryError:
+            return frozenset()
+
+    def _margin(self, benchmark: str) -> float:
+        # Few histories have gates enough to ask, and what gates import takes as long as all else.
+        from perfkit.gating.survey import Rules, under_rules
+
+        rules = Rules.of(self.project.config, margin=None)
+        return under_rules(Benchmark(name=benchmark, version=""), rules).margin
+
+    def silences(self) -> Iterator[Silence]:
+        places = {
+            sha: place for sha, place in self.order.places.items() if self.commits[sha].place is not None
+        }
+        return find_silence(
+            self.trends,
+            now=utc_now(),
+            most_days=round(self.project.config.history.silent_days),
+            places=places,
+        )
+
+    def noise(self, points: Iterable[ChangePoint], creeps: Iterable[Creep]) -> dict[str, dict[str, float]]:
+        shares: dict[str, dict[str, float]] = {}
+        drifting = {(one.benchmark, one.machine_id) for one in creeps}
+        for trend in self.trends:
+            own = [one for one in points if (one.benchmark, one.version) == (trend.benchmark, trend.version)]
+            found = noise_of(
+                trend,
+                [one for one in own if one.machine_id == trend.machine_id],
+                drifts=(trend.benchmark, trend.machine_id) in drifting,
+            )
+            if found is not None:
+                shares.setdefault(trend.machine_id, {})[trend.benchmark] = found
+        return shares
+
+
+def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:
+    """Yield the run, base and head of each gate of a trend."""
+    return (
+        (run_id, trend.commits[places[0]], trend.commits[places[-1]])
+        for run_id, places in places_by_run(trend).items()
+        if len(places) > 1
+    )
+
+
+def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
+    kept = states.get(point.point_id) or states.get(point.shift)
+    return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
+
+
+def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:
+    unknown = sum(commit.place is None for commit in commits)
+    if unknown and unknown == len(commits):
+        yield "git knows none of these commits here, so they stand in the order of their times"
+    elif unknown:
+        yield (
+            f"{counted(unknown, 'commit')} of {len(commits)} are unknown to this clone (rewritten, or not"
+            " fetched: `git fetch --unshallow`); they stand by their times"
+        )
+    if dirty_runs:
+        yield f"left out, measured with uncommitted changes: {counted(dirty_runs, 'run')}"
+
+
+def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
+    known = sorted({trend.benchmark for trend in ledger.trends(Wanted(metric=request.metric)).trends})
+    if request.benchmarks and known:
+        wanted = ", ".join(request.benchmarks)
+        return f"{place} has no {request.metric} of {wanted}; it has {', '.join(known[:4])}" + (
+            f" and {len(known) - 4} more: `perfkit history` lists them" if len(known) > 4 else ""  # noqa: PLR2004 (as many as are named)
+        )
+    if known:
+        return (
+            f"{place} has no {request.metric} of such commits and times; `perfkit history` shows all it has"
+        )
+    return (
+        f"{place} has no {request.metric} of a commit yet; measure with `pytest --benchmark-autosave` or"
+        " `perfkit gate`, and run `perfkit history` again"
+    )
+
+
+def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, ChangePoint]:
+    """Return the change points whose ids begin with a text, by their ids; none where it is too short."""
+    if len(text) < _FEWEST_DIGITS:
+        return {}
+    return {one.point_id: one for one in points if one.point_id.startswith(text)}
+
+
+def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
+    """Return the change point whose id begins with a text, of the first metric that has one.
+
+    Raises:
+        UsageError: there is none, or it could mean several.
+        LedgerError: the ledger cannot be read.
+    """
+    found: set[str] = set()
+    asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
+    for metric in metrics if asked else ():
+        try:
+            points = read_history(project, ledger, HistoryRequest(metric=metric)).points
+        except NotMeasuredError:
+            continue
+        meant = points_beginning(text, points)
+        if len(meant) == 1:
+            return next(iter(meant.values()))
+        found |= meant.keys()
+    several = f"it could mean {', '.join(sorted(found)[:3])}" if found else "`perfkit history` lists them"
+    raise UsageError(f'"{text}" names no one change point; {several}')
+
+
+def step_ranges(
+    project: Project, ledger: Path, request: HistoryRequest, *, places: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return where a history has steps, each after one of the ``places`` of commits up to another."""
+    try:
+        points = read_history(project, ledger, request).points
+    except NotMeasuredError:
+        return []
+    ranges = [(places.get(one.last_before), places.get(one.first_after)) for one in points]
+    return [(low, high) for low, high in ranges if low is not None and high is not None and low < high]
+
+
+@reading_only()
+def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
+    """Keep what a person says of a change point, shift, drift, stopped machine or silent benchmark.
+
+    All but benchmarks go by the beginning of their id.
+
+    Raises:
+        UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
+        LedgerError: the ledger cannot be read or written.
+    """
+    if not reason.strip() or is_placeholder(reason):
+        command = "accept" if state == "accepted" else "ignore"
+        raise UsageError(f'this needs a reason; `perfkit history {command} {subject} --reason "why"`')
+    points: set[str] = set()
+    benchmarks: set[str] = set()
+    for report in stepped_histories(project, ledger):
+        points |= points_beginning(subject, report.points).keys()
+        others = [one.shift_id for one in report.shifts] + [one.creep_id for one in report.creeps]
+        others += [one.machine_id for one in report.silences if one.stopped]
+        is_short = len(subject) < _FEWEST_DIGITS
+        points |= {one for one in others if one == subject or (one.startswith(subject) and not is_short)}
+        benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
+    meant = sorted(points or benchmarks)
+    if len(meant) != 1:
+        found = (
+            f"it could mean {', '.join(meant[:3])}"
+            if meant
+            else "`perfkit history` lists them with their ids"
+        )
+        raise UsageError(f'"{subject}" names no one change point or benchmark; {found}')
+    kept = KeptState(
+        subject=meant[0],
+        state=state,
+        reason=reason.strip(),
+        author=author_name(open_repository(project.root)),
+        recorded_at=utc_now(),
+    )
+    return Stated(state=kept, file=keep_state(ledger, kept))
+
+
+def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
+    """Yield the history of each metric that the ledger has, times and counts first.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has none of them.
+    """
+    lacks: list[NotMeasuredError] = []
+    metrics = dict.fromkeys((*_FIRST_METRICS, *Ledger(ledger).metrics()))
+    for metric in metrics:
+        try:
+            yield read_history(project, ledger, HistoryRequest(metric=metric))
+        except NotMeasuredError as error:
+            lacks.append(error)
+    if len(lacks) == len(metrics):
+        raise lacks[0]
+
+
+def history_exit_code(report: HistoryReport) -> int:
+    """Return 1 where a loss is open or a benchmark drifts, 4 where one went silent, else 0."""
+    drifted = any(one.cause == "code" for one in report.creeps)
+    if drifted or any(one.worse and one.is_open for one in report.points):
+        return EXIT_REGRESSED
+    return EXIT_NOT_MEASURED if report.silences else EXIT_PASS
+
+
+def days_ago(text: str) -> datetime:
+    """Return the time that "30d", "8w", "1y" or "2026-11-01" names.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    lengths = {"d": 1, "w": 7, "y": 365}
+    number, unit = text[:-1], text[-1:]
+    if number.isdigit() and unit in lengths and int(number) * lengths[unit] < 36500:  # noqa: PLR2004 (a century)
+        return utc_now() - timedelta(days=int(number) * lengths[unit])
+    try:
+        return datetime.fromisoformat(f"{text}T00:00:00+00:00")
+    except ValueError:
+        raise UsageError(f'--since must read "30d", "8w", "1y" or "2026-11-01", found "{text}"') from None

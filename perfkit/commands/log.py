@@ -1,0 +1,118 @@
+"""``perfkit log``: render the perf-change log from the ledger, check it, and keep notes on commits."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.commands.text_files import read_text, replace_text
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
+from perfkit.ledger.history.change_log import build_change_log, most_measured
+from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.store import Ledger
+from perfkit.model.change_log import ChangeLog, Column, History
+from perfkit.repo.commands import reading_only
+from perfkit.repo.commits import history_order, open_repository, resolve
+from perfkit.report.change_log import render_change_log
+from perfkit.report.markers import replace_between_markers
+from perfkit.runner.clock import utc_now
+from perfkit.units import counted
+
+_TITLE = "# Performance change log\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedLog:
+    """The log, and the file that shows it."""
+
+    log: ChangeLog
+    file: Path
+    changed: bool
+
+
+@reading_only()
+def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> RenderedLog:
+    """Write the log between its markers in ``file``; what people wrote around them stays.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has nothing to show; the file stays as it is.
+        OutOfDateError: ``check`` is set and the file is not what the ledger says.
+        UsageError: the file cannot be written or its markers are damaged.
+    """
+    log = read_change_log(project=project, ledger=ledger)
+    if not log.tables:
+        raise NotMeasuredError(_nothing_to_render(log, project, ledger))
+    before = read_text(file, default=_TITLE)
+    after = replace_between_markers(before, render_change_log(log), name="log")
+    changed = after != before or not file.exists()
+    if check and changed:
+        raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
+    if changed:
+        replace_text(file, after, option="--out")
+    return RenderedLog(log=log, file=file, changed=changed)
+
+
+def _nothing_to_render(log: ChangeLog, project: Project, ledger: Path) -> str:
+    of = "any benchmark of [tool.perfkit.log]" if project.config.log.columns else "any benchmark"
+    found, first = "", ""
+    if log.dirty_runs:
+        found = f", only {counted(log.dirty_runs, 'run')} on uncommitted changes"
+        first = "commit your changes, then "
+    return (
+        f"nothing to render yet: {ledger} has no time of {of} at a commit{found}; {first}measure with"
+        " `pytest --benchmark-autosave` or `perfkit gate`, and run `perfkit log` again"
+    )
+
+
+@reading_only()
+def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
+    """Return the change log of a ledger with the project's columns."""
+    kept = Ledger(ledger)
+    columns = [
+        Column(title=column.title, benchmark=column.benchmark) for column in project.config.log.columns
+    ]
+    shown = columns or most_measured(kept.timed_benchmarks())
+    found = kept.measurements([column.benchmark for column in shown])
+    history = History(
+        order=history_order(project.root, {one.commit for one in found.measured}),
+        notes={commit: note.text for commit, note in read_notes(ledger).items()},
+    )
+    return build_change_log(
+        found, shown, history, times_of=kept.times_of, picture_of=functools.partial(_picture_of, project)
+    )
+
+
+def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None:
+    """Return the path from the log to the picture of a trend, None where there is none."""
+    log = project.config.log
+    if log.trends is None:
+        return None
+    # What draws pages takes a while to import, and most logs link to none.
+    from perfkit.features.site.pages import trend_name
+
+    picture = project.path(log.trends) / trend_name(benchmark, machine_id)
+    return (
+        Path(os.path.relpath(picture, project.path(log.file).parent)).as_posix()
+        if picture.is_file()
+        else None
+    )
+
+
+@reading_only()
+def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
+    """Keep a change description for a commit; the log shows it in place of the commit's subject.
+
+    Raises:
+        RepositoryError: the commit is not known.
+        UsageError: the text is empty.
+    """
+    if not text.strip():
+        raise UsageError('a note must say something; `perfkit log note COMMIT "text"`')
+    commit = resolve(open_repository(project.root), ref)
+    note = Note(commit=commit.sha, text=text.strip(), recorded_at=utc_now())
+    add_note(ledger, note)
+    return note

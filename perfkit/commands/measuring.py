@@ -1,0 +1,37 @@
+"""What every command does before it measures: wait for the machine, and tidy up after killed perfkits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from perfkit.repo.leftovers import sweep
+from perfkit.runner.lock import machine_lock
+from perfkit.runner.machine.facts import check_proc
+
+_holds_machine = ContextVar("holds_machine", default=False)
+
+
+@contextmanager
+def measuring(say: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
+    """Hold the machine, and yield the seconds that another perfkit kept this one waiting.
+
+    ``say`` hears for whom this one waits, and what was tidied up. It gives up after ``wait_s`` seconds, with
+    None never. A job that makes other ones holds the machine around them, and they go on at once.
+
+    Raises:
+        NotMeasuredError: the machine was not let go in time, or shows no processes.
+        UsageError: the machine's lock cannot be opened, or the time to wait is none.
+    """
+    if _holds_machine.get():
+        yield 0.0
+        return
+    check_proc()
+    with machine_lock(say=say, wait_s=wait_s) as waited_s:
+        sweep(say)
+        held = _holds_machine.set(True)
+        try:
+            yield waited_s
+        finally:
+            _holds_machine.reset(held)

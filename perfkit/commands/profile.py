@@ -1,0 +1,364 @@
+"""``perfkit profile``: passes over a training loop, their artifacts, ledger rows and index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from perfkit.commands.measuring import measuring
+from perfkit.commands.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
+from perfkit.commands.profiles.ranked import MadePass, make_ranked_pass, rank_profiles
+from perfkit.commands.profiles.recording import UNKNOWN_ENVIRONMENT, recording
+from perfkit.commands.profiles.settle import (
+    AUTO,
+    PARTIAL,
+    ProfileRequest,
+    SettledProfile,
+    settle,
+    usual_place,
+)
+from perfkit.commands.show import code_names
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RecordingError, UsageError
+from perfkit.model import PassName, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.model.readings import OperatorTime, WaitTime
+from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem
+from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
+from perfkit.profiling.passes.lines import choose_functions
+from perfkit.profiling.passes.save import SCHEMA_VERSION, encode_summary
+from perfkit.profiling.passes.side_by_side import run_side_by_side
+from perfkit.profiling.passes.step_lines import training_loop
+from perfkit.profiling.passes.stragglers import find_straggler
+from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.trace_phases import backward_nodes
+from perfkit.repo.leftovers import sweep
+from perfkit.report.progress import PassProgress
+from perfkit.units import counted
+
+__all__ = ["ProfileRequest", "run_profile", "usual_place"]
+
+# A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
+_BESIDE_S = 6.0
+_FEWEST_BESIDE = 12
+_ENVIRONMENT_READER = "perfkit.runner.machine.environment:read_environment"
+
+
+def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
+    """Make the passes, record the clean one, write the artifacts, and return what was learned.
+
+    Raises:
+        UsageError: the target, a pass, a function or the place of the output is wrong; nothing is written.
+        RepositoryError: there is no commit to record under.
+        LedgerError: the ledger cannot be written.
+        RecordingError: it can be written no longer once all passes are made; the artifacts are.
+        NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
+            traceback lies beside ``out``, and older artifacts stay. A single pass that failed leaves the
+            others' summary, whose ``problem`` describes the failure.
+    """
+    run = settle(request, project)
+    with (
+        PassProgress(enabled=request.progress) as progress,
+        measuring(progress.say, wait_s=request.wait_s) as waited_s,
+        staging(run.out) as folder,
+        PassLauncher() as launcher,
+    ):
+        sweep(progress.say, place=run.out.parent, prefix=STAGING_PREFIX)
+        scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
+        passes, unrecorded = None, None
+        try:
+            with recording(run) as record:
+                passes = _make_passes(scene, record)
+        except RecordingError as error:
+            if passes is None:
+                raise
+            # The passes are made: their artifacts are no less worth for a ledger that is full.
+            unrecorded = error
+        if passes.results:
+            summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
+            (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
+            publish(run, folder, summary.artifacts, artifact=passes.artifact)
+        _write_errors(run, passes, folder)
+        if passes.of_target is not None or not passes.results:
+            _fail(run, passes, passes.of_target or passes.failures[0])
+    list_in_index(run)
+    if unrecorded is not None:
+        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
+        unrecorded.add_note(f"the profile itself is in {file}: `perfkit show {file}` tells what it says")
+        raise unrecorded
+    return summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scene:
+    """What the passes have to do, where they leave their files, who is told of them, and what starts them."""
+
+    run: SettledProfile
+    folder: Path
+    progress: PassProgress
+    launcher: PassLauncher
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """A pass that failed, the reason, where its output is, and the number of steps done before."""
+
+    name: PassName
+    problem: Problem
+    steps: int
+    folders: tuple[Path, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """The passes made, and the failures of others.
+
+    Where the target itself failed, as ``of_target`` describes, the passes made end with the last step before
+    that, and ``artifact`` says so.
+    """
+
+    artifact: str
+    made: tuple[MadePass, ...]
+    failures: tuple[_Failure, ...] = ()
+    of_target: _Failure | None = None
+
+    @property
+    def results(self) -> tuple[PassResult, ...]:
+        """What each pass gave, in a distributed loop on rank 0."""
+        return tuple(made.result for made in self.made)
+
+
+def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
+    """Make the passes; if the target fails, the remaining ones end with the last step before the failure.
+
+    A pass that fails after another one succeeded, or by perfkit's own fault, leaves the others as they are.
+    """
+    run = scene.run
+    whole: list[MadePass] = []
+    failures: list[_Failure] = []
+    of_target: _Failure | None = None
+    for name in run.passes:
+        made = _make_pass(scene, name, [one.result for one in whole], of_target)
+        problem = made.result.problem
+        _check_steps(run, made.result.summary)
+        if name in ("clean", "counts") and (problem is None or not whole):
+            record(made.recorded)
+        if problem is None:
+            whole.append(made)
+            continue
+        if problem.kind == "usage":
+            raise UsageError(problem.message)
+        failure = _Failure(name=name, problem=problem, steps=made.result.steps_before, folders=made.folders)
+        failures.append(failure)
+        if problem.kind == "failed" and not whole:
+            is_second, of_target = of_target is not None, of_target or failure
+            if is_second or not failure.steps:
+                break
+    artifact = f"{run.name}{PARTIAL}" if of_target else run.name
+    return _Passes(artifact=artifact, made=tuple(whole), failures=tuple(failures), of_target=of_target)
+
+
+def _check_steps(run: SettledProfile, summary: PassSummary | None) -> None:
+    """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
+    if summary is None or summary.steps or (run.request.steps is None and run.step_at is None):
+        return
+    if run.step_at is not None:
+        raise NotMeasuredError(
+            f"{run.request.step_at} was not reached, so {run.target.name} made no step;"
+            " give --step-at a line that each step runs"
+        )
+    script = Path(run.target.place)
+    loop = training_loop(script) if script.suffix == ".py" else None
+    line = "FILE:LINE" if loop is None else f"{_shown(script)}:{loop}"
+    raise NotMeasuredError(
+        f"no optimizer's step was seen in {run.target.name}, so --steps {run.request.steps} ended nothing;"
+        f" where it updates its weights by hand, name a line that each step runs: --step-at {line}"
+    )
+
+
+def _make_pass(
+    scene: _Scene, name: PassName, earlier: Sequence[PassResult], of_target: _Failure | None
+) -> MadePass:
+    """Make one pass and move its files up into the folder of all."""
+    folder, progress = scene.folder, scene.progress
+    spec = _spec(scene.run, name, folder / name, earlier)
+    if of_target is not None:
+        spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=of_target.steps)
+    progress.begin(name, spec.steps or spec.known_steps)
+    if scene.run.request.ranks is None:
+        made = _on_one_process(scene, spec, earlier)
+    else:
+        made = make_ranked_pass(scene.run, spec, progress.advance, scene.launcher)
+    results = made.ranks or (made.result,)
+    for place, result in zip(made.folders, results, strict=False):
+        for file in result.files:
+            (place / file).rename(folder / file)
+    if made.result.summary is not None:
+        progress.end(name, made.result.summary.steps, made.result.summary.total_s)
+    return made
+
+
+def _on_one_process(scene: _Scene, spec: PassSpec, earlier: Sequence[PassResult]) -> MadePass:
+    """Make a pass over a loop of one process; the balance pass runs beside a clean one where that is fair."""
+    Path(spec.folder).mkdir()
+    clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
+    if spec.name == "balance" and clean is not None and not clean.on_device:
+        result = _beside_clean(scene, spec, clean)
+    else:
+        result = run_pass(spec, scene.progress.advance, scene.launcher)
+    return MadePass(result=result, recorded=result, folders=(Path(spec.folder),))
+
+
+def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
+    """Make a pass in turns with a clean one, long enough to tell what its hooks cost."""
+    step_s = clean.typical_step_s or _BESIDE_S
+    steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
+    companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
+    Path(companion.folder).mkdir()
+    both = run_side_by_side((companion, spec), scene.progress.advance, scene.launcher)
+    result = both.results[1]
+    if result.balance is None:
+        return result
+    return replace(result, balance=replace(result.balance, cost=both.ratio))
+
+
+def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[PassResult]) -> PassSpec:
+    request = run.request
+    known = [result.summary.steps for result in earlier if result.summary is not None]
+    return PassSpec(
+        name=name,
+        target=run.target,
+        arguments=request.arguments,
+        root=str(run.project.root),
+        own=run.project.config.own,
+        folder=str(folder),
+        artifact=run.name,
+        steps=request.steps,
+        known_steps=known[0] if known else None,
+        trace_all=request.trace_all,
+        lines=tuple(place for place in request.lines if place != AUTO),
+        step_at=run.step_at,
+        line_entries=_line_entries(request, name, earlier),
+        environment_reader=_ENVIRONMENT_READER,
+    )
+
+
+def _line_entries(
+    request: ProfileRequest, name: PassName, earlier: Sequence[PassResult]
+) -> tuple[ProfileEntry, ...]:
+    """Return the functions whose lines are to be timed, by an earlier cProfile, if that was asked for."""
+    if name != "lines" or AUTO not in request.lines:
+        return ()
+    return choose_functions([entry for result in earlier for entry in result.entries])
+
+
+def _write_errors(run: SettledProfile, passes: _Passes, folder: Path) -> None:
+    """Keep the tracebacks and the last output of the passes that failed, beside the profile."""
+    if not passes.failures:
+        return
+    texts = [text for failure in passes.failures for text in _error_texts(failure)]
+    error_file = run.beside(".error.txt")
+    (folder / error_file.name).write_text("\n".join(texts), encoding="utf-8")
+    (folder / error_file.name).replace(error_file)
+
+
+def _error_texts(failure: _Failure) -> Iterator[str]:
+    tail = output_tail(failure.folders[0])
+    yield f"{failure.problem.message}\n\n{failure.problem.details}"
+    tails = [f"last output of the {failure.name} pass:\n{tail}\n"]
+    tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in failure.folders[1:]]
+    yield "".join(tails)
+
+
+def _fail(run: SettledProfile, passes: _Passes, failure: _Failure) -> NoReturn:
+    """Raise why the target was not profiled, and name the files that tell more."""
+    kept = ""
+    if passes.results:
+        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
+        kept = f"; the {counted(failure.steps, 'step')} before it are in {file}"
+    raise NotMeasuredError(f"{_described(failure)}; more in {_shown(run.beside('.error.txt'))}{kept}")
+
+
+def _described(failure: _Failure) -> str:
+    """Return why a pass failed, with the last line of its output where nothing else says it."""
+    problem, tail = failure.problem, output_tail(failure.folders[0])
+    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
+    return f"{problem.message}{said}"
+
+
+def _problem(run: SettledProfile, passes: _Passes) -> str | None:
+    """Return what kept the profile from being whole."""
+    if passes.of_target is not None:
+        return passes.of_target.problem.message
+    if passes.failures:
+        failed = "; ".join(f"the {one.name} pass failed: {_described(one)}" for one in passes.failures)
+        return f"{failed}; more in {_shown(run.beside('.error.txt'))}"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What the written files say when they are read like anyone's."""
+
+    waits: tuple[WaitTime, ...] = ()
+    backward: tuple[OperatorTime, ...] = ()
+
+
+def _read(run: SettledProfile, artifact: str, folder: Path) -> _Read:
+    stat, trace = folder / f"{artifact}.stat", folder / f"{artifact}.trace.json.gz"
+    code = code_names(run.project)
+    return _Read(
+        waits=read_profile(stat, code).waits if stat.exists() else (),
+        backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
+    )
+
+
+def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSummary:
+    results, read = passes.results, _read(run, passes.artifact, folder)
+    everywhere = [result for made in passes.made for result in made.ranks or (made.result,)]
+    files = [file for result in everywhere for file in result.files]
+    ranks = rank_profiles(passes.made, passes.artifact)
+    environments = [result.environment for result in results if result.environment is not None]
+    return ProfileSummary(
+        schema_version=SCHEMA_VERSION,
+        name=passes.artifact,
+        target=run.target.name,
+        arguments=run.request.arguments,
+        recorded_at=run.recorded_at,
+        commit=run.commit,
+        machine=run.machine,
+        environment=environments[0] if environments else UNKNOWN_ENVIRONMENT,
+        configuration=_configuration(run),
+        problem=_problem(run, passes),
+        passes=tuple(result.summary for result in results if result.summary is not None),
+        entries=tuple(entry for result in results for entry in result.entries),
+        artifacts=(*files, f"{passes.artifact}.json"),
+        waits=read.waits,
+        backward=read.backward,
+        lines=tuple(line for result in results for line in result.lines),
+        roles=tuple(role for result in results for role in result.roles),
+        counts=next((result.counts for result in results if result.counts is not None), None),
+        memory=next((result.memory for result in results if result.memory is not None), None),
+        balance=next((result.balance for result in results if result.balance is not None), None),
+        ranks=ranks,
+        straggler=find_straggler([rank.balance for rank in ranks if rank.balance is not None]),
+    )
+
+
+def _configuration(run: SettledProfile) -> dict[str, str]:
+    request = run.request
+    return {
+        "passes": ",".join(run.passes),
+        "steps": "all" if request.steps is None else str(request.steps),
+        "trace": "all steps" if request.trace_all else "a window of steps",
+        "own": ",".join(run.project.config.own),
+        "lines": ",".join(request.lines),
+        **({} if request.step_at is None else {"step_at": request.step_at}),
+        **({} if request.ranks is None else {"ranks": str(request.ranks)}),
+    }
+
+
+def _shown(path: Path) -> Path:
+    """Return a path as the person would type it from the current folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,281 @@
+"""``perfkit schema``: what JSON commands write, as JSON Schema that is made of the code's records."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfkit.errors import UsageError
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# The record that rows of every source have the rules of their measuring in; its subclasses hold them.
+_POLICIES, _ANY_POLICY = "perfkit.model.policies", "RowPolicy"
+_REFERENCE = "#/$defs/{name}"
+_CHOICES = ("anyOf", "enum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A kind of JSON document: who writes it, its version, and the record that it is made of.
+
+    ``record`` is "module:class"; of a list, each element is such a record.
+    """
+
+    name: str
+    version: int
+    record: str
+    written_by: str
+    is_list: bool = False
+
+    @property
+    def stamp(self) -> Mapping[str, str | int]:
+        """What each document says of itself, under "schema"."""
+        return {"name": self.name, "version": self.version}
+
+
+_RECORDS = "perfkit.model"
+# Another meaning of a field, or one field less, makes another version; docs/json.md says what else does.
+DOCUMENTS = (
+    Document(
+        name="gate",
+        version=2,
+        record=f"{_RECORDS}.comparisons:GateReport",
+        written_by="perfkit gate; what perfkit comment reads",
+    ),
+    Document(
+        name="plan", version=2, record=f"{_RECORDS}.comparisons:GatePlan", written_by="perfkit gate --plan"
+    ),
+    Document(
+        name="compare", version=2, record=f"{_RECORDS}.comparisons:ApartReport", written_by="perfkit compare"
+    ),
+    Document(
+        name="bisect", version=2, record=f"{_RECORDS}.bisection:BisectionReport", written_by="perfkit bisect"
+    ),
+    Document(
+        name="history", version=1, record=f"{_RECORDS}.history:HistoryReport", written_by="perfkit history"
+    ),
+    Document(
+        name="state",
+        version=1,
+        record="perfkit.ledger.states:KeptState",
+        written_by="perfkit history accept and ignore",
+    ),
+    Document(
+        name="explain", version=1, record=f"{_RECORDS}.differences:Difference", written_by="perfkit explain"
+    ),
+    Document(
+        name="profile",
+        version=1,
+        record=f"{_RECORDS}.profiles:ProfileSummary",
+        written_by="perfkit profile; NAME.json beside a profile",
+    ),
+    Document(
+        name="show",
+        version=1,
+        record=f"{_RECORDS}.readings:Reading",
+        written_by="perfkit show",
+        is_list=True,
+    ),
+    Document(
+        name="surroundings",
+        version=1,
+        record=f"{_RECORDS}.surroundings:SurroundingsReport",
+        written_by="perfkit show env",
+    ),
+    Document(name="doctor", version=1, record="perfkit.gating.fitness:Fitness", written_by="perfkit doctor"),
+    Document(
+        name="calibrate",
+        version=1,
+        record="perfkit.gating.calibration:Calibration",
+        written_by="perfkit calibrate",
+    ),
+    Document(
+        name="experiment",
+        version=1,
+        record="perfkit.features.experiments.records:ExperimentRecord",
+        written_by="perfkit experiment",
+    ),
+    Document(
+        name="tricks",
+        version=2,
+        record="perfkit.features.tricks.verdict:TricksReport",
+        written_by="perfkit tricks",
+    ),
+    Document(
+        name="accept",
+        version=2,
+        record="perfkit.ledger.acceptances:KeptAcceptance",
+        written_by="perfkit accept",
+    ),
+    Document(name="log", version=1, record=f"{_RECORDS}.change_log:ChangeLog", written_by="perfkit log"),
+    Document(name="note", version=1, record="perfkit.ledger.notes:Note", written_by="perfkit log note"),
+    Document(
+        name="report",
+        version=1,
+        record="perfkit.features.site.command:WrittenFiles",
+        written_by="perfkit report",
+    ),
+    Document(
+        name="init", version=1, record="perfkit.features.init.records:StartingPlan", written_by="perfkit init"
+    ),
+    Document(
+        name="backfill",
+        version=1,
+        record="perfkit.commands.backfill:BackfillResult",
+        written_by="perfkit backfill of named commits",
+    ),
+    Document(
+        name="backfill-range",
+        version=1,
+        record="perfkit.commands.backfill:RangeResult",
+        written_by="perfkit backfill of ranges",
+    ),
+    Document(
+        name="workers",
+        version=1,
+        record="perfkit.features.cluster.records:CheckedWorker",
+        written_by="perfkit engine check",
+        is_list=True,
+    ),
+    Document(
+        name="runs",
+        version=1,
+        record=f"{_RECORDS}.results:RunSummary",
+        written_by="perfkit ledger list",
+        is_list=True,
+    ),
+    Document(
+        name="rows",
+        version=2,
+        record=f"{_RECORDS}.results:Row",
+        written_by="perfkit ledger show",
+        is_list=True,
+    ),
+    Document(
+        name="verify", version=1, record=f"{_RECORDS}.upkeep:Verification", written_by="perfkit ledger verify"
+    ),
+    Document(
+        name="compact", version=1, record=f"{_RECORDS}.upkeep:Compaction", written_by="perfkit ledger compact"
+    ),
+    Document(
+        name="repair", version=1, record=f"{_RECORDS}.upkeep:Repair", written_by="perfkit ledger repair"
+    ),
+    Document(name="merge", version=1, record=f"{_RECORDS}.upkeep:Merge", written_by="perfkit ledger merge"),
+    Document(
+        name="import",
+        version=1,
+        record="perfkit.features.exchange.command:ImportReport",
+        written_by="perfkit ledger import",
+    ),
+)
+_BY_RECORD = {one.record: one for one in DOCUMENTS}
+
+
+def document_named(name: str) -> Document:
+    """Return the document of a name.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    for one in DOCUMENTS:
+        if one.name == name:
+            return one
+    names = ", ".join(one.name for one in DOCUMENTS)
+    raise UsageError(f'no JSON document is called "{name}"; there are {names}')
+
+
+def encoded(result: object) -> bytes:
+    """Return a command's result as JSON, in which each record says which document it is.
+
+    A record is written with all of its fields; paths are texts, and numbers that are not finite are null. One
+    that no document is made of is written as it is: what was measured must not be lost for the sake of that.
+    """
+    if isinstance(result, (list, tuple)):
+        return b"[" + b",".join(map(encoded, result)) + b"]"
+    kind = type(result)
+    document = _BY_RECORD.get(f"{kind.__module__}:{kind.__qualname__}")
+    written = msgspec.json.encode(result, enc_hook=_place)
+    if document is None:
+        return written
+    return msgspec.json.encode({"schema": document.stamp})[:-1] + b"," + written[1:]
+
+
+def _place(value: object) -> str:
+    """Return the text of a path, which JSON has no type for."""
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+def schema_of(document: Document) -> dict[str, Any]:
+    """Return the JSON Schema of a document."""
+    module, _, name = document.record.partition(":")
+    record = getattr(importlib.import_module(module), name)
+    others = _policies() if name == "Row" else []
+    (first, *rest), defined = msgspec.json.schema_components(
+        [record, *others], schema_hook=_schema_of_place, ref_template=_REFERENCE
+    )
+    if rest:
+        defined[_ANY_POLICY] = {"title": _ANY_POLICY, "anyOf": [*rest, {"type": "object"}]}
+    key = first["$ref"].rpartition("/")[2]
+    defined[key]["properties"] = {"schema": _stamp_schema(document), **defined[key]["properties"]}
+    # A saved profile has its version in a field of its own, as it had before others got one.
+    if document.name != "profile" and not _is_within(key, defined):
+        defined[key]["required"] = ["schema", *defined[key].get("required", [])]
+    whole = {"type": "array", "items": first} if document.is_list else first
+    return {
+        "$schema": _DIALECT,
+        "$id": f"perfkit:{document.name}:{document.version}",
+        "title": f"{document.name}, version {document.version}",
+        "description": f"Written by {document.written_by}.",
+        **whole,
+        "$defs": {name: _with_nulls(one) for name, one in sorted(defined.items())},
+    }
+
+
+def _policies() -> list[type]:
+    """Return the records that say by which rules rows were measured."""
+    policies = importlib.import_module(_POLICIES)
+    any_policy = getattr(policies, _ANY_POLICY)
+    known = [one for one in vars(policies).values() if isinstance(one, type) and one is not any_policy]
+    return [one for one in known if issubclass(one, any_policy)]
+
+
+def _schema_of_place(kind: type) -> dict[str, Any]:
+    if issubclass(kind, Path):
+        return {"type": "string"}
+    raise NotImplementedError(kind.__name__)
+
+
+def _stamp_schema(document: Document) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"name": {"const": document.name}, "version": {"const": document.version}},
+        "required": ["name", "version"],
+    }
+
+
+def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
+    """Tell whether a record may hold others of its kind, which say nothing of their document."""
+    return _REFERENCE.format(name=key) in str(defined)
+
+
+def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+    """Return a schema in which each number may be null: JSON has no other sign for what is not finite.
+
+    Choices are in the order of their texts, since the library has them in another one each time.
+    """
+    if isinstance(schema, list):
+        return [_with_nulls(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {
+        key: sorted(_with_nulls(value), key=str) if key in _CHOICES else _with_nulls(value)
+        for key, value in schema.items()
+    }
+    return {**found, "type": ["number", "null"]} if found.get("type") == "number" else found

@@ -1,0 +1,277 @@
+"""The steps of a training that runs anyway, filed under the present commit; no error here stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Concatenate, ParamSpec
+
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, PerfkitError
+from perfkit.gating.from_rows import count_outcomes
+from perfkit.identity import fingerprint, new_run_id, short_run_id
+from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.store import Ledger
+from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
+from perfkit.model.phases import RESIDUAL
+from perfkit.profiling.passes.meter import batch_size
+from perfkit.profiling.passes.training import (
+    StepFindings,
+    StepPlan,
+    TrainingSteps,
+    hear_other_ranks,
+    rank_and_ranks,
+    rounds,
+)
+from perfkit.repo.commits import read_commit
+from perfkit.report.console import visible
+from perfkit.runner.clock import utc_now
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.units import counted, human_seconds
+
+_PREFIX = "training:"
+# The metric of a phase is named by this and the phase.
+_PART = "time in "
+# So many steps make a time worth filing.
+_FEWEST_STEPS = 3
+# A line names so many parts of a step.
+_MOST_PARTS = 4
+_NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"
+_Given = ParamSpec("_Given")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where and as what the steps are to be filed, all found before the training begins."""
+
+    ledger: Ledger
+    commit: Commit
+    machine: Machine
+
+
+def _harmless(
+    method: Callable[Concatenate[TrainingRecord, _Given], None],
+) -> Callable[Concatenate[TrainingRecord, _Given], None]:
+    """Let no error of perfkit into the training: it is told in a line, and the measuring ends."""
+
+    @functools.wraps(method)
+    def call(record: TrainingRecord, /, *args: _Given.args, **kwargs: _Given.kwargs) -> None:
+        if record.is_over:
+            return
+        try:
+            method(record, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 (a person's training is worth more than its times)
+            record.give_up(error)
+
+    return call
+
+
+class TrainingRecord:
+    """Follows one training by what a loop or a library tells of it, and files its steps.
+
+    They are filed once the plan is made, at the latest by ``finish``. ``tell`` then says in a line what was
+    filed, or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only
+    rank 0 files; the other ranks do the same, and say how long their steps took.
+    """
+
+    def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
+        self._name, self._plan, self._ledger = name, plan, ledger
+        self._steps: TrainingSteps | None = None
+        self._place: _Place | None = None
+        self._work: dict[str, str] = {}
+        self._saw_batch = False
+        self._rank, self._ranks = 0, 1
+        self._process = os.getpid()
+        self._said: str | None = None
+        self._told = False
+        self.is_over = False
+
+    @_harmless
+    def begin(self, *, rank: int | None = None, ranks: int | None = None) -> None:
+        """Find where the steps are to be filed, and begin the first one."""
+        self._rank, self._ranks = rank_and_ranks() if rank is None or ranks is None else (rank, ranks)
+        self._process = os.getpid()
+        project = load_project(Path.cwd())
+        if not self._rank:
+            place = ledger_folder(project.ledger_place if self._ledger is None else self._ledger)
+            commit = read_commit(project.root, ignored=(*project.output_paths, place))
+            Ledger(place).check_writable()
+            self._place = _Place(ledger=Ledger(place), commit=commit, machine=read_machine())
+        self._steps = TrainingSteps(self._plan, project.root)
+        self._steps.begin()
+
+    def describe(self, **work: object) -> None:
+        """Say how much work a step is, such as its batch; other amounts of work begin a new history."""
+        self._work |= {name: str(value) for name, value in work.items() if value is not None}
+
+    @_harmless
+    def see_batch(self, batch: object) -> None:
+        """Remember the size of the first batch, which is part of how much work a step is."""
+        if not self._saw_batch:
+            self._saw_batch = True
+            self.describe(batch=batch_size(batch))
+
+    @_harmless
+    def end_step(self) -> None:
+        """Hear that a step is over."""
+        if self._steps is not None:
+            self._steps.end_step()
+            if self._steps.is_over:
+                self._file(self._steps)
+
+    @_harmless
+    def pause(self) -> None:
+        """Hear that what follows belongs to no step."""
+        if self._steps is not None:
+            self._steps.pause()
+
+    @_harmless
+    def resume(self) -> None:
+        """Hear that the step goes on."""
+        if self._steps is not None:
+            self._steps.resume()
+
+    @_harmless
+    def restart_step(self) -> None:
+        """Hear that what was done since the last step belongs to none."""
+        if self._steps is not None:
+            self._steps.restart_step()
+
+    @_harmless
+    def drop_step(self) -> None:
+        """Hear that something else is done in the present step."""
+        if self._steps is not None:
+            self._steps.drop_step()
+
+    @_harmless
+    def finish(self) -> None:
+        """File what there is, unless that was done before."""
+        if os.getpid() == self._process:
+            if self._steps is None:
+                raise NotMeasuredError(_NO_STEP)
+            self._steps.end()
+            self._file(self._steps)
+
+    def tell(self) -> None:
+        """Say once in a line what was filed, or why nothing was; only rank 0 says so."""
+        if self._said and not (self._told or self._rank) and os.getpid() == self._process:
+            self._told = True
+            _print(self._said)
+
+    def give_up(self, error: Exception) -> None:
+        """Measure no more, and say why."""
+        self.is_over = True
+        with contextlib.suppress(Exception):
+            if self._steps is not None:
+                self._steps.end()
+        told = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {error}"
+        self._said = f"nothing was filed of {_PREFIX}{self._name}: {told}"
+        if not isinstance(error, NotMeasuredError):
+            _print(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {told}")
+
+    def _file(self, steps: TrainingSteps) -> None:
+        self.is_over = True
+        findings = steps.findings()
+        if len(findings.step_s) < _FEWEST_STEPS:
+            raise NotMeasuredError(_too_few(findings, self._plan))
+        others = hear_other_ranks(
+            self._name, statistics.median(findings.step_s), rank=self._rank, ranks=self._ranks
+        )
+        if self._place is None:
+            return
+        place, run_id, now = self._place, new_run_id(), utc_now()
+        work = {"ranks": str(self._ranks), **self._work}
+        benchmark = Benchmark(name=_PREFIX + self._name, version=fingerprint(work), params=work)
+        environment = read_environment()
+        with place.ledger.run(source="training", run_id=run_id, recorded_at=now) as run:
+            run.add(
+                [
+                    Row(
+                        run_id=run_id,
+                        recorded_at=now,
+                        source="training",
+                        commit=place.commit,
+                        machine=place.machine,
+                        environment=environment,
+                        outcome=outcome,
+                    )
+                    for outcome in _outcomes(benchmark, findings, self._plan)
+                ]
+            )
+        filed = f"run {short_run_id(run_id)} of the ledger"
+        self._said = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=place.commit.dirty)
+
+
+def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> list[Outcome]:
+    """Return a row for the time of a step, for all steps, for each part of a step and for each count."""
+
+    def times(metric: Metric, seconds: Sequence[float]) -> Outcome:
+        values, size = rounds(seconds)
+        return Outcome(benchmark=benchmark, metric=metric, warmup=plan.warmup, loops=size, values=values)
+
+    steps = findings.step_s
+    raw = Outcome(benchmark=benchmark, metric=STEP_TIME, warmup=plan.warmup, loops=1, values=steps)
+    parts = [
+        times(Metric(name=_PART + name, unit="s"), seconds)
+        for name, seconds in _parts(findings.balance)
+        if any(seconds)
+    ]
+    counts = [] if findings.counts is None else count_outcomes(benchmark, findings.counts)
+    return [times(WALL_TIME, steps), raw, *parts, *counts]
+
+
+def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
+    """Return the phases of the watched steps with their seconds, and what no hook saw."""
+    if balance is None:
+        return []
+    return [*((one.name, one.seconds) for one in balance.in_order), (RESIDUAL, balance.residual_s)]
+
+
+def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, filed: str, dirty: bool) -> str:
+    median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
+    said = [f"{counted(len(findings.step_s), 'step')}, median {median}"]
+    if balance is not None:
+        shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
+        largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
+        said.append("of it " + ", ".join(f"{part} {shares[part]:.0%}" for part in largest))
+        if balance.cost is not None:
+            low, high = balance.cost.low, balance.cost.high
+            said.append(
+                f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
+            )
+    if findings.dropped:
+        said.append(f"{counted(findings.dropped, 'step')} with a validation or a checkpoint left out")
+    if findings.counts is not None:
+        counts = len(findings.counts.counts)
+        said.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
+    if findings.uncounted:
+        said.append(f"no counts, since {findings.uncounted}")
+    if others:
+        said.append(
+            f"medians of {counted(len(others), 'other rank')} {human_seconds(min(others))}"
+            f" to {human_seconds(max(others))}"
+        )
+    unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
+    return f"{name}: {'; '.join(said)} -> {filed}{unseen}"
+
+
+def _too_few(findings: StepFindings, plan: StepPlan) -> str:
+    made = counted(findings.seen, "step")
+    if not findings.seen:
+        return _NO_STEP
+    dropped = f", and a validation or a checkpoint came before {findings.dropped}" if findings.dropped else ""
+    return (
+        f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
+        f"the first {plan.warmup} are left alone (warmup={plan.warmup}){dropped}"
+    )
+
+
+def _print(line: str) -> None:
+    print(f"perfkit: {visible(line)}", file=sys.stderr, flush=True)  # noqa: T201 (no command prints for it)

@@ -1,0 +1,176 @@
+"""Tasks: their form on the way to a worker, and the run that follows from each."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tempfile
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
+from perfkit.features.cluster.records import MachineClass, Task
+from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
+from perfkit.ledger.remote import put_once
+from perfkit.ledger.schema import to_table
+from perfkit.ledger.store import Ledger
+from perfkit.model import Row
+from perfkit.temporary import temporary_folder
+
+_ID_BITS = 128
+# What a kind records is filed under this source.
+SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
+
+
+class Work(Protocol):
+    """What an engine asks for tasks, and tells what became of them."""
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return a task for a free machine of a class, None where none is left for it now."""
+
+    def left(self) -> int:
+        """Return how many tasks have not been given out, on all classes."""
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """Take the file of a task that was done, and the seconds that it took."""
+
+    def failed(self, task: Task, reason: str) -> None:
+        """Hear why a task could not be done at all; nothing is filed of it."""
+
+    def give_back(self, task: Task) -> None:
+        """Take a task back whose worker was lost, to be given out again."""
+
+
+class Engine(Protocol):
+    """Does tasks, one at a time on each machine."""
+
+    def classes(self) -> tuple[MachineClass, ...]:
+        """Return the classes of machines that it has."""
+
+    def perform(self, work: Work) -> None:
+        """Do tasks until none is left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doing:
+    """A task that is being done: the code's ``project`` folder, and the ``ledger`` that takes its rows."""
+
+    task: Task
+    project: Path
+    ledger: Path
+    say: Callable[[str], None]
+
+
+# A kind of task is one function: it measures what a task says and records it in the ledger of ``Doing``.
+Kind = Callable[[Doing], None]
+
+
+def encode(task: Task) -> str:
+    """Return a task as JSON."""
+    return msgspec.json.encode(task).decode()
+
+
+def decode(text: str | bytes) -> Task:
+    """Return the task that a text holds.
+
+    Raises:
+        NotMeasuredError: it is no task of this version.
+    """
+    try:
+        return msgspec.json.decode(text, type=Task)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotMeasuredError(f"the file holds no task of this version of perfkit: {error}") from error
+
+
+def run_of(task: Task) -> str:
+    """Return the id of a task's run: a UUID (version 8; RFC 9562, section 5.8) of what is to be measured.
+
+    Where the code lies and when the task was made are no part of it: asked for again, it is the same run.
+    """
+    said = {
+        **msgspec.to_builtins(task),
+        "code": {"overlay": task.code.overlay, "folder": task.code.folder},
+    }
+    said.pop("stamp")
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+    number = int.from_bytes(digest[: _ID_BITS // 8], "big")
+    number = number & ~(0xF << 76) | (0x8 << 76)
+    number = number & ~(0x3 << 62) | (0x2 << 62)
+    return str(uuid.UUID(int=number))
+
+
+def file_name(task: Task) -> str:
+    """Return the name of the one ledger file that a task ends in."""
+    return f"{run_stem(task.stamp, source_of(task), run_of(task))}.parquet"
+
+
+def source_of(task: Task) -> str:
+    """Return the source of a task's rows; a kind that has none of its own is its source."""
+    return SOURCES.get(task.kind, task.kind)
+
+
+def pack(task: Task, ledger: Path) -> bytes:
+    """Return the bytes of the one file that holds all rows of a scratch ledger, as those of the task's run.
+
+    Raises:
+        NotMeasuredError: there is no row.
+    """
+    run_id = run_of(task)
+    rows = [dataclasses.replace(row, run_id=run_id) for row in Ledger(ledger).rows()]
+    if not rows:
+        raise NotMeasuredError(f"a task of the kind {task.kind} ended without a row")
+    with temporary_folder() as folder:
+        file = folder / file_name(task)
+        write_table(to_table(rows), file)
+        return file.read_bytes()
+
+
+def unpack(task: Task, content: bytes) -> list[Row]:
+    """Return the rows that a task's file holds.
+
+    Raises:
+        NotMeasuredError: it is damaged, or of another run.
+        RecordingError: it cannot be written among temporary files.
+    """
+    try:
+        with temporary_folder() as folder:
+            (folder / file_name(task)).write_bytes(content)
+            rows = Ledger(folder).rows()
+    except LedgerError as error:
+        raise NotMeasuredError(f"a worker sent a damaged file: {error}") from error
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write what a worker sent to {tempfile.gettempdir()} ({error.strerror or error}); make"
+            " room, or set TMPDIR to another place, and the same command goes on"
+        ) from error
+    if {row.run_id for row in rows} != {run_of(task)}:
+        raise NotMeasuredError(f"a worker sent a file of another run than {run_of(task)}")
+    return rows
+
+
+def file_once(ledger: Path, task: Task, content: bytes) -> bool:
+    """Put a task's file into a ledger; False where its run is there already, which stays as it is.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
+        RecordingError: its store does not have the file yet; it is safe in the folder that mirrors it.
+    """
+    target = ledger / file_name(task)
+    try:
+        ledger.mkdir(parents=True, exist_ok=True)
+        with only_one(ledger):
+            if run_end(target.name) in recorded_ends(ledger):
+                return False
+            copy_bytes(content, target)
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write the ledger file {target} ({error.strerror or error}); make room, and the same"
+            " command goes on"
+        ) from error
+    return put_once(target)

@@ -1,0 +1,110 @@
+"""What runs inside a worker: plain functions that take and return texts and bytes.
+
+A task runs in a process of its own under a guard, which ends it with all its processes when the worker dies.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+
+from perfkit import model as records
+from perfkit.errors import PerfkitError
+from perfkit.features.cluster.code import clone_of, clones_folder, make_clone
+from perfkit.features.cluster.records import MachineClass, WorkerFacts
+from perfkit.features.cluster.tasks import decode, file_name
+from perfkit.repo.commands import outside_repository, try_git
+from perfkit.runner.commands import SAFE_PATH, run_command
+from perfkit.runner.machine.conditions import read_conditions
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.temporary import temporary_folder
+
+DONE, LACKS_CODE, FAILED = "done", "lacks code", "failed"
+_DIGITS = 8
+
+
+def describe(*, thoroughly: bool) -> str:
+    """Return the facts of this worker as JSON; ``thoroughly`` also looks for some seconds how quiet it is."""
+    place = clones_folder()
+    place.mkdir(parents=True, exist_ok=True)
+    facts = WorkerFacts(
+        version=own_version(),
+        machine=own_class(),
+        node=platform.node(),
+        git=try_git(Path("/"), "--version") or "absent",
+        free_bytes=shutil.disk_usage(place).free,
+        conditions=tuple(_remarks()) if thoroughly else (),
+    )
+    return msgspec.json.encode(facts).decode()
+
+
+def own_class() -> MachineClass:
+    """Return the class that this machine belongs to with this Python and torch."""
+    facts = read_environment(torch_settings={}).facts
+    return MachineClass(machine_id=read_machine().machine_id, python=facts["python"], torch=facts["torch"])
+
+
+@functools.cache
+def own_version() -> str:
+    """Return perfkit's version with a hash of its source: two that differ in it may measure differently."""
+    digest = hashlib.sha256()
+    root = Path(records.__path__[0]).parent
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return f"{importlib.metadata.version('perfkit')}+{digest.hexdigest()[:_DIGITS]}"
+
+
+def take_code(order: str, bundle: bytes) -> str:
+    """Make the clone of a task's code on this machine; return an empty text, or why that cannot be done."""
+    try:
+        make_clone(decode(order).code, bundle)
+    except PerfkitError as error:
+        return str(error)
+    return ""
+
+
+def perform(order: str) -> tuple[str, bytes]:
+    """Do a task in a process of its own; return what came of it as JSON, and the bytes of its file."""
+    task = decode(order)
+    clone: Path | None = Path("/")
+    if task.code.bundle:
+        clone = clone_of(task.code)
+        if clone is None:
+            return json.dumps({"state": LACKS_CODE}), b""
+    with temporary_folder() as folder:
+        (folder / "task.json").write_text(order)
+        ending = run_command(
+            [
+                sys.executable,
+                *SAFE_PATH,
+                "-m",
+                "perfkit",
+                "work",
+                str(folder / "task.json"),
+                "--into",
+                str(folder),
+            ],
+            output=folder / "output.log",
+            limit_s=None,
+            environment=outside_repository(os.environ),
+            folder=clone,
+        )
+        if ending.status:
+            said = (ending.tail or (ending.words,))[-1].removeprefix("perfkit: ")
+            return json.dumps({"state": FAILED, "reason": said}), b""
+        return json.dumps({"state": DONE}), (folder / file_name(task)).read_bytes()
+
+
+def _remarks() -> list[str]:
+    """Return what a doctor would remark on, without what is good or cannot be seen."""
+    return [f"{one.name}: {one.found}" for one in read_conditions() if one.state in ("notable", "bad")]

@@ -1,0 +1,222 @@
+"""``perfkit ledger import`` and ``export``: what other tools measured, and what they can read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, project_in
+from perfkit.cli.output import stages, tell, write_text
+from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
+
+if TYPE_CHECKING:
+    from perfkit.features.exchange.command import ExportFormat, ExportReport, ImportReport
+    from perfkit.features.exchange.formats import Format
+
+_SHOWN = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs."""
+    app.command(
+        "import",
+        epilog=examples(
+            "perfkit ledger import .asv/results",
+            "perfkit ledger import .benchmarks output.json dev/bench/data.js",
+            "perfkit ledger import result.json.gz --commit v1.2",
+        ),
+    )(import_)
+    app.command(
+        "export",
+        epilog=examples(
+            "perfkit ledger export --format csv --out results.csv",
+            "perfkit ledger export --format asv --out asv-results",
+            "perfkit ledger export --format pytest-benchmark --commit HEAD --out .benchmarks/perfkit",
+        ),
+    )(export)
+
+
+def import_(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE…", help="Files, or folders with such files below them.")
+    ],
+    *,
+    format_: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format of all files (default: what is in them)."),
+    ] = None,
+    commit: Annotated[
+        str | None,
+        typer.Option(metavar="REF", help="The commit of files that name none: a ref, or 40 hex digits."),
+    ] = None,
+    repo: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Where commits are looked up (default: this folder)."),
+    ] = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Add what other tools measured to the ledger: every result, its commit, its time and its machine.
+
+    Read are results of pytest-benchmark, asv, pyperf, Google Benchmark and github-action-benchmark, and plain
+    series. A file for each commit is added, and what was imported before is not added again.
+    """
+    from perfkit.features.exchange.command import ImportRequest, import_files
+
+    project = project_in(None)
+    start = repo or project.root
+    if not start.is_dir():
+        raise UsageError(f"--repo {start} is not a folder")
+    request = ImportRequest(
+        places=tuple(files),
+        ledger=ledger_at(ledger or project.ledger_place),
+        start=start,
+        format=_format(format_),
+        commit=commit,
+    )
+    with stages() as progress:
+        progress.say("importing")
+        report = import_files(request, progress=progress.tell)
+    tell(_told(report), report, json=json, failure=_failure(report))
+
+
+def export(
+    *,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="csv, json, asv or pytest-benchmark.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A file, or a new folder for asv and pytest-benchmark (default: standard output).",
+        ),
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this one: its node id, or the end of it; may be given often."
+        ),
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="REF", help="Only this one: a ref, or the first digits of its hash.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only this one: the beginning or the end of its id.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='Only runs of this source, such as gate or "import:asv".'),
+    ] = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Write rows of the ledger in a format that other tools read.
+
+    csv and json have a record for each row of the ledger, with all of its columns. asv gets a folder of
+    results, and pytest-benchmark a file for each run and commit, with times alone.
+    """
+    from perfkit.features.exchange.command import ExportRequest, export_rows
+
+    request = ExportRequest(
+        ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
+        start=Path.cwd(),
+        format=_export_format(format_),
+        out=out,
+        benchmarks=tuple(benchmark or ()),
+        commit=commit,
+        run=run,
+        source=source,
+    )
+    with stages(only_drawn=True) as progress:
+        progress.say("exporting")
+        report = export_rows(request)
+    _tell_export(report, out)
+
+
+def _export_format(text: str) -> ExportFormat:
+    """Return the format that ``--format`` names.
+
+    Raises:
+        UsageError: it is none that can be written.
+    """
+    from perfkit.features.exchange.command import EXPORT_FORMATS
+
+    for name in EXPORT_FORMATS:
+        if text == name:
+            return name
+    raise UsageError(f'--format must be one of {", ".join(EXPORT_FORMATS)}, found "{text}"')
+
+
+def _tell_export(report: ExportReport, out: Path | None) -> None:
+    """Print what was written, on standard error where the file itself is on standard output."""
+    from perfkit.report.console import visible_lines
+    from perfkit.units import counted
+
+    if report.text is not None:
+        # A file and a pipe get a sign that steers a terminal as it is: CSV has no other spelling of it.
+        is_seen = sys.stdout.isatty()
+        write_text(visible_lines(report.text) if is_seen else report.text)
+    else:
+        typer.echo(f"wrote {counted(report.rows, 'row')} into {counted(len(report.files), 'file')}: {out}")
+    for what, count in report.left_out.items():
+        typer.echo(f"perfkit: left out: {count} {what}", err=True)
+
+
+def _format(text: str | None) -> Format | None:
+    """Return the format that ``--format`` names.
+
+    Raises:
+        UsageError: it is none that is known.
+    """
+    from perfkit.features.exchange.formats import FORMATS
+
+    for name in FORMATS:
+        if text == name:
+            return name
+    if text is not None:
+        raise UsageError(f'--format must be one of {", ".join(FORMATS)}, found "{text}"')
+    return None
+
+
+def _told(report: ImportReport) -> str:
+    """Return what was done in sentences, and what is doubtful in a line each."""
+    from perfkit.report.console import visible
+    from perfkit.units import counted
+
+    added = report.added
+    commits = {run.commit for run in added}
+    rows = sum(run.rows - run.present for run in added)
+    lines = [
+        f"imported {counted(len(added), 'run')} of {counted(len(commits), 'commit')} from "
+        f"{counted(report.files, 'file')} into {report.ledger}: {counted(rows, 'result')}"
+        if added
+        else f"imported nothing from {counted(report.files, 'file')} into {report.ledger}"
+    ]
+    failed = sum(run.failed for run in added)
+    if failed:
+        lines.append(f"of these, {failed} say that the benchmark failed or was skipped")
+    present, partly = len(report.runs) - len(added), sum(run.present for run in added)
+    if present:
+        lines.append(f"{counted(present, 'run')} {'is' if present == 1 else 'are'} in the ledger already")
+    if partly:
+        lines.append(f"{counted(partly, 'result')} of the other runs were in the ledger already")
+    lines += [f"look at this: {visible(doubt)}" for doubt in report.doubts[:_SHOWN]]
+    if len(report.doubts) > _SHOWN:
+        lines.append(f"and at {len(report.doubts) - _SHOWN} more such things, which --json FILE names")
+    return "\n".join(lines)
+
+
+def _failure(report: ImportReport) -> PerfkitError | None:
+    """Return what is wrong with the files that could not be imported."""
+    from perfkit.report.console import visible
+
+    if not report.problems:
+        return None
+    first, *others = map(visible, report.problems)
+    failure = NotMeasuredError(first)
+    for other in others:
+        failure.add_note(other)
+    return failure

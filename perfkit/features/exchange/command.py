@@ -1,0 +1,497 @@
+"""``perfkit ledger import`` and ``export``: other tools' files into the ledger, and rows out of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, get_args
+
+from perfkit.bounded import read_bytes
+from perfkit.commands.text_files import replace_texts
+from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.features.exchange import asv, pytest_benchmark
+from perfkit.features.exchange.asv import AsvContext
+from perfkit.features.exchange.decoding import MOST_BYTES, decode
+from perfkit.features.exchange.foreign import ForeignRun, commit_of, rows_of, run_id_of
+from perfkit.features.exchange.formats import Format, format_of, read
+from perfkit.features.exchange.tables import csv_text, json_text
+from perfkit.features.exchange.written import Written
+from perfkit.identity import short_run_id
+from perfkit.ledger.files import recorded_ends
+from perfkit.ledger.schema import SCHEMA, to_record
+from perfkit.ledger.store import Ledger
+from perfkit.model import IMPORT_PREFIX, Commit, Row
+from perfkit.model.results import meant_by
+from perfkit.repo.commands import reading_only
+from perfkit.repo.commits import describe_commits, open_repository, resolve
+from perfkit.runner.clock import utc_now
+from perfkit.units import counted
+
+ExportFormat = Literal["csv", "json", "asv", "pytest-benchmark"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+# These are a folder of files each.
+_FOLDERS: Mapping[ExportFormat, Callable[[Sequence[Row]], Written]] = {
+    "asv": asv.write,
+    "pytest-benchmark": pytest_benchmark.write,
+}
+_ENDINGS = (".json", ".json.gz", "data.js")
+# Of a whole project or of an asv project, these folders hold no results.
+_PASSED_OVER = frozenset({".git", "env", "html", "node_modules"})
+# A run of asv may have thousands of results, and those of so many runs are held in memory.
+_AT_ONCE = 20
+_ANY_IMPORT = IMPORT_PREFIX.rstrip(":")
+_DIGITS = re.compile(r"[0-9a-f]{4,40}")
+_SHA_DIGITS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """What to import into which ledger: files and folders, and what they may not say themselves.
+
+    ``format`` is that of all files, None where their content tells; ``commit`` is a ref or 40 hex digits for
+    what names no commit. Commits are looked up in the git repository around ``start``, if there is one.
+    """
+
+    places: tuple[Path, ...]
+    ledger: Path
+    start: Path
+    format: Format | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """What became of a run: ``file`` is None where the ledger had all of it already.
+
+    ``present`` counts the rows that were left out, since the ledger had them of an earlier import.
+    """
+
+    run_id: str
+    format: str
+    origin: str
+    commit: str
+    recorded_at: datetime
+    benchmarks: int
+    rows: int
+    present: int
+    failed: int
+    file: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """What an import did; ``doubts`` are of numbers, ``problems`` name what could not be imported."""
+
+    ledger: str
+    files: int
+    runs: tuple[ImportedRun, ...]
+    doubts: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def added(self) -> tuple[ImportedRun, ...]:
+        """The runs that have a new file."""
+        return tuple(run for run in self.runs if run.file is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """A run and the file that it was found in."""
+
+    origin: Path
+    run: ForeignRun
+
+
+@reading_only()
+def import_files(
+    request: ImportRequest, *, progress: Callable[[float], None] = lambda _: None
+) -> ImportReport:
+    """File what other tools measured, a file of the ledger for each run; ``progress`` hears the share done.
+
+    A run is filed whole or not at all. What the ledger has already is left out, and a file that cannot be
+    imported is named and keeps none of the others from it.
+
+    Raises:
+        UsageError: there is no such place, or nothing in it could be imported.
+        RepositoryError: ``commit`` is not known.
+        LedgerError: the ledger cannot be written.
+        RunInterruptedError: the person stopped it.
+    """
+    given = None if request.commit is None else _given_commit(request.commit, request.start)
+    files = [file for place in request.places for file in _files_of(place)]
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    importing = _Importing(ledger, request, given)
+    try:
+        found = importing.found_in(files, progress)
+        while batch := list(itertools.islice(found, _AT_ONCE)):
+            importing.file(batch)
+    except KeyboardInterrupt:
+        raise RunInterruptedError(
+            f"interrupted after {counted(len(importing.runs), 'run')} had been filed in {request.ledger}; "
+            "the same command goes on with the others"
+        ) from None
+    return importing.report(len(files))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """Which rows of a ledger to write, in which format and where; a filter that is not given lets all pass.
+
+    ``out`` is a file, or the folder of formats that are one, None for standard output. Benchmarks are node
+    ids or the ends of some, ``commit`` a ref or the first digits of a hash, ``run`` the beginning or the end
+    of an id, and ``source`` one of the ledger's, or "import" for all that was imported.
+    """
+
+    ledger: Path
+    start: Path
+    format: ExportFormat
+    out: Path | None = None
+    benchmarks: tuple[str, ...] = ()
+    commit: str | None = None
+    run: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """What was written: ``text`` is for standard output, None where files were written."""
+
+    rows: int
+    files: tuple[str, ...]
+    left_out: Mapping[str, int]
+    text: str | None = None
+
+
+@reading_only()
+def export_rows(request: ExportRequest) -> ExportReport:
+    """Write rows of a ledger for another tool; what it has no place for is counted.
+
+    Raises:
+        UsageError: no row is meant, or the place cannot be written.
+        NotMeasuredError: the format has no place for any of the rows.
+        LedgerError: a file of the ledger is damaged, or no run is meant.
+    """
+    rows = _selected(request)
+    if not rows:
+        raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")
+    writer = _FOLDERS.get(request.format)
+    if writer is None:
+        records = map(to_record, rows)
+        text = csv_text(records, SCHEMA.names) if request.format == "csv" else json_text(records)
+        written = Written(files={"": text})
+    else:
+        written = writer(rows)
+    left_out = {what: count for what, count in written.left_out.items() if count}
+    if not written.files:
+        reasons = " and ".join(left_out)
+        raise NotMeasuredError(f"{request.format} has no place for any of these {len(rows)} rows: {reasons}")
+    kept = len(rows) - sum(left_out.values())
+    if request.out is None:
+        if len(written.files) > 1:
+            raise UsageError(f"{request.format} needs {len(written.files)} files; name a folder with --out")
+        [text] = written.files.values()
+        return ExportReport(rows=kept, files=(), left_out=left_out, text=text)
+    texts = _placed(written, request.out)
+    replace_texts(texts, option="--out", makes_folder=True)
+    return ExportReport(rows=kept, files=tuple(map(str, texts)), left_out=left_out)
+
+
+def _placed(written: Written, out: Path) -> dict[Path, str]:
+    """Return texts by the files that they are to be in.
+
+    Raises:
+        UsageError: the folder for them is a file, or holds something already.
+    """
+    first, *others = written.files.items()
+    if not others and (not first[0] or out.suffix == ".json"):
+        return {out: first[1]}
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out {out} is no empty folder; name one that is empty, or that is to be made")
+    return {out / name: text for name, text in written.files.items()}
+
+
+def _selected(request: ExportRequest) -> list[Row]:
+    ledger = Ledger(request.ledger)
+    commit = None if request.commit is None else _meant_commit(request.commit, request.start)
+    if request.run is not None:
+        rows = ledger.rows_of(request.run)
+    elif commit is not None and len(commit) == _SHA_DIGITS:
+        rows = ledger.rows_on([commit])
+    elif request.source is not None and request.source != _ANY_IMPORT:
+        rows = ledger.rows_from(request.source)
+    else:
+        rows = ledger.rows()
+    names = {row.outcome.benchmark.name for row in rows}
+    wanted = {name for text in request.benchmarks for name in meant_by(text, names)}
+    return [
+        row
+        for row in rows
+        if (commit is None or row.commit.sha.startswith(commit))
+        and (request.source is None or request.source in (row.source, row.source.partition(":")[0]))
+        and (not request.benchmarks or row.outcome.benchmark.name in wanted)
+    ]
+
+
+def _meant_commit(ref: str, start: Path) -> str:
+    """Return the hash of a ref, or the digits themselves where git does not know them.
+
+    Raises:
+        RepositoryError: it is neither.
+    """
+    try:
+        return resolve(open_repository(start), ref).sha
+    except RepositoryError:
+        if not _DIGITS.fullmatch(ref):
+            raise
+        return ref
+
+
+class _Importing:
+    """One import: the runs that were filed, and what is to be said of them."""
+
+    def __init__(self, ledger: Ledger, request: ImportRequest, given: Commit | None) -> None:
+        self.runs: list[ImportedRun] = []
+        self._ledger, self._request, self._given = ledger, request, given
+        self._recorded = set(recorded_ends(ledger.path))
+        self._known_commits = ledger.imported_commits()
+        self._used_given = False
+        self._doubts: list[str] = []
+        self._problems: list[str] = []
+
+    def found_in(self, files: Sequence[Path], progress: Callable[[float], None]) -> Iterator[_Found]:
+        """Yield the runs of files; one that cannot be read is noted."""
+        folders = _Folders(self._problems)
+        for number, file in enumerate(files, start=1):
+            try:
+                value = decode(_read_bytes(file))
+                name = self._request.format or format_of(value)
+                # All of a file is read before any of it is filed.
+                runs = list(read(value, name, folders.context_of(file) if name == asv.TOOL else None))
+                _check_runs(runs)
+                yield from (_Found(origin=file, run=run) for run in runs)
+            except UsageError as error:
+                self._problems.append(f"{file} {error}")
+            progress(number / len(files))
+
+    def file(self, batch: Sequence[_Found]) -> None:
+        """File runs, with what git knows of their commits."""
+        commits = self._commits_of(batch)
+        runs = [(found, commits[place]) for place, found in enumerate(batch) if commits[place] is not None]
+        new = [(found, commit) for found, commit in runs if commit and not self._note_recorded(found, commit)]
+        shared = self._known_commits & {commit.sha for _, commit in new}
+        present = _Present(self._ledger.rows_on(shared) if shared else [])
+        for found, commit in new:
+            self._file_one(found, commit, present)
+
+    def report(self, files: int) -> ImportReport:
+        """Return what was done.
+
+        Raises:
+            UsageError: nothing could be imported.
+        """
+        if self._problems and not self.runs:
+            error = UsageError(self._problems[0])
+            for other in self._problems[1:]:
+                error.add_note(other)
+            raise error
+        if self._given is not None and not self._used_given:
+            self._doubts.append("--commit was not needed: every run names its own commit")
+        return ImportReport(
+            ledger=str(self._ledger.path),
+            files=files,
+            runs=tuple(self.runs),
+            doubts=tuple(self._doubts),
+            problems=tuple(self._problems),
+        )
+
+    def _commits_of(self, batch: Sequence[_Found]) -> list[Commit | None]:
+        """Return the commit of each run, None where that is not known and noted so."""
+        named = {found.run.commit.sha for found in batch if found.run.commit is not None}
+        described = describe_commits(self._request.start, named)
+        return [self._commit_of(found, described) for found in batch]
+
+    def _commit_of(self, found: _Found, described: Mapping[str, Commit]) -> Commit | None:
+        said = found.run.commit
+        if said is None:
+            if self._given is None:
+                self._problems.append(
+                    f"{found.origin} does not say which commit it is of; name it with --commit "
+                    f"(a ref of this repository, or {_SHA_DIGITS} hex digits)"
+                )
+            self._used_given = self._used_given or self._given is not None
+            return self._given
+        known = described.get(said.sha)
+        if known is not None:
+            return replace(known, branch=said.branch, dirty=said.dirty)
+        if len(said.sha) == _SHA_DIGITS:
+            return said
+        self._problems.append(
+            f'{found.origin} names the commit "{said.sha}", which is cut short and not known in '
+            f"{self._request.start}; run this in its clone, or name that with --repo"
+        )
+        return None
+
+    def _note_recorded(self, found: _Found, commit: Commit) -> bool:
+        """Note a run that the ledger has, and tell whether it does."""
+        recorded_at = _time_of(found.run, commit)
+        run_id = run_id_of(found.run, commit.sha, recorded_at)
+        if short_run_id(run_id) not in self._recorded:
+            return False
+        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+        self._note(found, rows, present=len(rows), file=None)
+        return True
+
+    def _file_one(self, found: _Found, commit: Commit, present: _Present) -> None:
+        recorded_at = _time_of(found.run, commit)
+        run_id = run_id_of(found.run, commit.sha, recorded_at)
+        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+        new = present.without(rows)
+        if short_run_id(run_id) in self._recorded or not new:
+            self._note(found, rows, present=len(rows), file=None)
+            return
+        try:
+            file = self._ledger.append(new)
+        except LedgerError as error:
+            # Another import has just filed it.
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+            self._note(found, rows, present=len(rows), file=None)
+            return
+        self._recorded.add(short_run_id(run_id))
+        self._doubts += [f"{found.origin.name}: {doubt}" for doubt in found.run.doubts]
+        self._note(found, rows, present=len(rows) - len(new), file=file)
+
+    def _note(self, found: _Found, rows: Sequence[Row], *, present: int, file: Path | None) -> None:
+        first = rows[0]
+        self.runs.append(
+            ImportedRun(
+                run_id=first.run_id,
+                format=found.run.tool,
+                origin=str(found.origin),
+                commit=first.commit.sha,
+                recorded_at=first.recorded_at,
+                benchmarks=len({row.outcome.benchmark.name for row in rows}),
+                rows=len(rows),
+                present=present,
+                failed=sum(row.outcome.status != "ok" for row in rows),
+                file=None if file is None else str(file),
+            )
+        )
+
+
+class _Present:
+    """Rows that the ledger has of earlier imports: asv adds to its files, which are then imported again."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._known = {self._key(row) for row in rows if row.source.startswith(IMPORT_PREFIX)}
+
+    def without(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows that the ledger does not have."""
+        return [row for row in rows if self._key(row) not in self._known] if self._known else list(rows)
+
+    @staticmethod
+    def _key(row: Row) -> str:
+        parts = (row.source, row.commit.sha, row.machine.machine_id, row.environment.env_id)
+        # Outcomes and policies have maps in them, which cannot be hashed; the order of maps is lost in files.
+        benchmark = replace(row.outcome.benchmark, params={})
+        outcome = replace(row.outcome, benchmark=benchmark)
+        return repr((*parts, outcome, row.placement.launch))
+
+
+class _Folders:
+    """What asv keeps beside its result files, read once a folder; a damaged file of these is noted."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self._problems = problems
+        self._values: dict[Path, object] = {}
+        self._contexts: dict[Path, AsvContext] = {}
+
+    def context_of(self, file: Path) -> AsvContext:
+        """Return what is said of the machine and the benchmarks of a result file."""
+        folder = file.parent
+        if folder not in self._contexts:
+            machine = self._value(folder / asv.MACHINE_FILE)
+            benchmarks = self._value(folder.parent / asv.BENCHMARKS_FILE)
+            self._contexts[folder] = asv.context_of(machine, benchmarks)
+        return self._contexts[folder]
+
+    def _value(self, file: Path) -> object:
+        if file not in self._values:
+            self._values[file] = None
+            if file.is_file():
+                try:
+                    self._values[file] = decode(_read_bytes(file))
+                except UsageError as error:
+                    self._problems.append(f"{file} {error}")
+        return self._values[file]
+
+
+def _check_runs(runs: Sequence[ForeignRun]) -> None:
+    """Refuse a file without any result, and one whose runs ``--commit`` cannot stand for.
+
+    Raises:
+        UsageError: it is such a file.
+    """
+    if not runs:
+        raise UsageError("holds no result")
+    unnamed = sum(run.commit is None for run in runs)
+    if unnamed > 1:
+        raise UsageError(
+            f"names no commit for {unnamed} of its {len(runs)} runs, which cannot all be of one; "
+            "give each its commit in the file"
+        )
+
+
+def _given_commit(ref: str, start: Path) -> Commit:
+    """Return the commit that ``--commit`` names; all its digits name one that git does not have, too."""
+    said = commit_of(ref)
+    try:
+        return resolve(open_repository(start), ref)
+    except RepositoryError:
+        if said is None or len(said.sha) != _SHA_DIGITS:
+            raise
+        return said
+
+
+def _time_of(run: ForeignRun, commit: Commit) -> datetime:
+    return run.recorded_at or commit.time or utc_now()
+
+
+def _files_of(place: Path) -> list[Path]:
+    """Return the files that a place stands for: itself, or those in a folder that may hold results.
+
+    Raises:
+        UsageError: there is no such place, or no such file in it.
+    """
+    if not place.is_dir():
+        if not place.exists():
+            raise UsageError(f"there is no file or folder {place}")
+        return [place]
+    # The folder of an asv project has its environments beside its results.
+    results = place / "results"
+    top = results if (results / asv.BENCHMARKS_FILE).is_file() else place
+    found = sorted(_walk(top))
+    if not found:
+        raise UsageError(f"{place} holds no results: no file in it ends in {', '.join(_ENDINGS)}")
+    return found
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER]
+        for name in files:
+            if name.endswith(_ENDINGS) and name not in (asv.MACHINE_FILE, asv.BENCHMARKS_FILE):
+                yield Path(folder, name)
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return read_bytes(file, most=MOST_BYTES)
+    except OSError as error:
+        raise UsageError(f"cannot be read ({error.strerror or error})") from error

@@ -1,0 +1,197 @@
+"""One trial in a fresh process: ``python -m perfkit.features.experiments.child SPEC.json``."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from perfkit.errors import UsageError
+from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
+from perfkit.features.experiments.casts import CastWatch
+from perfkit.features.experiments.exchange import (
+    RESULT_FILE,
+    TrialResult,
+    TrialSpec,
+    read_record,
+    write_record,
+)
+from perfkit.features.experiments.mistakes import OperatorLook, misfit
+from perfkit.features.experiments.records import DEVICE_PEAK, DEVICE_RESERVED, HOST_PEAK, Fingerprint
+from perfkit.features.experiments.responses import finite_numbers, returned_numbers, times_of, with_returned
+from perfkit.identity import source_version
+from perfkit.model import Environment
+from perfkit.profiling.passes.exchange import Problem
+from perfkit.profiling.passes.failure import describe_exit, describe_failure
+from perfkit.profiling.passes.hydra_outputs import redirect_hydra
+from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
+from perfkit.profiling.passes.own_code import find_own_code
+from perfkit.profiling.passes.targets import Target
+from perfkit.runner.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.process import resident_growth
+from perfkit.runner.agent.torch_settings import read_torch_settings
+from perfkit.runner.targets import load_function, prepare_process, wrong_code
+
+# Enough steps to see a graph grow over three steps in a row.
+_LOOKED_AT_STEPS = 5
+_NO_HOST_MEMORY = "can't allocate memory"
+
+
+def main(spec_file: str) -> None:
+    """Do what a file asks, and leave the result in its folder."""
+    spec = read_record(Path(spec_file), TrialSpec)
+    assert spec is not None  # noqa: S101 (the parent has just written it)
+    import_torch()
+    prepare_process(spec.target.place, (), root=Path(spec.root))
+    redirect_hydra(Path(spec.folder) / "hydra")
+    write_record(_proven(_do(spec), Path(spec.root)), Path(spec.folder) / RESULT_FILE)
+
+
+def _proven(found: TrialResult, root: Path) -> TrialResult:
+    """Return a trial's result, or the problem that other code ran; a usage mistake comes first."""
+    if found.problem is not None and found.problem.kind == "usage":
+        return found
+    wrong = wrong_code(root)
+    return TrialResult(problem=Problem(kind="failed", message=wrong)) if wrong else found
+
+
+def _do(spec: TrialSpec) -> TrialResult:
+    try:
+        call = [load_bound(spec.target, each, spec.template) for each in spec.arguments][spec.number]
+        reset_settings(spec.threads)
+        return _look(spec, call) if spec.task == "look" else _time(spec, call)
+    except UsageError as error:
+        return TrialResult(problem=Problem(kind="usage", message=str(error)))
+    except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
+        return TrialResult(problem=_failure(error, spec))
+
+
+def reset_settings(threads: int | None) -> None:
+    """Set torch's flags to what a fresh process has: importing a target may have changed them."""
+    import torch
+
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = False
+    torch.use_deterministic_algorithms(mode=False)
+    torch.set_float32_matmul_precision("highest")
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _look(spec: TrialSpec, call: Call) -> TrialResult:
+    """Watch the first steps of the target, or all of it where it makes none."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    root = Path(spec.root)
+    watch, look = TensorWatch(root), OperatorLook(root)
+
+    def end_step(*_: object) -> None:
+        look.end_step()
+        if look.steps >= _LOOKED_AT_STEPS:
+            raise EnoughSteps
+
+    hook = register_optimizer_step_post_hook(end_step)
+    try:
+        with CastWatch() as casts, watch, look:
+            try:
+                call_to_its_end(call)
+            except EnoughSteps as enough:
+                # The frames keep loaders alive, and these keep their workers.
+                traceback.clear_frames(enough.__traceback__)
+            # The whole run counts as one iteration, so that the peak includes the model's own tensors.
+            watch.end_iteration()
+    finally:
+        hook.remove()
+    counts = {count.metric: int(count.values[-1]) for count in watch.counts().counts}
+    fingerprint = Fingerprint(
+        operators=counts.get("operators", 0),
+        half=look.half,
+        tensor_peak=counts.get("peak", 0),
+        settings=read_torch_settings(),
+        steps=look.steps,
+        mistakes=look.mistakes,
+    )
+    return _result(spec, TrialResult(fingerprint=fingerprint, casts=casts.seen))
+
+
+def _time(spec: TrialSpec, call: Call) -> TrialResult:
+    """Run the target with no other hook than one a step, after the memory was cleared."""
+    _put_memory_in_order()
+    meter = Meter(limit=None, report=lambda _: False, loaders=True)
+    meter.prepare()
+    returned: list[object] = []
+
+    def run() -> None:
+        meter.start()
+        returned.append(call_to_its_end(call))
+
+    with CastWatch() as casts:
+        growth = resident_growth(run)
+        if growth is None:
+            run()
+    summary = meter.finish("clean", result=returned[0])
+    times = times_of(summary, warmup_steps=spec.warmup_steps, warmup_s=spec.warmup_s)
+    responses = with_returned(times, summary, returned_numbers(returned[0], spec.returned))
+    if growth is not None:
+        responses[HOST_PEAK.name] = float(growth)
+    finite, notes = finite_numbers(responses | _device_peaks())
+    return _result(spec, TrialResult(responses=finite, casts=casts.seen, notes=notes))
+
+
+def _result(spec: TrialSpec, found: TrialResult) -> TrialResult:
+    module, _, name = spec.environment_reader.partition(":")
+    environment = cast("Environment", getattr(importlib.import_module(module), name)()) if name else None
+    return replace(
+        found, version=_version(spec.target), settings=read_torch_settings(), environment=environment
+    )
+
+
+def _put_memory_in_order() -> None:
+    """Empty the allocator and reset its peaks."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+
+
+def _device_peaks() -> dict[str, float]:
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    return {
+        DEVICE_PEAK.name: float(torch.cuda.max_memory_allocated()),
+        DEVICE_RESERVED.name: float(torch.cuda.max_memory_reserved()),
+    }
+
+
+def _version(target: Target) -> str:
+    """Return a hash of the target's file: any change of the file makes another target."""
+    if target.is_script:
+        return source_version(Path(target.place).read_text(errors="replace"))
+    file = inspect.getsourcefile(inspect.unwrap(load_function(target.place)))
+    return source_version(Path(file).read_text(errors="replace")) if file else ""
+
+
+def _failure(error: BaseException, spec: TrialSpec) -> Problem:
+    if isinstance(error, SystemExit):
+        return describe_exit(error, spec.target.name)
+    script = Path(spec.target.place) if spec.target.is_script else None
+    own = find_own_code(spec.own, root=Path(spec.root), script=script)
+    problem = describe_failure(error, spec.target.name, own)
+    if _NO_HOST_MEMORY in str(error):
+        problem = replace(problem, status="oom")
+    reason = misfit(error)
+    return replace(problem, message=f"{problem.message}; {reason}") if reason else problem
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,256 @@
+"""``perfkit experiment``: variants of one target against each other, their rows, and what they say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from perfkit.commands.measuring import measuring
+from perfkit.commands.text_files import replace_texts
+from perfkit.config import Project
+from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
+from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
+from perfkit.features.experiments.report.markdown import Provenance, experiment_document
+from perfkit.features.experiments.report.picture import effects_picture
+from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
+from perfkit.features.experiments.run import ExperimentRun, TrialSetting
+from perfkit.identity import fingerprint, new_run_id
+from perfkit.ledger.recording import Run
+from perfkit.ledger.store import Ledger
+from perfkit.model import Commit, Environment, Machine, Outcome, Placement, Row
+from perfkit.model.policies import ExperimentPolicy
+from perfkit.model.progress import Progress
+from perfkit.profiling.passes.targets import resolve_target
+from perfkit.repo.commits import read_commit
+from perfkit.runner.clock import utc_now
+from perfkit.runner.machine.facts import read_machine
+
+_ENVIRONMENT_READER = "perfkit.runner.machine.environment:read_environment"
+_UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """An experiment that is over, with the rows that hold it, and the seconds it waited for the machine.
+
+    ``unrecorded`` says what kept the rows from the ledger, None where they are in it.
+    """
+
+    record: ExperimentRecord
+    rows: tuple[Row, ...]
+    waited_s: float = 0.0
+    unrecorded: str | None = None
+
+
+def run_experiment(
+    experiment: Experiment,
+    *,
+    project: Project,
+    ledger: Path,
+    progress: Progress,
+    wait_s: float | None = None,
+) -> Measured:
+    """Run an experiment, or go on with one that was stopped, and put its rows into the ledger.
+
+    Until it is over each trial is kept in a folder of its own beside the ledger: killed half-way, the same
+    command goes on where it was. After ``wait_s`` seconds of waiting for another perfkit it gives up, with
+    None never.
+
+    Raises:
+        UsageError: the target refuses an argument, or the budget is too small for one block.
+        NotMeasuredError: a variant does not do what its name says, or every variant fails.
+        RepositoryError: there is no commit to record under.
+        LedgerError: the ledger cannot be written.
+        RunInterruptedError: the person stopped it; what was measured is kept.
+    """
+    Ledger(ledger).check_writable()
+    target = resolve_target(experiment.target, project, folder=project.root)
+    keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
+    if keeper.file is not None:
+        progress.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
+        return keeper.recorded()
+    known = keeper.known()
+    if known is not None:
+        trials = len(known.trials)
+        progress.say(f"going on with an experiment that was stopped: {trials} trials are kept")
+    run = ExperimentRun(
+        experiment=experiment,
+        setting=TrialSetting(
+            target=target,
+            root=project.root,
+            own=project.config.own,
+            variables=dict(os.environ),
+            environment_reader=_ENVIRONMENT_READER,
+        ),
+        keeper=keeper,
+        progress=progress,
+        fingerprints=dict(known.fingerprints) if known else {},
+        trials=list(known.trials) if known else [],
+    )
+    try:
+        with measuring(progress.say, wait_s=wait_s) as waited_s:
+            record = run.run()
+        rows, unrecorded = keeper.finish(record.stopped)
+        return Measured(record=record, rows=rows, waited_s=waited_s, unrecorded=unrecorded)
+    except KeyboardInterrupt:
+        raise RunInterruptedError(
+            f"interrupted; {len(run.trials)} trials are kept in {keeper.folder}: the same command goes on"
+        ) from None
+    finally:
+        keeper.leave()
+
+
+def recorded_experiment(run: str, *, ledger: Path) -> Measured:
+    """Return an experiment from its rows.
+
+    Raises:
+        LedgerError: there is no such run, or it was no experiment.
+    """
+    rows = Ledger(ledger).rows_of(run)
+    try:
+        return Measured(record=record_of(rows), rows=tuple(rows))
+    except ValueError:
+        raise LedgerError(f'run "{run}" was no experiment; see "perfkit ledger list"') from None
+
+
+def write_document(measured: Measured, file: Path) -> None:
+    """Write the whole report of an experiment, and its picture beside it.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    last = measured.rows[-1]
+    picture = file.with_suffix(".svg")
+    provenance = Provenance(
+        commit=last.commit.sha,
+        subject=last.commit.subject or "",
+        recorded_at=last.recorded_at,
+        machine=last.machine.facts,
+        environment=last.environment.facts,
+        run_id=last.run_id,
+    )
+    document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
+    texts = {file: document, picture: effects_picture(measured.record)}
+    replace_texts(texts, option="--markdown", makes_folder=True)
+
+
+@dataclass
+class _Keeper:
+    """Keeps each trial at once, staged in a folder of its own until the experiment is over."""
+
+    experiment: Experiment
+    commit: Commit
+    machine: Machine
+    study: str
+    ledger: Path
+    run: Run | None = None
+
+    @classmethod
+    def begin(cls, experiment: Experiment, *, project: Project, ledger: Path) -> _Keeper:
+        """Return the keeper of an experiment, which takes over what an earlier command left of it.
+
+        Raises:
+            LedgerError: another process measures it, or what is left cannot be read.
+        """
+        commit = read_commit(project.root, ignored=project.output_paths)
+        machine = read_machine()
+        # A stopped experiment may go on only with the same plan, the same code and the same machine.
+        study = fingerprint(
+            {
+                "plan": msgspec.json.encode(experiment).decode(),
+                "commit": commit.sha,
+                "changes": commit.diff_hash or "",
+                "machine": machine.machine_id,
+            }
+        )
+        keeper = cls(experiment=experiment, commit=commit, machine=machine, study=study, ledger=ledger)
+        keeper.run = Run.resume(ledger, folder=keeper.folder)
+        return keeper
+
+    @property
+    def folder(self) -> Path:
+        """Where an unfinished experiment is kept."""
+        return self.ledger.with_name(f"{self.ledger.name}-unfinished") / self.study
+
+    @property
+    def file(self) -> Path | None:
+        """The ledger file of the whole experiment, if it was stopped only after it had been recorded."""
+        return self.run.file if self.run else None
+
+    def known(self) -> ExperimentRecord | None:
+        """Return what an earlier command left of this experiment, None where there is nothing."""
+        return record_of(self.run.rows) if self.run and self.run.rows else None
+
+    def recorded(self) -> Measured:
+        """Return the experiment as it was recorded, and remove the staged trials."""
+        assert self.run is not None  # noqa: S101 (it has a file)
+        rows = tuple(Ledger(self.ledger).rows_of(self.run.run_id))
+        self.run.discard()
+        return Measured(record=record_of(rows), rows=rows)
+
+    def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
+        """Keep a trial."""
+        self._add(trial_outcomes(self.experiment, trial, version=version), environment, self._policy())
+
+    def keep_fingerprint(
+        self, variant: str, found: Fingerprint, environment: Environment | None, version: str
+    ) -> None:
+        """Keep what the check of a variant before its trials showed."""
+        outcome = fingerprint_outcome(self.experiment, variant, found, version=version)
+        self._add([outcome], environment, self._policy(found))
+
+    def finish(self, stopped: str) -> tuple[tuple[Row, ...], str | None]:
+        """Put all rows into the ledger as one run, and only then remove the staged trials.
+
+        Return the rows, and what kept them from the ledger: then they stay staged.
+        """
+        assert self.run is not None  # noqa: S101 (an experiment without a trial was refused)
+        rows = []
+        for row in self.run.rows:
+            assert isinstance(row.policy, ExperimentPolicy)  # noqa: S101 (it was added here)
+            rows.append(replace(row, policy=replace(row.policy, stopped=stopped)))
+        try:
+            self.run.publish(instead=rows)
+        except RecordingError as error:
+            return tuple(rows), str(error)
+        return tuple(rows), None
+
+    def leave(self) -> None:
+        """Release the staged trials, so that the same command can go on with them."""
+        if self.run is not None:
+            self.run.leave()
+
+    def _policy(self, found: Fingerprint | None = None) -> ExperimentPolicy:
+        return ExperimentPolicy(study=self.study, plan=self.experiment, fingerprint=found)
+
+    def _add(
+        self,
+        outcomes: Sequence[tuple[Outcome, Placement]],
+        environment: Environment | None,
+        policy: ExperimentPolicy,
+    ) -> None:
+        now = utc_now()
+        if self.run is None:
+            self.run = Ledger(self.ledger).run(
+                source="experiment", run_id=new_run_id(), recorded_at=now, folder=self.folder
+            )
+        self.run.add(
+            [
+                Row(
+                    run_id=self.run.run_id,
+                    recorded_at=now,
+                    source="experiment",
+                    commit=self.commit,
+                    machine=self.machine,
+                    environment=environment or _UNKNOWN_ENVIRONMENT,
+                    outcome=outcome,
+                    placement=placement,
+                    policy=policy,
+                )
+                for outcome, placement in outcomes
+            ]
+        )

@@ -1,0 +1,213 @@
+"""An experiment's file: TOML in, the experiment out, and one clear line for whatever is wrong in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from perfkit.bounded import read_text
+from perfkit.config import nearest_key, parse_percent
+from perfkit.errors import UsageError
+from perfkit.features.experiments.command_lines import check_template
+from perfkit.features.experiments.records import Experiment, Factor, Level, level_text
+
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
+_SHIPPED = files(__package__) / "shipped"
+_BOOLEANS = {"true": True, "false": False}
+_FEWEST_BLOCKS = 2
+_FEWEST_LEVELS = 2
+
+
+class _Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys of an experiment's file."""
+
+    target: str
+    factors: dict[str, list[Level]]
+    name: str | None = None
+    fixed: dict[str, Level] = {}
+    returned: dict[str, str] = {}
+    seed_argument: str | None = None
+    blocks: int = 20
+    budget: str = "5min"
+    margin: str = "2%"
+    alpha: float = 0.01
+    seed: int = 0
+    warmup_steps: int = 2
+    warmup: str = "0.5s"
+    limit: str = "10min"
+    threads: int | None = None
+    argument: str | None = None
+
+
+def read_experiment(file: Path) -> Experiment:
+    """Return the experiment that a file defines.
+
+    Raises:
+        UsageError: the file cannot be read, is not TOML, or says something that makes no experiment.
+    """
+    try:
+        text = read_text(file)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read {file}: {reason}; give an experiment's TOML file") from error
+    return _parse(text, place=str(file), name=file.stem)
+
+
+def shipped_names(kind: str) -> tuple[str, ...]:
+    """Return the workloads that an experiment of this kind is shipped for: ("image_classification", …)."""
+    prefix = f"{kind}-"
+    names = (entry.name for entry in _SHIPPED.iterdir())
+    return tuple(
+        sorted(name.removeprefix(prefix).removesuffix(".toml") for name in names if name.startswith(prefix))
+    )
+
+
+def shipped_experiment(kind: str, workload: str) -> Experiment:
+    """Return an experiment that comes with perfkit.
+
+    Raises:
+        UsageError: there is none of this kind for the workload.
+    """
+    names = shipped_names(kind)
+    if workload not in names:
+        close = difflib.get_close_matches(workload, names, n=1, cutoff=0.5)
+        nearest = f'; did you mean "{close[0]}"?' if close else ""
+        raise UsageError(f'no workload "{workload}"; expected one of {", ".join(names)}{nearest}')
+    file = _SHIPPED / f"{kind}-{workload}.toml"
+    return _parse(file.read_text(), place=file.name, name=f"{kind}-{workload}")
+
+
+def with_levels(
+    experiment: Experiment, factors: Mapping[str, Sequence[Level]], fixed: Mapping[str, Level]
+) -> Experiment:
+    """Return the experiment with other or further factors and fixed arguments.
+
+    A factor that is given a single level becomes a fixed argument.
+
+    Raises:
+        UsageError: the outcome is no experiment.
+    """
+    varied = {factor.name: factor.levels for factor in experiment.factors} | dict(factors)
+    single = {name: levels[0] for name, levels in varied.items() if len(levels) == 1} | dict(fixed)
+    others = {name: level for name, level in experiment.fixed.items() if name not in varied}
+    changed = dataclasses.replace(
+        experiment,
+        factors=tuple(
+            Factor(name=name, levels=tuple(levels)) for name, levels in varied.items() if name not in single
+        ),
+        fixed={**others, **single},
+    )
+    return checked(changed, place=experiment.name)
+
+
+def parse_level(text: str) -> Level:
+    """Return what a level on a command line means: true and false, a number, or else the text itself."""
+    if text.lower() in _BOOLEANS:
+        return _BOOLEANS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_duration(text: str, *, key: str) -> float:
+    """Return "5min" as 300.0 seconds.
+
+    Raises:
+        UsageError: the text is not a time above zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f'{key} must be a time above zero such as "90s" or "5min", found "{text}"')
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def checked(experiment: Experiment, *, place: str) -> Experiment:
+    """Return the experiment unchanged, if it is one; ``place`` is what a message calls it.
+
+    Raises:
+        UsageError: there is nothing to vary, a level stands twice, or a number makes no sense.
+    """
+    for problem in _problems(experiment):
+        raise UsageError(f"{place}: {problem}")
+    return experiment
+
+
+def _problems(experiment: Experiment) -> Iterator[str]:
+    if not experiment.factors:
+        yield "expected at least one factor with two levels, found none; add a level to a factor"
+    for factor in experiment.factors:
+        if len(factor.levels) < _FEWEST_LEVELS:
+            yield f"factors.{factor.name}: expected at least two levels, found {len(factor.levels)}"
+        texts = [level_text(level) for level in factor.levels]
+        twice = next((text for text in texts if texts.count(text) > 1), None)
+        if twice is not None:
+            yield f'factors.{factor.name}: the level "{twice}" stands twice; name it once'
+        if factor.name in experiment.fixed:
+            yield f'"{factor.name}" is a factor and fixed as well; take it out of one of them'
+    if experiment.blocks < _FEWEST_BLOCKS:
+        yield f"blocks must be at least {_FEWEST_BLOCKS}, found {experiment.blocks}"
+    if not 0 < experiment.alpha < 1:
+        yield f"alpha must lie between 0 and 1, found {experiment.alpha:g}"
+    if experiment.warmup_steps < 0:
+        yield f"warmup_steps must be at least 0, found {experiment.warmup_steps}"
+    if experiment.threads is not None and experiment.threads < 1:
+        yield f"threads must be at least 1, found {experiment.threads}"
+
+
+def _parse(text: str, *, place: str, name: str) -> Experiment:
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{place} is not valid TOML ({error}); mend that line and try again") from error
+    _check_keys(document, place)
+    try:
+        said = msgspec.convert(document, _Definition)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{place}: {_reworded(error)}") from error
+    if said.argument is not None:
+        check_template(said.argument, place=place)
+    experiment = Experiment(
+        name=said.name or name,
+        target=said.target,
+        factors=tuple(Factor(name=key, levels=tuple(levels)) for key, levels in said.factors.items()),
+        fixed=said.fixed,
+        returned=said.returned,
+        seed_argument=said.seed_argument,
+        blocks=said.blocks,
+        budget_s=parse_duration(said.budget, key=f"{place}: budget"),
+        margin=parse_percent(said.margin, key=f"{place}: margin"),
+        alpha=said.alpha,
+        seed=said.seed,
+        warmup_steps=said.warmup_steps,
+        warmup_s=parse_duration(said.warmup, key=f"{place}: warmup"),
+        limit_s=parse_duration(said.limit, key=f"{place}: limit"),
+        threads=said.threads,
+        argument=said.argument,
+    )
+    return checked(experiment, place=place)
+
+
+def _check_keys(document: Mapping[str, object], place: str) -> None:
+    known = [field.name for field in msgspec.structs.fields(_Definition)]
+    for key in document:
+        if key not in known:
+            raise UsageError(f'{place}: unknown key "{key}"; {nearest_key(key, known)}')
+
+
+def _reworded(error: msgspec.ValidationError) -> str:
+    """Put the key of msgspec's "Expected `str`, got `int` - at `$.name`" first."""
+    text, _, path = str(error).partition(" - at ")
+    key = path.strip("`").removeprefix("$").removeprefix(".")
+    said = f"{text[0].lower()}{text[1:].replace('`', '')}"
+    return f"{key}: {said}" if key else said

@@ -1,0 +1,250 @@
+"""The process in which first benchmarks are tried: ``python -m perfkit.features.init.child ORDER ANSWER``.
+
+What is tried is code that nobody has called with such data before. It can write nothing outside of its own
+folder, start no process and reach no network; it has little memory, and little time for each call. Each step
+is a line of the answer, so that a call that ends the process takes no result with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import signal
+import statistics
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from perfkit.features.init.records import Attempt, Candidate
+
+_CALL_LIMIT_S = 3.0
+_IMPORT_LIMIT_S = 60.0
+_CALLS = 3
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_FORBIDDEN = frozenset(
+    {
+        *(
+            "os.remove",
+            "os.rename",
+            "os.rmdir",
+            "os.mkdir",
+            "os.link",
+            "os.symlink",
+            "os.truncate",
+            "os.chmod",
+        ),
+        *(
+            "os.chown",
+            "os.kill",
+            "os.killpg",
+            "os.fork",
+            "os.forkpty",
+            "os.exec",
+            "os.posix_spawn",
+            "os.spawn",
+        ),
+        *("os.system", "os.putenv", "shutil.rmtree", "shutil.move", "subprocess.Popen", "socket.connect"),
+        *("socket.bind", "socket.getaddrinfo", "webbrowser.open"),
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to try: ``sources`` are the folders to import from; as many as are ``enough`` end the search.
+
+    The first way that runs, and takes between the first and the last of the times, in seconds, ends the
+    search for a candidate; between the two in the middle it is good, and ends that in its module.
+    """
+
+    root: str
+    sources: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    enough: int
+    times_s: tuple[float, float, float, float]
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A line of the answer: what is tried now, what it took in seconds, or what kept it from running."""
+
+    candidate: int
+    attempt: int = -1
+    call_s: float | None = None
+    problem: str | None = None
+
+
+class _TimeIsOverError(BaseException):
+    """Ends a call that takes too long; it is no Exception, since the code may catch these."""
+
+
+class _Probe:
+    """Stands in for pytest-benchmark's fixture: it calls a function a few times and keeps the median time."""
+
+    def __init__(self) -> None:
+        self.call_s: float | None = None
+
+    def __call__(self, function: Callable[..., object], *given: object, **named: object) -> object:
+        """Call the function; what it returns is that of the last call."""
+        result = function(*given, **named)
+        taken = []
+        for _ in range(_CALLS):
+            began = time.perf_counter()
+            result = function(*given, **named)
+            taken.append(time.perf_counter() - began)
+        if result is None:
+            raise ValueError("it returns nothing")
+        self.call_s = statistics.median(taken)
+        return result
+
+
+def main(order_file: str, answer_file: str) -> None:
+    """Try what a file orders, and write what became of it to another, step by step."""
+    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
+    sys.path[:0] = [str(Path(order.root, source)) for source in order.sources]
+    sys.dont_write_bytecode = True
+    _limit(order.memory_bytes)
+    guard = _Guard(Path.cwd())
+    sys.addaudithook(guard.check)
+    with Path(answer_file).open("w", encoding="utf-8", buffering=1) as answer:
+        _try_all(order, guard, answer)
+
+
+def _try_all(order: Order, guard: _Guard, answer: TextIO) -> None:
+    modules: dict[str, str | None] = {}
+    good: set[str] = set()
+    for number, candidate in enumerate(order.candidates):
+        if candidate.module in good:
+            # A second benchmark of the same file would say little more.
+            continue
+        if candidate.module not in modules:
+            _say(answer, Step(candidate=number))
+            modules[candidate.module] = _import_problem(candidate.module, order.root)
+        if modules[candidate.module] is not None:
+            _say(answer, Step(candidate=number, problem=modules[candidate.module]))
+            continue
+        for which, attempt in enumerate(candidate.attempts):
+            _say(answer, Step(candidate=number, attempt=which))
+            step = _tried(number, which, attempt, guard)
+            _say(answer, step)
+            if step.call_s is not None and order.times_s[0] <= step.call_s <= order.times_s[3]:
+                if order.times_s[1] <= step.call_s <= order.times_s[2]:
+                    good.add(candidate.module)
+                break
+        if len(good) >= order.enough:
+            return
+
+
+def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
+    try:
+        with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
+            return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+        said = str(error).strip().splitlines() or [""]
+        return Step(candidate=number, attempt=which, problem=f"{type(error).__name__}: {said[0]}")
+
+
+def run_attempt(attempt: Attempt) -> float | None:
+    """Run the very lines that a benchmark would have, and return what a call took, in seconds."""
+    lines = [*attempt.imports, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
+    module = types.ModuleType("attempted")
+    exec(compile("\n".join(lines), "<first benchmark>", "exec"), module.__dict__)  # noqa: S102 (that is the point)
+    probe = _Probe()
+    module.__dict__["attempted"](probe)
+    return probe.call_s
+
+
+def _import_problem(name: str, root: str) -> str | None:
+    """Import a module, and return what is wrong with it: an error, or a copy from elsewhere."""
+    try:
+        with _at_most(_IMPORT_LIMIT_S), _quiet():
+            module = importlib.import_module(name)
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+        said = str(error).strip().splitlines() or [""]
+        return f"{type(error).__name__}: {said[0]}"
+    file = getattr(module, "__file__", None) or root
+    if not Path(file).resolve().is_relative_to(Path(root).resolve()):
+        return f"ImportError: {name} is imported from {file}, not from here"
+    return None
+
+
+class _Guard:
+    """Refuses what would change anything outside of one folder, while it is closed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._is_closed = str(folder.resolve()), False
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Refuse it within the block."""
+        self._is_closed = True
+        try:
+            yield
+        finally:
+            self._is_closed = False
+
+    def check(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Hear of each thing that Python is about to do.
+
+        Raises:
+            PermissionError: it is none that a benchmark should do.
+        """
+        if not self._is_closed:
+            return
+        if event in _FORBIDDEN or (event == "open" and self._writes(arguments)):
+            raise PermissionError(f"a first benchmark may not do this: {event}")
+
+    def _writes(self, arguments: tuple[object, ...]) -> bool:
+        """Tell whether a file is opened to be written, outside of the folder."""
+        place, mode, flags = (*arguments, None, None, None)[:3]
+        by_mode = isinstance(mode, str) and any(sign in mode for sign in "wax+")
+        by_flags = not isinstance(mode, str) and isinstance(flags, int) and bool(flags & _WRITES)
+        inside = isinstance(place, (str, os.PathLike)) and str(Path(place).resolve()).startswith(self._folder)
+        return (by_mode or by_flags) and not inside and place != os.devnull
+
+
+@contextlib.contextmanager
+def _at_most(limit_s: float) -> Iterator[None]:
+    """End the block after so many seconds, where it runs code of Python's."""
+
+    def end(*_: object) -> None:
+        raise _TimeIsOverError("it takes too long")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what is printed, and the warnings, to nobody."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+def _say(answer: TextIO, step: Step) -> None:
+    answer.write(msgspec.json.encode(step).decode() + "\n")
+
+
+def _limit(memory_bytes: int) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

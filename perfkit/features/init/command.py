@@ -1,0 +1,241 @@
+"""``perfkit init``: from a repository without benchmarks to its first gate."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from perfkit.choices import Service
+from perfkit.commands.text_files import replace_texts
+from perfkit.config import Project
+from perfkit.errors import RepositoryError, UsageError
+from perfkit.features.init.candidates import find_candidates
+from perfkit.features.init.files import (
+    benchmark_place,
+    configuration,
+    configured,
+    existing_benchmarks,
+    ignoring,
+    is_collected_by_default,
+    needs_configuration,
+    new_file,
+    read_as_is,
+    unwritable,
+)
+from perfkit.features.init.first_benchmarks import Tried, benchmark_file, renamed_apart, try_candidates
+from perfkit.features.init.layout import read_layout
+from perfkit.features.init.records import Layout, PlannedFile, StartingPlan
+from perfkit.features.init.services import service_files
+from perfkit.repo.commands import try_git
+from perfkit.repo.installed import why_not_found
+from perfkit.runner.commands import run_command
+from perfkit.temporary import temporary_folder
+from perfkit.units import counted, listed
+
+_MOST_NAMED = 4
+_PYTEST_LIMIT_S = 60.0
+
+
+def plan_start(
+    project: Project, *, services: Sequence[Service] = (), say: Callable[[str], None]
+) -> StartingPlan:
+    """Look at a repository, try which of its code can be called, and return what would be written.
+
+    ``say`` hears what is being done.
+
+    Raises:
+        RepositoryError: there is no git repository.
+        UsageError: a file that would grow cannot be read, or there is no project here but below.
+    """
+    root = project.root
+    if try_git(root, "rev-parse", "--show-toplevel") is None:
+        raise RepositoryError(
+            f"{root} is in no git repository, and a gate compares commits; run `git init`, commit, then"
+            " `perfkit init`"
+        )
+    say("looking at the files")
+    layout = read_layout(root)
+    _refuse_several(root, layout)
+    started = _is_configured(root)
+    benchmarks = project.config.benchmarks if started else existing_benchmarks(layout)
+    files: list[PlannedFile | None] = []
+    remarks = list(_remarks(root, layout, started=started))
+    tried = None
+    if not started and benchmarks is None and not layout.benchmark_files:
+        say("reading which functions there are")
+        tried = try_candidates(find_candidates(root, layout), root=root, sources=layout.sources, say=say)
+        place = benchmark_place(layout)
+        if tried.kept:
+            benchmarks = str(Path(place).parent)
+            files.append(_first_benchmarks(root, place, tried, layout))
+            remarks += [] if files[-1] else [f"{place} is there already and stays as it is"]
+        else:
+            remarks.append(_nothing_called(tried, layout))
+    if not started and _writes_settings(root, layout, benchmarks):
+        files.append(configured(root, configuration(layout, benchmarks=benchmarks)))
+    files.append(ignoring(root))
+    for service in services:
+        planned, told = service_files(service, root, layout)
+        files += planned
+        remarks += [line for line in told if line not in remarks]
+    say("asking pytest whether it takes this project's options")
+    remarks += _pytest_problem(root, layout.pytest_file)
+    has_benchmarks = bool(
+        layout.benchmark_files or layout.asv_benchmarks or (tried and tried.kept) or started
+    )
+    written = tuple(file for file in files if file is not None)
+    return StartingPlan(
+        root=str(root),
+        found=tuple(_found(layout, benchmarks, tried)),
+        files=written,
+        remarks=tuple(remarks),
+        next_commands=tuple(_next(root, layout, written, has_benchmarks=has_benchmarks)),
+    )
+
+
+def write_plan(plan: StartingPlan) -> None:
+    """Write what was planned; no file that was there loses a line.
+
+    Raises:
+        UsageError: a file cannot be written, or has changed since it was read.
+    """
+    root = Path(plan.root)
+    blocked = list(unwritable(root, plan.files))
+    if blocked:
+        raise UsageError(
+            f"cannot write {listed(blocked, _MOST_NAMED)} in {root}: no permission; make the folder writable"
+            " and run `perfkit init --yes` again"
+        )
+    for file in plan.files:
+        if read_as_is(root / file.path) != file.before:
+            raise UsageError(f"{root / file.path} has changed since it was read; run `perfkit init` again")
+    texts = {root / file.path: file.after for file in plan.files}
+    replace_texts(texts, option="another folder", makes_folder=True)
+
+
+def _refuse_several(root: Path, layout: Layout) -> None:
+    """Refuse the top of a repository that is no project itself and holds some."""
+    if layout.nested_projects and not layout.packages and not layout.installable:
+        first = layout.nested_projects[0]
+        raise UsageError(
+            f"{root} is no Python project itself, and holds {listed(layout.nested_projects, _MOST_NAMED)};"
+            f" run `cd {shlex.quote(first)} && perfkit init` in the one to measure"
+        )
+
+
+def _is_configured(root: Path) -> bool:
+    import tomllib
+
+    text = read_as_is(root / "pyproject.toml")
+    return text is not None and "perfkit" in tomllib.loads(text.replace("\r\n", "\n")).get("tool", {})
+
+
+def _writes_settings(root: Path, layout: Layout, benchmarks: str | None) -> bool:
+    """Tell whether settings are written: a file is begun for them only where a gate needs one."""
+    return (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
+
+
+def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> PlannedFile | None:
+    text = benchmark_file(
+        renamed_apart(tried.kept),
+        project=root.name,
+        optional=is_collected_by_default(place, layout),
+    )
+    why = f"{counted(len(tried.kept), 'benchmark')}; each has run"
+    return new_file(root, place, text, why=why)
+
+
+def _nothing_called(tried: Tried, layout: Layout) -> str:
+    """Say why there is no first benchmark, and what is measured instead."""
+    if tried.import_problem:
+        why = f"no first benchmark could be made: {tried.import_problem}"
+        if "No module named" in tried.import_problem:
+            missing = tried.import_problem.rpartition("named ")[2].strip("'")
+            install = f"install it (`pip install {missing.partition('.')[0]}`) and run `perfkit init` again"
+            why += f"; {why_not_found(missing) or install}"
+    elif tried.tried:
+        why = f"none of {tried.tried} functions and classes could be called"
+    else:
+        why = "no public function or class was found whose arguments can be made up"
+    return f"{why}; {_instead(layout)}"
+
+
+def _instead(layout: Layout) -> str:
+    if layout.scripts:
+        return f"a script can be measured as it is: `perfkit gate --target {layout.scripts[0].path}`"
+    return "measure a script or a function as it is with `perfkit gate --target SCRIPT.py`"
+
+
+def _found(layout: Layout, benchmarks: str | None, tried: Tried | None) -> Iterator[str]:
+    packages = [f"{name} ({place})" if name != place else name for name, place in layout.packages.items()]
+    yield f"code: {listed(packages, _MOST_NAMED)}" if packages else "code: no package and no module to import"
+    if layout.scripts:
+        scripts = [f"{one.path} ({one.kind})" for one in layout.scripts]
+        yield f"training scripts: {listed(scripts, _MOST_NAMED)}"
+    if layout.benchmark_files:
+        yield f"benchmarks of pytest-benchmark: {listed(layout.benchmark_files, _MOST_NAMED)}"
+    if layout.asv_benchmarks:
+        yield f"an asv suite: {layout.asv_benchmarks}"
+    if tried is not None and tried.kept:
+        names = [one.candidate.name for one in tried.kept]
+        yield f"can be called with data that is made up: {listed(names, _MOST_NAMED + 1)}"
+    elif benchmarks is None and tried is None:
+        yield "benchmarks in several folders"
+    if layout.services:
+        yield f"continuous integration: {listed(layout.services, _MOST_NAMED)}"
+
+
+def _remarks(root: Path, layout: Layout, *, started: bool) -> Iterator[str]:
+    if started:
+        yield "[tool.perfkit] is in pyproject.toml already and stays as it is"
+    if layout.version_files:
+        files = listed(layout.version_files, _MOST_NAMED)
+        yield f"{files}, which a build writes, comes into each checkout without any setting"
+    if layout.benchmark_files and existing_benchmarks(layout) is None:
+        yield "the benchmarks lie in several folders, so a gate asks pytest for all of them"
+    if layout.benchmark_files and layout.asv_benchmarks:
+        yield f"the asv suite in {layout.asv_benchmarks} is left out: one path of benchmarks is configured"
+    if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
+        yield "there is no commit yet, and a gate compares two: commit before you change something"
+    elif try_git(root, "rev-parse", "--is-shallow-repository") == "true":
+        yield "this clone is shallow, so older commits are missing: run `git fetch --unshallow` before a gate"
+
+
+def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
+    """Yield why pytest does not begin under the settings that a project gives it, where it does not.
+
+    It may lack a plugin, or a module that a filter of warnings names.
+    """
+    if settings is None:
+        return
+    with temporary_folder() as folder:
+        (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
+        ending = run_command(
+            [
+                *(sys.executable, "-m", "pytest", "--collect-only", "-q"),
+                *("-o", f"cache_dir={folder / 'cache'}"),
+                *("-c", str(root / settings), f"--rootdir={folder}", str(folder)),
+            ],
+            output=folder / "output.log",
+            limit_s=_PYTEST_LIMIT_S,
+            folder=folder,
+        )
+    said = [line.strip() for line in ending.tail if re.search(r"error: |Error\b|Warning\b", line)]
+    if ending.status not in (0, None) and said:
+        told = said[-1].removeprefix("E ").rpartition("error: ")[2].strip()
+        yield f"pytest refuses this project's options ({told}): install what they need before a gate"
+
+
+def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_benchmarks: bool) -> Iterator[str]:
+    """Yield the commands that lead to a first verdict, with the reason for each that has no name for it."""
+    if files:
+        names = " ".join(shlex.quote(file.path) for file in files)
+        yield f'git add {names} && git commit -m "Measure performance with perfkit"'
+    script = layout.scripts[0].path if layout.scripts else "SCRIPT.py"
+    gate = "perfkit gate" if has_benchmarks else f"perfkit gate --target {shlex.quote(script)}"
+    if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD~1") is not None:
+        yield f"{gate} --base HEAD~{2 if files else 1}  # what the last change cost"
+    yield f"{gate}  # after your next change"

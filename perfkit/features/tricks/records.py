@@ -1,0 +1,73 @@
+"""A trick at one size or on a training loop, and whether both of its sides give the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfkit.features.experiments.records import Level
+
+# This joins the names of tricks that are used together.
+TOGETHER = "+"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One of the user's targets: its name and place, and the arguments that it is called with.
+
+    ``root`` is the project's folder, and ``folder`` the one in which the loop runs.
+    """
+
+    name: str
+    place: str
+    arguments: Mapping[str, Level] = field(default_factory=dict)
+    root: str
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrickCase:
+    """One trick at one size, or one or several on the loop that ``loop`` names.
+
+    ``trick`` joins the names of tricks that are used together. ``title`` and ``size_means`` are for reports.
+    """
+
+    trick: str
+    size: int = 0
+    loop: str = ""
+    title: str
+    size_means: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables: "channels_last[16]" or "channels_last on train"."""
+        return f"{self.trick} on {self.loop}" if self.loop else f"{self.trick}[{self.size}]"
+
+    @property
+    def tricks(self) -> tuple[str, ...]:
+        """The names of its tricks."""
+        return tuple(self.trick.split(TOGETHER))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equivalence:
+    """Whether both sides give the same; ``largest`` is the largest difference as a share of what is allowed.
+
+    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` says why it could not be checked.
+    ``used`` is false where a loop uses nothing that the trick changes.
+    """
+
+    equal: bool
+    largest: float | None = None
+    problem: str = ""
+    used: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedClaim:
+    """What people claim about a trick, and what a trial on this machine showed."""
+
+    name: str
+    statement: str
+    answer: str
+    evidence: str

@@ -1,0 +1,185 @@
+"""What a trick does on this machine: its times, its equivalence and its counts in one answer."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
+
+from perfkit.features.experiments.records import Level
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.gating.judge import interval_verdict
+from perfkit.model import Commit, Environment, Machine
+from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict, Verdict
+from perfkit.stats.crossing import crossing
+
+Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same", "failed"]
+ANSWERS: tuple[Answer, ...] = (
+    "helps", "hurts", "no difference", "cannot tell", "not the same", "failed",
+)  # fmt: skip
+_OF_VERDICT: Mapping[Verdict, Answer] = {
+    "IMPROVED": "helps",
+    "REGRESSED": "hurts",
+    "UNCHANGED": "no difference",
+    "INCONCLUSIVE": "cannot tell",
+    "NOT REACHED": "cannot tell",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrickResult:
+    """One trick at one size: base is without it, head with it. ``exact`` are the counts of both sides."""
+
+    case: TrickCase
+    comparison: Comparison
+    equivalence: Equivalence
+    exact: tuple[ExactComparison, ...] = ()
+
+    @property
+    def answer(self) -> Answer:
+        """What it does; sides that do not do the same have no times to compare."""
+        if not self.equivalence.equal:
+            return "failed" if self.equivalence.problem else "not the same"
+        return _OF_VERDICT.get(self.comparison.verdict, "failed")
+
+    @property
+    def ratio(self) -> float | None:
+        """Time with the trick over time without it."""
+        return self.comparison.estimate.ratio if self.comparison.estimate else None
+
+    @property
+    def peak_moved(self) -> float | None:
+        """Bytes by which the peak of tensors differs; None where it was not counted on both sides."""
+        for one in self.exact:
+            if one.metric.name == "peak" and one.base is not None and one.head is not None:
+                return one.head - one.base
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TricksReport:
+    """All tricks that were tried, why others were not, and what claims are worth.
+
+    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
+    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` says
+    what kept it from the ledger, None where it is there.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    commit: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    wall_s: float
+    waited_s: float = 0.0
+    results: tuple[TrickResult, ...]
+    left_out: Mapping[str, str]
+    claims: tuple[CheckedClaim, ...] = ()
+    arguments: Mapping[str, Level] = field(default_factory=dict)
+    unrecorded: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeCrossing:
+    """A trick that hurts on one side of a size and helps on the other."""
+
+    trick: str
+    size_means: str
+    below: int
+    above: int
+    size: float
+    helps_above: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interaction:
+    """What two tricks give together on a loop, against what they would give if their effects multiplied.
+
+    ``ratio`` is the measured time over the expected one: above one, each reduces the gain of the other.
+    """
+
+    both: TrickResult
+    expected: float
+    ratio: float
+    low: float
+    high: float
+    verdict: TimedVerdict
+
+
+def helping(found: Iterable[tuple[TrickCase, Comparison]]) -> list[TrickCase]:
+    """Return the cases on a loop that help, the best first."""
+    helped = [
+        (one.estimate.ratio, case)
+        for case, one in found
+        if case.loop and one.verdict == "IMPROVED" and one.estimate is not None
+    ]
+    return [case for _, case in sorted(helped, key=lambda pair: pair[0])]
+
+
+def suggested(results: Iterable[TrickResult]) -> list[TrickResult]:
+    """Return the single tricks that help on a loop, the best first."""
+    return [
+        one
+        for one in ranked(results)
+        if one.case.loop and one.answer == "helps" and len(one.case.tricks) == 1
+    ]
+
+
+def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
+    """Return what tricks that were tried together give, against each by itself.
+
+    All intervals of one report hold at once, so an interval made of three of them holds too.
+    """
+    known = {one.case.name: one.comparison.estimate for one in results}
+    found = []
+    for both in results:
+        names = (replace(both.case, trick=trick).name for trick in both.case.tricks)
+        match [both.comparison.estimate, *map(known.get, names)]:
+            case [Estimate() as joint, Estimate() as one, Estimate() as other]:
+                found.append(_interaction(both, joint, one, other))
+    return found
+
+
+def _interaction(both: TrickResult, joint: Estimate, one: Estimate, other: Estimate) -> Interaction:
+    low, high = joint.low / (one.high * other.high), joint.high / (one.low * other.low)
+    return Interaction(
+        both=both,
+        expected=one.ratio * other.ratio,
+        ratio=joint.ratio / (one.ratio * other.ratio),
+        low=low,
+        high=high,
+        verdict=interval_verdict(low, high, both.comparison.margin),
+    )
+
+
+def ranked(results: Iterable[TrickResult]) -> list[TrickResult]:
+    """Return results by their answer, and within one by how much they gain."""
+    return sorted(results, key=lambda one: (ANSWERS.index(one.answer), one.ratio or 1.0, one.case.name))
+
+
+def size_crossings(results: Iterable[TrickResult]) -> list[SizeCrossing]:
+    """Return where a trick's answer turns from "helps" to "hurts" or back, between sizes that were tried."""
+    by_trick: dict[str, list[tuple[float, TrickResult]]] = {}
+    for one in results:
+        if one.answer in {"helps", "hurts"} and one.ratio:
+            by_trick.setdefault(one.case.trick, []).append((one.ratio, one))
+    found = []
+    for trick, decided in by_trick.items():
+        ordered = sorted(decided, key=lambda pair: pair[1].case.size)
+        for (first, low), (second, high) in itertools.pairwise(ordered):
+            size = crossing((low.case.size, first), (high.case.size, second))
+            if size is not None:
+                found.append(
+                    SizeCrossing(
+                        trick=trick,
+                        size_means=low.case.size_means,
+                        below=low.case.size,
+                        above=high.case.size,
+                        size=size,
+                        helps_above=high.answer == "helps",
+                    )
+                )
+    return found

@@ -1,0 +1,254 @@
+"""Counts on both sides: of benchmarks, and of a step of each configured training target."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfkit.config import Project
+from perfkit.errors import UsageError
+from perfkit.gating.exact import ExactPolicy, compare_counts
+from perfkit.gating.missing_files import Mend, mend_nothing
+from perfkit.gating.sequential import ComparedBenchmark, prove_code
+from perfkit.gating.survey import Rules, finding_on_failure, under_rules
+from perfkit.identity import source_version
+from perfkit.model import SIDES, Benchmark, Side
+from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.profiling.passes.targets import Target, resolve_target, target_on
+from perfkit.runner.agent.counting.model import Counts, joined_counts
+from perfkit.runner.agent.training import COUNTED_STEP
+from perfkit.runner.lockstep.counted import count_benchmarks, count_training
+from perfkit.runner.lockstep.instructed import COMMANDS, Callgrind
+from perfkit.runner.lockstep.launch import Failure
+from perfkit.runner.lockstep.launcher import Launcher
+
+_TARGET_LIMIT_S = 120.0
+_RUNS = 2
+# Under Valgrind a test may take minutes to reach its benchmark.
+_VALGRIND_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedPair:
+    """A benchmark's or a training step's counts on both sides.
+
+    A number that a benchmark measures instead of a time has a ``margin`` of its own.
+    """
+
+    benchmark: Benchmark
+    counts: Mapping[Side, Counts]
+    training: bool
+    gating: bool
+    margin: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """All counts, the findings on what could not be counted, and the sides' files that were imported."""
+
+    pairs: tuple[CountedPair, ...] = ()
+    findings: tuple[Comparison, ...] = ()
+    notes: tuple[str, ...] = ()
+    loaded: frozenset[str] = frozenset()
+
+    def compared(self, policy: ExactPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
+        """Return a comparison for each count of each pair; ``faster`` names those whose time IMPROVED."""
+        return tuple(
+            one
+            for pair in self.pairs
+            for one in compare_counts(
+                pair.benchmark,
+                pair.counts["base"],
+                pair.counts["head"],
+                policy,
+                training=pair.training,
+                gating=pair.gating,
+                faster=pair.benchmark.name in faster,
+                margin=pair.margin,
+            )
+        )
+
+
+def count_compared(
+    compared: Sequence[ComparedBenchmark],
+    launcher: Launcher,
+    *,
+    say: Callable[[str], None],
+    decide: bool,
+    base_own: Collection[str] | None = None,
+    mend: Mend = mend_nothing,
+) -> Tally:
+    """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
+
+    Where they do not decide, counts that failed on head alone are missing, with the reason. ``say`` receives
+    the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
+    the failures. ``base_own`` are the benchmarks that base has without head's files, None where both sides
+    have all.
+
+    Raises:
+        NotMeasuredError: a side imported other code than its own.
+    """
+    known = {one.benchmark.name: one for one in compared}
+    count = functools.partial(
+        count_benchmarks,
+        launcher,
+        tuple(known),
+        limit_s=lambda node: known[node].limit_s,
+        on_benchmark=say,
+    )
+    found = count()
+    while mend(found.failures):
+        found = count()
+    first = {failure.node: failure for failure in reversed(found.failures)}
+    counts = {side: dict(found.counts[side]) for side in SIDES}
+    reports = [found.reports]
+    if moved := [node for node in known if _moved(counts, node)]:
+        # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
+        launcher.renew(alone=True)
+        again = count_benchmarks(launcher, moved, limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+        reports.append(again.reports)
+        for side in SIDES:
+            counts[side] |= {
+                node: joined_counts(counts[side][node], more) for node, more in again.counts[side].items()
+            }
+    if not decide:
+        lost = {failure.node: failure for failure in found.failures if failure.side == "head"}
+        counts["head"] |= {
+            node: _not_counted(base, lost[node]) for node, base in counts["base"].items() if node in lost
+        }
+    pairs = tuple(
+        CountedPair(
+            benchmark=known[node].benchmark,
+            counts={side: counts[side][node] for side in SIDES},
+            training=False,
+            gating=known[node].gating,
+        )
+        for node in known
+        if all(node in counts[side] for side in SIDES)
+    )
+    findings = (
+        tuple(finding_on_failure(known[node], failure, base_own=base_own) for node, failure in first.items())
+        if decide
+        else ()
+    )
+    for one in reports:
+        prove_code(one)
+    loaded = frozenset(file for one in reports for report in one.values() for file in report.loaded)
+    return Tally(pairs=pairs, findings=findings, loaded=loaded)
+
+
+def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
+    """Tell whether a count that repeated on both sides is not the same on both."""
+    if not all(node in counts[side] for side in SIDES):
+        return False
+    base, head = ({one.metric: one for one in counts[side][node].counts if one.exact} for side in SIDES)
+    return any(base[name].values[-1] != head[name].values[-1] for name in base.keys() & head.keys())
+
+
+def _not_counted(base: Counts, failure: Failure) -> Counts:
+    """Return head's counts where counting failed there: none of base's metrics, each with the reason."""
+    why = f"counting failed: {failure.message}"
+    return Counts(counts=(), not_counted={count.metric: why for count in base.counts})
+
+
+def targets_to_count(project: Project) -> tuple[Target, ...]:
+    """Return the configured targets whose training steps are counted.
+
+    Raises:
+        UsageError: one is no function and no script, or its script is missing or outside of the project.
+    """
+    config = project.config
+    names = config.targets if config.exact.targets is None else config.exact.targets
+    targets = tuple(resolve_target(name, project, folder=project.root) for name in names)
+    for target in targets:
+        target_on(target, project.root, project=project.root)
+    return targets
+
+
+def count_targets(targets: Iterable[Target], project: Project, launcher: Launcher, rules: Rules) -> Tally:
+    """Count a training step of each target on both sides, all of them twice and at once."""
+    tallies = []
+    for target in targets:
+        places = {side: target_on(target, launcher.root(side), project=project.root).place for side in SIDES}
+        one = under_rules(Benchmark(name=target.name, version=source_version(target.place)), rules)
+        tallies.append(count_target(one, places, launcher))
+    return joined(tallies)
+
+
+def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> Tally:
+    """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
+    found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
+    return replace(_tally(one, found.runs), loaded=found.loaded)
+
+
+def check_valgrind() -> None:
+    """Check that Valgrind, which counts instructions, is there.
+
+    Raises:
+        UsageError: Valgrind is not installed.
+    """
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    if missing:
+        raise UsageError(
+            f"--instructions counts with Valgrind, but there is no {' and no '.join(missing)} on PATH:"
+            " install Valgrind (apt install valgrind), or leave the option out"
+        )
+
+
+def count_instructions(
+    compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, say: Callable[[str], None]
+) -> Tally:
+    """Count the instructions of each benchmark; ``say`` receives the node id of each one before."""
+    pairs = []
+    for one in compared:
+        node = one.benchmark.name
+        say(node)
+        pairs.append(
+            CountedPair(
+                benchmark=one.benchmark,
+                counts=callgrind.count(node, limit_s=_VALGRIND_LIMIT_S),
+                training=False,
+                gating=one.gating,
+            )
+        )
+    return Tally(pairs=tuple(pairs))
+
+
+def joined(tallies: Sequence[Tally]) -> Tally:
+    """Return several tallies as one."""
+    return Tally(
+        pairs=tuple(pair for tally in tallies for pair in tally.pairs),
+        findings=tuple(finding for tally in tallies for finding in tally.findings),
+        notes=tuple(note for tally in tallies for note in tally.notes),
+        loaded=frozenset(file for tally in tallies for file in tally.loaded),
+    )
+
+
+def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
+    """Return a target's counts; a failure on one side alone is a finding, one on both sides a note."""
+    name = one.benchmark.name
+    problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
+    base, head = problems["base"], problems["head"]
+    if base is None and head is None:
+        counts = {side: _both_runs([one for one in found[side] if isinstance(one, Counts)]) for side in SIDES}
+        pair = CountedPair(benchmark=one.benchmark, counts=counts, training=True, gating=one.gating)
+        return Tally(pairs=(pair,))
+    if base is not None and head is not None:
+        return Tally(notes=(f"no training step of {name} was counted: {head.message}",))
+    if head is not None:
+        return Tally(findings=(finding_on_failure(one, head),))
+    assert base is not None  # noqa: S101 (neither is a case above)
+    return Tally(findings=(finding_on_failure(one, base, base_own=()),))
+
+
+def _both_runs(found: Sequence[Counts]) -> Counts:
+    """Return the counts of both runs as one, with a value of each run."""
+    values = [{count.metric: count.values[-1] for count in one.counts} for one in found]
+    last = found[-1]
+    counts = (
+        replace(count, values=tuple(run[count.metric] for run in values if count.metric in run))
+        for count in last.counts
+    )
+    return replace(last, counts=tuple(counts))

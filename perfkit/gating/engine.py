@@ -1,0 +1,582 @@
+"""One comparison from its first launch to its verdicts; gates and calibrations are such comparisons.
+
+Both sides are laid out and surveyed before. Launches are recorded one by one, and the verdicts are added when
+all of them are known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from perfkit.choices import FailOn, Inconclusive
+from perfkit.config import GateConfig, Project
+from perfkit.errors import RecordingError, RunInterruptedError
+from perfkit.gating.accepting import accept
+from perfkit.gating.budget import Forecast
+from perfkit.gating.counts import Tally, count_compared, count_instructions, count_targets, joined
+from perfkit.gating.exact import ExactPolicy
+from perfkit.gating.explaining import (
+    cold_starts,
+    disturbed_launches,
+    doubtful_assumptions,
+    on_the_device,
+    waiting_threads,
+    why_not_measured,
+)
+from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
+from perfkit.gating.from_rows import NOT_TIMED, is_count
+from perfkit.gating.judge import LEAST_SD, is_faster
+from perfkit.gating.numbers import measure_numbers
+from perfkit.gating.prior import Prior, find_prior
+from perfkit.gating.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
+from perfkit.gating.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
+from perfkit.gating.survey import Rules, Survey, finding_on_failure, run_by_own_files
+from perfkit.gating.watched import WatchedLaunches
+from perfkit.identity import new_run_id
+from perfkit.ledger.recording import Run
+from perfkit.ledger.remote import told_place
+from perfkit.ledger.store import Ledger
+from perfkit.model import SIDES, Row, Source
+from perfkit.model.comparisons import Comparison, ExactComparison, Policy
+from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
+from perfkit.model.progress import ComparisonProgress
+from perfkit.profiling.passes.targets import Target
+from perfkit.repo.environments import installed_facts
+from perfkit.runner.clock import utc_now
+from perfkit.runner.environment import fixed_environment
+from perfkit.runner.lockstep.schedule import schedule
+from perfkit.runner.machine.devices import own_devices
+from perfkit.runner.machine.disturbances import Watch
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.stats.interval import TRIMMED_FROM
+
+# The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
+# decide nearly all small changes, lose very little.
+_EARLY_LOOKS = (3, 4, 6)
+_EARLY_SHARE = 0.05
+# Later looks follow one another without end: each has three tenths more launches than the one before it, and
+# nine tenths of its share of alpha. All shares are finite together, so a look is left whenever there is time.
+# With fewer than twelve launches, all of them may agree by chance where each side is fast or slow by lot.
+# No gate has time for more than some thousands of launches, so the list of looks ends there.
+_FIRST_LATE_LOOK, _GROWTH, _SHARE_OF_THE_LAST, _NEVER_REACHED = 12, 1.3, 0.9, 4000
+_LEAST_BUDGET_S = 60.0
+# Counting a benchmark takes about as long as so many of its launches and so many of its calls. The budget
+# keeps that time.
+_COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
+# Counting Python's calls makes them several times slower, so without torch only short calls are counted.
+_LONGEST_COUNTED_S = 0.05
+# More benchmarks than these are not named one by one as they are counted.
+_NAMED_ONE_BY_ONE = 100
+# A check whether the sides disturb one another on an accelerator may take this share of the budget.
+_CHECKED_SHARE = 0.1
+
+
+def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
+    """Return the rules by which a gate judges ``family`` comparisons.
+
+    ``served`` says that launches are forked after the import of the code that they measure.
+    """
+    early = (_EARLY_SHARE / len(_EARLY_LOOKS),) * len(_EARLY_LOOKS)
+    late = tuple(_late_looks())
+    first_share = (1 - _EARLY_SHARE) * (1 - _SHARE_OF_THE_LAST)
+    return Policy(
+        alpha=alpha,
+        family=family,
+        looks=_EARLY_LOOKS + late,
+        shares=early + tuple(first_share * _SHARE_OF_THE_LAST**place for place in range(len(late))),
+        shared_variance=SHARED_VARIANCE if served else 0.0,
+        least_sd=LEAST_SD,
+        trimmed_from=TRIMMED_FROM,
+    )
+
+
+def _late_looks() -> Iterator[int]:
+    launches = float(_FIRST_LATE_LOOK)
+    while launches < _NEVER_REACHED:
+        yield round(launches)
+        launches *= _GROWTH
+
+
+def counting_s(launch_s: float, call_s: float) -> float:
+    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
+    return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms on which a person wants two sides compared; what is None follows from the configuration.
+
+    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for setting up, timing and counting. With
+    ``fail_fast`` measuring stops at the first slowdown that fails the gate.
+    """
+
+    margin: float | None = None
+    alpha: float | None = None
+    budget_s: float | None = None
+    fail_on: FailOn | None = None
+    inconclusive: Inconclusive | None = None
+    fail_fast: bool = False
+
+    def policy(self, config: GateConfig, *, family: int, served: bool) -> Policy:
+        """Return the rules by which ``family`` comparisons are judged."""
+        proven = (self.fail_on or config.fail_on) == "proven"
+        return dataclasses.replace(
+            gate_policy(alpha=self.alpha or config.alpha, family=family, served=served),
+            fail_on="proven" if proven else "margin",
+            noise_floor=config.noise_floor_share if proven else 0.0,
+            inconclusive=self.inconclusive or config.inconclusive or ("pass" if proven else "fail"),
+            one_sided=True,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How the benchmarks of two sides are compared, decided before anything is measured.
+
+    ``budget_s`` are the seconds for setting up, timing and counting benchmarks; counting steps of ``targets``
+    and instructions is not part of it. ``counted`` says that benchmarks and targets are counted,
+    ``instructions`` that callgrind counts as well. Without ``timed`` nothing is timed, and the counts decide.
+    For ``go_on_s`` seconds after the budget measuring goes on while anything is undecided. With ``fail_fast``
+    it stops at the first slowdown that fails the gate.
+    """
+
+    policy: Policy
+    exact_policy: ExactPolicy
+    rules: Rules
+    budget_s: float
+    seed: int
+    timed: bool
+    counted: bool
+    targets: tuple[Target, ...]
+    instructions: bool
+    go_on_s: float = 0.0
+    fail_fast: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The ledger and source that a comparison is recorded under; ``rehearsal`` is set in a calibration.
+
+    ``earlier`` are the rows of gates on the same pair, whose tests it may continue.
+    """
+
+    ledger: Ledger
+    source: Source
+    rehearsal: Rehearsal | None = None
+    earlier: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletedComparison:
+    """What a comparison found, and the ``context`` and ``prior`` runs of its record.
+
+    ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
+    since what they imported is not known. ``timed_s`` is how many seconds set-up and timing took, and
+    ``counted_s`` how many counting took after it. ``unrecorded`` is the error, such as a full disk, for which
+    the end of its record is not in the ledger; the verdicts are valid all the same.
+    """
+
+    context: RunContext
+    prior: Prior
+    comparisons: tuple[Comparison, ...]
+    exact: tuple[ExactComparison, ...]
+    loaded: frozenset[str] | None
+    notes: tuple[str, ...]
+    timed_s: float
+    counted_s: float
+    unrecorded: RecordingError | None = None
+
+
+def settle_method(
+    project: Project,
+    surveyed: Survey,
+    terms: Terms,
+    *,
+    seed: int,
+    timed: bool = True,
+    counted: bool,
+    targets: tuple[Target, ...] = (),
+    instructions: bool = False,
+    of_environments: bool = False,
+) -> Method:
+    """Return the method for what a survey found: margin, alpha and budget as given, or as configured.
+
+    The default budget is more than most suites need; measuring ends as soon as all is decided. Counts of
+    sides ``of_environments`` are of different versions of libraries, which may do the same by other
+    operators. They say what changed, and fail a gate only where nothing is timed.
+    """
+    config = project.config
+    compared = (*surveyed.compared, *surveyed.numbers)
+    gating = [one for one in compared if one.gating] or compared
+    shared_out = config.gate.seconds_per_benchmark * len(compared)
+    most_s = max(min(shared_out, config.gate.most_seconds), _LEAST_BUDGET_S)
+    policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
+    return Method(
+        policy=policy,
+        exact_policy=ExactPolicy(
+            gating=() if of_environments and timed else config.exact.gate,
+            tolerance=config.exact.tolerance_share,
+            timed=timed,
+        ),
+        rules=Rules.of(config, margin=terms.margin),
+        budget_s=terms.budget_s or most_s,
+        seed=seed,
+        timed=timed,
+        counted=counted,
+        targets=targets,
+        instructions=instructions,
+        go_on_s=config.gate.go_on_seconds if policy.inconclusive == "go on" else 0.0,
+        fail_fast=terms.fail_fast,
+    )
+
+
+def compare_sides(
+    sides: OpenSides,
+    surveyed: Survey,
+    method: Method,
+    *,
+    record: Record,
+    began: float,
+    progress: ComparisonProgress,
+) -> CompletedComparison:
+    """Compare what a survey found, and record it; the budget begins at ``began``, on the monotonic clock.
+
+    Raises:
+        NotMeasuredError: a side imported other code than its own; what was recorded before is kept.
+        RecordingError: the record cannot be written while it measures; what is in it is kept.
+        RunInterruptedError: it was interrupted; its launches so far are kept.
+    """
+    if sides.pair.same_code and not (sides.environments or sides.scope.plants or record.rehearsal):
+        method = dataclasses.replace(
+            method,
+            policy=dataclasses.replace(method.policy, same_code=True),
+            exact_policy=dataclasses.replace(method.exact_policy, same_code=True),
+        )
+    context = describe(sides, surveyed, method, record)
+    prior = find_prior(record.earlier, context)
+    with recorded(
+        record.ledger, source=context.source, run_id=context.run_id, recorded_at=context.recorded_at
+    ) as run:
+        return _Comparing(
+            sides=sides,
+            surveyed=surveyed,
+            method=method,
+            context=context,
+            prior=prior,
+            run=run,
+            progress=progress,
+            began=began,
+            ledger=record.ledger.path,
+        ).complete()
+
+
+@contextmanager
+def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
+    """Record a run; what it measured before an interruption is kept, and the error says where.
+
+    Raises:
+        RunInterruptedError: it was interrupted.
+    """
+    run = ledger.run(source=source, run_id=run_id, recorded_at=recorded_at)
+    try:
+        with run:
+            yield run
+    except KeyboardInterrupt:
+        raise RunInterruptedError(f"interrupted; {_kept(run)}") from None
+
+
+def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
+    """Return what all rows of the run have in common: its commits, machine, environment and rules."""
+    variables = dict(os.environ)
+    if not sides.scope.as_is:
+        variables = fixed_environment(variables, hash_seed=0)
+    installed = installed_facts(sides.environments)
+    return RunContext(
+        source=record.source,
+        run_id=new_run_id(),
+        recorded_at=utc_now(),
+        commits={side: sides.pair.side(side).commit for side in SIDES},
+        machine=read_machine(),
+        environment=read_environment(
+            variables, torch_settings=surveyed.torch, installed=installed.get("head")
+        ),
+        base_environment=read_environment(
+            variables, torch_settings=surveyed.base_torch, installed=installed["base"]
+        )
+        if installed
+        else None,
+        seed=method.seed,
+        policy=method.policy,
+        kind=_policy_kind(sides, method, record.rehearsal),
+    )
+
+
+def _policy_kind(
+    sides: OpenSides, method: Method, rehearsal: Rehearsal | None
+) -> Callable[..., JudgedPolicy]:
+    """Return a function that makes the policy of a row, with what all rows of the run have in common."""
+    gate = functools.partial(
+        GatePolicy,
+        base=sides.pair.base.commit.sha,
+        budget_s=method.budget_s,
+        mode="fresh processes" if sides.launcher.why_no_fork else "forked",
+        as_is=sides.scope.as_is,
+    )
+    if rehearsal is None:
+        return gate
+    return functools.partial(CalibrationPolicy, rehearsal=rehearsal, **gate.keywords)
+
+
+def _missing_in_head(skipped: Comparison) -> Comparison:
+    reason = (skipped.message or "").removeprefix("on both sides: ")
+    return dataclasses.replace(
+        skipped, verdict="MISSING", message=f"base's own files run it, head's skip it: {reason}"
+    )
+
+
+@dataclass
+class _Comparing:
+    """A comparison under way."""
+
+    sides: OpenSides
+    surveyed: Survey
+    method: Method
+    context: RunContext
+    prior: Prior
+    run: Run
+    progress: ComparisonProgress
+    began: float
+    ledger: Path
+    _compared: Mapping[str, ComparedBenchmark] = field(init=False)
+    _looked_up: tuple[str, ...] = ()
+    _failing: bool = False
+    _counted: int = 0
+
+    def __post_init__(self) -> None:
+        continued = self.prior.continued(self.surveyed.compared)
+        self._compared = {one.benchmark.name: one for one in continued}
+
+    def complete(self) -> CompletedComparison:
+        """Time and count until all is decided or the budget is spent, judge, and publish the record."""
+        numbers = self._measure_numbers()
+        timing = self._time() if self.method.timed else None
+        timed_s = time.monotonic() - self.began
+        tally = joined([numbers, self._count(timing)])
+        judged = tuple(self._judged(timing.states if timing else {}))
+        faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
+        exact = tally.compared(self.method.exact_policy, faster)
+        comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *tally.findings))
+        unrecorded = None
+        try:
+            self.run.add(list(count_rows(tally.pairs, exact, self.context)))
+            self._publish(comparisons)
+        except RecordingError as error:
+            # All is measured and judged, and the caller reports that before this error.
+            self.run.leave()
+            unrecorded = error
+        return CompletedComparison(
+            context=self.context,
+            prior=self.prior,
+            comparisons=comparisons,
+            exact=exact,
+            loaded=self._loaded(timing, tally),
+            notes=(*tally.notes, *self._notes(timing)),
+            timed_s=timed_s,
+            counted_s=time.monotonic() - self.began - timed_s,
+            unrecorded=unrecorded,
+        )
+
+    def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+        """Call MISSING what head's files skip and base's own run: laid over base, they skip it there too."""
+        skipped = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED"]
+        ran = run_by_own_files(self.sides, self.surveyed, skipped)
+        return tuple(_missing_in_head(one) if one.benchmark.name in ran else one for one in comparisons)
+
+    def _measure_numbers(self) -> Tally:
+        """Measure what is no time first, since that needs few launches, and leave it half of the budget."""
+        method, until = self.method, self.began + self.method.budget_s / 2
+        if not self.surveyed.numbers:
+            return Tally()
+        return measure_numbers(
+            self.surveyed.numbers,
+            self.sides.launcher,
+            error=method.policy.alpha / method.policy.family,
+            has_time=lambda: time.monotonic() < until,
+            say=lambda node: self.progress.say(f"measuring {node}"),
+            base_own=self.surveyed.base_own,
+            mend=self.sides.missing.bring,
+        )
+
+    def _time(self) -> SequentialComparison:
+        """Make launches until every benchmark is decided, or the budget is spent; record each of them."""
+        timing = SequentialComparison.of(
+            self._compared.values(),
+            launches=WatchedLaunches(
+                LockstepLaunches(
+                    self.sides.launcher,
+                    limit_s=lambda node: self._compared[node].limit_s,
+                    check_s=_CHECKED_SHARE * self.method.budget_s,
+                    mend=self.sides.missing.bring,
+                ),
+                own_devices().states,
+            ),
+            policy=self.method.policy,
+            deadline=self.began + self.method.budget_s,
+        )
+        timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
+        timing.announce = self._announce
+        timing.after_s = self._counting_s
+        timing.go_on_s = self.method.go_on_s
+        timing.announce_going_on = self._announce_going_on
+        if self.method.fail_fast:
+            timing.is_enough = self._fails
+        timing.watch = Watch()
+        if self._compared:
+            self.sides.launcher.warm_up(self.surveyed.libraries)
+            self.sides.launcher.narrow(self._compared)
+            self.progress.say("measuring")
+            timing.run(schedule(seed=self.method.seed), self.progress)
+        return timing
+
+    def _counting_s(self, state: BenchmarkState) -> float:
+        """Return about how long counting a benchmark will take."""
+        if not self.method.counted or state.launch_s is None or state.call_s is None:
+            return 0.0
+        return counting_s(state.launch_s, state.call_s)
+
+    def _announce(self, forecast: Forecast) -> None:
+        method = self.method
+        told = forecast.announced(self._margins(), budget_s=method.budget_s, goes_on=method.go_on_s > 0)
+        self.progress.say(told)
+
+    def _announce_going_on(self, forecast: Forecast) -> None:
+        self.progress.say(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
+
+    def _fails(self, comparisons: Sequence[Comparison]) -> bool:
+        """Tell whether the gate fails already, by a benchmark that gates, REGRESSED and is not accepted."""
+        regressed = [one for one in comparisons if one.verdict == "REGRESSED" and one.gating]
+        # What was accepted is looked up once for each set of regressions, since git is asked for it.
+        known = tuple(one.benchmark.name for one in regressed)
+        if known and known != self._looked_up:
+            outputs = self.sides.project.output_paths
+            told = accept(comparisons, (), self.sides.pair, ledger=self.ledger, outputs=outputs).comparisons
+            self._looked_up = known
+            self._failing = any(
+                one.accepted is None for one in told if one.verdict == "REGRESSED" and one.gating
+            )
+        return bool(known) and self._failing
+
+    def _margins(self) -> str:
+        margins = sorted({one.margin for one in self._compared.values()})
+        told = " to ".join(f"{100 * margin:g}" for margin in dict.fromkeys((margins[0], margins[-1])))
+        return f"{'a margin' if len(margins) == 1 else 'margins'} of {told} %"
+
+    def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
+        if timing is not None:
+            if self.sides.environments and self.method.counted:
+                yield (
+                    "counts are of different versions: they show what changed and fail nothing"
+                    " (with --exact-only they decide)"
+                )
+            yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
+            yield from doubtful_assumptions(timing)
+            yield from disturbed_launches(timing)
+            yield from on_the_device(self.sides.launcher.residents)
+            yield from cold_starts(self.run.rows)
+            yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
+
+    def _count(self, timing: SequentialComparison | None) -> Tally:
+        """Count, once all is timed, the benchmarks that were reached, and the training targets."""
+        method, launcher = self.method, self.sides.launcher
+        benchmarks = tuple(
+            one for one in self._compared.values() if timing is None or _is_counted(timing, one)
+        )
+        tallies = []
+        if method.counted:
+            self.progress.say("counting")
+            if benchmarks:
+                tallies.append(
+                    count_compared(
+                        benchmarks,
+                        launcher,
+                        say=self._say_counting,
+                        decide=not method.timed,
+                        base_own=self.surveyed.base_own,
+                        mend=self.sides.missing.bring,
+                    )
+                )
+            stopped = timing is not None and timing.stopped
+            targets = () if stopped else method.targets
+            tallies.append(count_targets(targets, self.sides.project, launcher, method.rules))
+        if method.instructions:
+            tallies.append(
+                count_instructions(benchmarks, self.sides.callgrind, say=self._say_counting_instructions)
+            )
+        return joined(tallies)
+
+    def _loaded(self, timing: SequentialComparison | None, tally: Tally) -> frozenset[str] | None:
+        states = timing.states.values() if timing else ()
+        if any(state.compared.prior and not state.own for state in states):
+            return None
+        return tally.loaded.union(timing.loaded if timing else ())
+
+    def _judged(self, states: Mapping[str, BenchmarkState]) -> Iterator[Comparison]:
+        for name, state in states.items():
+            if state.failure is None:
+                yield state.judge(self.method.policy)
+            else:
+                yield finding_on_failure(self._compared[name], state.failure, base_own=self.surveyed.base_own)
+
+    def _publish(self, comparisons: Sequence[Comparison]) -> Path | None:
+        """Add the findings and what is known only at the end, and publish the record in the ledger."""
+        timed = {row.outcome.benchmark.name for row in self.run.rows if not is_count(row)}
+        self.run.add(
+            [
+                finding_row(one, self.context)
+                for one in comparisons
+                if one.verdict in NOT_TIMED or one.benchmark.name not in timed
+            ]
+        )
+        verdicts = {one.benchmark.name: one.verdict for one in comparisons}
+        wall_s = time.monotonic() - self.began
+        return self.run.publish(
+            lambda row: settled(row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs))
+        )
+
+    def _say_counting(self, node: str) -> None:
+        """Name each benchmark that is counted, or of many how many were."""
+        self._counted += 1
+        if len(self._compared) <= _NAMED_ONE_BY_ONE:
+            self.progress.say(f"counting {node}")
+        elif self._counted % _NAMED_ONE_BY_ONE == 0:
+            self.progress.say(f"counted {self._counted} of {len(self._compared)} benchmarks")
+
+    def _say_counting_instructions(self, node: str) -> None:
+        self.progress.say(f"counting instructions of {node}")
+
+
+def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Tell whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
+
+    Without torch no count decides, so only cheap ones are made. Where measuring stopped at a regression, the
+    benchmark that has regressed is counted alone.
+    """
+    if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
+        return False
+    call_s = timing.states[one.benchmark.name].call_s
+    return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
+
+
+def _kept(run: Run) -> str:
+    if run.file is not None:
+        return f"its launches so far are in {told_place(run.file)}"
+    return run.kept if run.rows else "no launch was complete"

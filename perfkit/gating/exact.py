@@ -1,0 +1,352 @@
+"""Verdicts on counts that repeat to the digit: no statistics, only more, less or the same."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from perfkit.model import Benchmark, Metric
+from perfkit.model.comparisons import SAME_CODE, ExactComparison, MovedCause, Verdict
+from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.runner.agent.counting.model import NO_TORCH, PEAK_MEMORY, TRACKED, Cause, Count, Counts
+
+SYNCS = "syncs"
+GRAPHS = "graphs"
+_OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
+# Titles of the counts whose names alone do not say what they are.
+TITLES: Mapping[str, str] = {
+    "operators": "operators dispatched",
+    SYNCS: "host-device syncs",
+    "allowed_syncs": "syncs marked as allowed",
+    "allocated": "bytes allocated",
+    "peak": "peak live bytes",
+    "saved": "bytes saved for backward",
+    "flops": "floating-point operations",
+    "to_device": "bytes to the device",
+    "to_host": "bytes to the host",
+    "kernels": "kernel launches",
+    "python_calls": "Python function calls",
+    "python_peak": "peak bytes of Python objects",
+    "resident": "peak resident bytes of a call",
+    "graph_breaks": "graph breaks",
+    GRAPHS: "compiled graphs",
+}
+# Counts that stand for time, and say nothing against it where the time itself is known.
+_PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
+# What benchmarks measure instead of a time.
+NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
+_FEWEST_NUMBERS = 3
+_MOST_CAUSES = 20
+# A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
+_NEWS = 0.05
+_FEW_BYTES = 16 << 20
+# Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and so many times
+# as many where the time became shorter.
+_BENCHMARK_FLOOR = float(1 << 20)
+_STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
+_BESIDE_A_GAIN = 10
+# Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
+# the first share, and a difference between two commits is reported above the second.
+_SPREAD_OF_INSTRUCTIONS = 0.005
+NEWS_OF_INSTRUCTIONS = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactPolicy:
+    """Which counts decide: those named, where they grow by more than the share ``tolerance``.
+
+    A sync is reported in any benchmark but decides in a training step only, where one more is too many; so is
+    one more compiled graph in any benchmark. Where a benchmark has become faster beyond doubt, operators,
+    graphs and bytes allocated are what that took. Bytes decide beyond a floor only. If nothing is ``timed``,
+    Python's calls decide where torch is not used. With ``same_code`` no code differs between the sides,
+    and no count accuses or praises.
+    """
+
+    gating: tuple[str, ...]
+    tolerance: float
+    same_code: bool = False
+    timed: bool = True
+
+    def margin(self, metric: str) -> float:
+        """Return the share by which a count may grow."""
+        return 0.0 if metric in (SYNCS, GRAPHS) else self.tolerance
+
+    def floor(self, count: Count, base: float, *, training: bool, faster: bool) -> float:
+        """Return by how much a count of bytes may grow whatever share of it that is."""
+        if count.unit != "B" or count.metric == TRACKED:
+            return 0.0
+        floor = max(_STEP_FLOOR, _STEP_FLOOR_SHARE * base) if training else _BENCHMARK_FLOOR
+        return floor * (_BESIDE_A_GAIN if faster else 1)
+
+    def gates(self, metric: str, *, training: bool, faster: bool, torch: bool = True) -> bool:
+        """Tell whether a count decides."""
+        if faster and metric in _PRICES_OF_SPEED:
+            return False
+        if metric == _PYTHON_CALLS and not torch and not self.timed:
+            return True
+        return metric in self.gating and (training or metric != SYNCS)
+
+
+def compare_counts(
+    benchmark: Benchmark,
+    base: Counts,
+    head: Counts,
+    policy: ExactPolicy,
+    *,
+    training: bool,
+    gating: bool,
+    faster: bool = False,
+    margin: float | None = None,
+) -> Iterator[ExactComparison]:
+    """Yield a comparison for each count that either side has, or gives a reason not to have.
+
+    A benchmark that trains on either side is a training step like that of a target; ``faster`` says that its
+    time is IMPROVED. ``margin`` is that of a number which a benchmark measures instead of a time: it decides
+    wherever the benchmark does.
+    """
+    training = training or base.training or head.training
+    torch = _uses_torch(base) or _uses_torch(head)
+    olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
+    for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
+        old, new = olds.get(metric), news.get(metric)
+        decides = gating and (
+            margin is not None or policy.gates(metric, training=training, faster=faster, torch=torch)
+        )
+        if old is None or new is None:
+            reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
+            yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
+        else:
+            allowed = policy.margin(metric) if margin is None else margin
+            floor = policy.floor(new, _typical(old), training=training, faster=faster)
+            if floor and _typical(old):
+                allowed = max(allowed, floor / _typical(old))
+            # Nothing has no share that could be allowed.
+            decides = decides and not (_typical(old) == 0 < _typical(new) <= floor)
+            found = compare_count(benchmark, old, new, margin=allowed, gating=decides)
+            yield without_blame(found) if policy.same_code else found
+
+
+def _uses_torch(counts: Counts) -> bool:
+    """Tell whether operators were dispatched, or could have been: torch may be loaded for others alone."""
+    for count in counts.counts:
+        if count.metric == _OPERATORS:
+            return any(count.values)
+    return counts.not_counted.get(_OPERATORS) != NO_TORCH
+
+
+def compare_count(
+    benchmark: Benchmark, old: Count, new: Count, *, margin: float, gating: bool
+) -> ExactComparison:
+    """Return the verdict on one count; one that did not repeat on a side never decides.
+
+    The numbers of several launches do, by a rule of their own (``_compare_numbers``).
+    """
+    if new.metric in NUMBERS:
+        return _compare_numbers(benchmark, old, new, margin=margin, gating=gating)
+    base, head = _typical(old), _typical(new)
+    if new.metric == GRAPHS and min(new.values) > max(old.values):
+        # Code that is compiled anew in each call never repeats, and is the worst of it.
+        base, head = max(old.values), min(new.values)
+        old, new = (replace(one, values=(value,) * 2) for one, value in ((old, base), (new, head)))
+    unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
+    verdict = _verdict(base, head, margin)
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=new.metric, unit=new.unit, exact=not unsteady),
+        verdict="INCONCLUSIVE" if unsteady and base != head else verdict,
+        margin=margin,
+        gating=gating and not unsteady,
+        base=base,
+        head=head,
+        causes=() if base == head else _moved(old.causes, new.causes),
+        message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
+    )
+
+
+def without_blame(found: ExactComparison) -> ExactComparison:
+    """Return a comparison of sides between which no code differs: it accuses and praises nothing."""
+    if found.verdict not in {"REGRESSED", "IMPROVED"}:
+        return found
+    metric = replace(found.metric, exact=False)
+    return replace(found, verdict="INCONCLUSIVE", metric=metric, gating=False, message=SAME_CODE)
+
+
+def _compare_numbers(
+    benchmark: Benchmark, old: Count, new: Count, *, margin: float, gating: bool
+) -> ExactComparison:
+    """Return the verdict on numbers of several launches, which need not repeat.
+
+    Those of head are all above those of base by more than the margin, all below, or none above. For two
+    samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
+    "2n choose n" (Mann and Whitney, 1947), whatever the distribution is.
+    """
+    verdict = _verdict_on_all(old.values, new.values, margin)
+    exact = repeated(old) and repeated(new)
+    apart = f"base {_span(old.values)}, head {_span(new.values)}"
+    launches = f"{len(new.values)} launches"
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=new.metric, unit=new.unit, exact=exact),
+        verdict=verdict,
+        margin=margin,
+        gating=gating,
+        base=_middle(old.values),
+        head=_middle(new.values),
+        message=None if exact else f"differs between launches; in {launches}: {apart}",
+    )
+
+
+def _verdict_on_all(base: Sequence[float], head: Sequence[float], margin: float) -> Verdict:
+    pairs = [(old, new, margin * abs(old)) for old in base for new in head]
+    if all(new - old > allowed for old, new, allowed in pairs):
+        return "REGRESSED"
+    if all(old - new > allowed for old, new, allowed in pairs):
+        return "IMPROVED"
+    did_not_grow = all(new - old <= allowed for old, new, allowed in pairs)
+    return "UNCHANGED" if did_not_grow else "INCONCLUSIVE"
+
+
+def _middle(values: Sequence[float]) -> float:
+    return values[0] if len(set(values)) == 1 else statistics.median(values)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):g} to {max(values):g}"
+
+
+def numbers_that_decide(error: float) -> int:
+    """Return how many launches of each side must lie apart so that chance does it with ``error`` at most."""
+    return next(size for size in itertools.count(_FEWEST_NUMBERS) if 2 / math.comb(2 * size, size) <= error)
+
+
+def repeated(count: Count) -> bool:
+    """Tell whether a count repeated: to the digit, or for instructions within half a percent."""
+    if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
+        return count.exact
+    return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
+
+
+def _verdict(base: float, head: float, margin: float) -> Verdict:
+    if head > base * (1 + margin):
+        return "REGRESSED"
+    return "IMPROVED" if head < base * (1 - margin) else "UNCHANGED"
+
+
+def _typical(count: Count) -> float:
+    """Return the count, or the mean of its values where they differ."""
+    return count.values[-1] if count.exact else math.fsum(count.values) / len(count.values)
+
+
+def not_compared(
+    benchmark: Benchmark,
+    metric: str,
+    old: Count | None,
+    new: Count | None,
+    reasons: tuple[str | None, str | None],
+    *,
+    gating: bool,
+) -> ExactComparison:
+    """Return a count that a side lacks, with the reasons that base and head give.
+
+    A count that decides and that only base has is MISSING: it could have grown unseen. A count that did not
+    repeat on base would not have decided.
+    """
+    known = new or old
+    missing = gating and old is not None and new is None and repeated(old)
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=metric, unit=known.unit if known else "1"),
+        verdict="MISSING" if missing else "INCONCLUSIVE",
+        margin=0.0,
+        gating=missing,
+        base=_typical(old) if old else None,
+        head=_typical(new) if new else None,
+        message=_why(reasons, lacking=[side for side, one in (("base", old), ("head", new)) if one is None]),
+    )
+
+
+def _why(reasons: tuple[str | None, str | None], *, lacking: Sequence[str]) -> str:
+    base, head = reasons
+    if base is not None and base == head:
+        return f"not counted: {base}"
+    told = [f"not counted on {side}: {why}" for side, why in (("base", base), ("head", head)) if why]
+    return "; ".join(told) or f"not counted on {' and '.join(lacking)}"
+
+
+def _moved(olds: Iterable[Cause], news: Iterable[Cause]) -> tuple[MovedCause, ...]:
+    """Return what stands behind a count that moved, the most moved first."""
+    before, after = _by_file(olds), _by_file(news)
+    pairs = (
+        pair
+        for key in dict.fromkeys([*after, *before])
+        for pair in _pairs(before.get(key, []), after.get(key, []))
+    )
+    moved = [
+        MovedCause(what=(new or old)[0].what, place=(new or old)[0].place, base=_total(old), head=_total(new))
+        for old, new in pairs
+    ]
+    changed = [one for one in moved if one.base != one.head]
+    return tuple(sorted(changed, key=lambda one: -abs(one.head - one.base))[:_MOST_CAUSES])
+
+
+def _by_file(causes: Iterable[Cause]) -> Mapping[tuple[str, str], Sequence[Cause]]:
+    found: dict[tuple[str, str], list[Cause]] = defaultdict(list)
+    for cause in causes:
+        found[cause.what, cause.place.rpartition(":")[0]].append(cause)
+    return found
+
+
+def _pairs(olds: Sequence[Cause], news: Sequence[Cause]) -> Iterator[tuple[list[Cause], list[Cause]]]:
+    """Pair the lines of a file by their text, since line numbers move with every change above them.
+
+    Lines that are left on both sides are taken for edited ones and paired in their order in the file.
+    """
+    before, after = _by_text(olds), _by_text(news)
+    for text in before.keys() & after.keys():
+        yield before.pop(text), after.pop(text)
+    left = (sorted(side.values(), key=_line) for side in (before, after))
+    for old, new in zip_longest(*left, fillvalue=None):
+        yield old or [], new or []
+
+
+def _by_text(causes: Iterable[Cause]) -> dict[str, list[Cause]]:
+    found: dict[str, list[Cause]] = defaultdict(list)
+    for cause in causes:
+        found[cause.text].append(cause)
+    return found
+
+
+def _line(causes: Sequence[Cause]) -> int:
+    number = causes[0].place.rpartition(":")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _total(causes: Iterable[Cause]) -> float:
+    return math.fsum(cause.amount for cause in causes)
+
+
+def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
+    """Return the counts that are not the same on both sides, those that decide first."""
+    known = (one for one in comparisons if one.base is not None and one.head is not None)
+    moved = [one for one in known if one.base != one.head and _is_news(one)]
+    return sorted(moved, key=lambda one: (not one.gating, one.verdict != "REGRESSED"))
+
+
+def _is_news(one: ExactComparison) -> bool:
+    """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
+    if one.metric.name in NUMBERS:
+        return one.verdict != "UNCHANGED" or one.metric.exact
+    if not one.metric.exact:
+        return _grew(one)
+    return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
+
+
+def _grew(one: ExactComparison) -> bool:
+    moved = abs((one.head or 0.0) - (one.base or 0.0))
+    few = one.metric.unit == "B" and moved < _FEW_BYTES
+    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))

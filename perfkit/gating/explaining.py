@@ -1,0 +1,323 @@
+"""What a report says besides the verdicts: why a benchmark became slower, and notes on the run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from pathlib import Path
+
+from perfkit.gating.assumptions import doubts
+from perfkit.gating.disagreement import Disagreement, disagreements
+from perfkit.gating.prior import Prior
+from perfkit.gating.sequential import ComparedBenchmark, SequentialComparison
+from perfkit.gating.sides import OpenSides
+from perfkit.gating.survey import Survey
+from perfkit.identity import short_run_id
+from perfkit.model import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
+from perfkit.model.comparisons import Comparison, ExactComparison, Explanation
+from perfkit.model.differences import Section
+from perfkit.model.policies import What
+from perfkit.model.progress import ComparisonProgress
+from perfkit.model.readings import Reading
+from perfkit.profiling.diff.findings import findings_beside
+from perfkit.profiling.diff.functions import function_section
+from perfkit.profiling.diff.work import Work
+from perfkit.profiling.read.names import CodeNames
+from perfkit.profiling.read.pstats_file import read_pstats
+from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
+from perfkit.repo.project_roots import subfolder
+from perfkit.repo.sides import changed_files
+from perfkit.runner.agent.cold_start import UNTOLD
+from perfkit.runner.lockstep.profiled import ProfiledTurn, profile_sides
+from perfkit.runner.lockstep.residency import IN_USE, Residents
+from perfkit.units import human_seconds, listed
+
+_MOST_LISTED = 5
+_PROFILED_S = 0.5
+_MOST_CALLS = 200
+_MOST_PROFILED_NO_FASTER = 3
+_COLD = (COLD_START, COLD_COMPILING, COLD_AUTOTUNING)
+_HAPPENED: Mapping[What, str] = {
+    "clock set": "the machine's clock was set by {:+.1f} s",
+    "suspended": "the machine was suspended for {:.1f} s",
+    "stolen": "other guests of the host took up to {:.0%} of the cores",
+    "other work": "other work took up to {:.0%} of the cores",
+    "throttled": "the quota of CPU time was used up for {:.1f} s",
+    "stood still": "a side stood still for {:.1f} s in the midst of a round",
+}
+
+
+def explain_benchmarks(
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
+    compared: Sequence[ComparedBenchmark],
+    sides: OpenSides,
+    progress: ComparisonProgress,
+) -> tuple[Explanation, ...]:
+    """Profile what regressed and return what moved, and say where a time did not follow its counts.
+
+    Some benchmarks of much less work that became no faster are profiled as well: where their time is spent is
+    shown. What could not be profiled is left out, unless there is something else to say.
+    """
+    known = {one.benchmark.name: one for one in compared}
+    apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
+    regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
+    no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
+    if regressed or no_faster:
+        progress.say(f"profiling what {'regressed' if regressed else 'became no faster'}")
+    explained = {
+        name: explain_benchmark(known[name], sides, call_s=one.head_s)
+        for one in comparisons
+        if (name := one.benchmark.name) in regressed | no_faster
+    }
+    told = dict.fromkeys([*explained, *apart])
+    found = (_with_disagreement(explained.get(name), apart.get(name)) for name in told)
+    return tuple(explanation for explanation in found if explanation is not None)
+
+
+def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
+    """Return an explanation that begins with what the time and the counts say, where they disagree."""
+    if found is None:
+        return explained
+    if explained is None:
+        return Explanation(benchmark=found.benchmark, section=None, findings=(found.said,))
+    said = found.said
+    if found.elsewhere and explained.section is not None:
+        said += _where_time_is_spent(explained.section)
+    return replace(explained, findings=(said, *explained.findings))
+
+
+def _where_time_is_spent(section: Section) -> str:
+    """Return the function to look at, since it takes most of the time of a call on head."""
+    part = max(section.parts, key=lambda one: one.amount.head_s, default=None)
+    if part is None or not section.whole.head_s:
+        return ""
+    place = f" ({part.place})" if part.place else ""
+    return f", look at {part.name}{place}: {100 * part.amount.head_s / section.whole.head_s:.0f} % of a call"
+
+
+def explain_benchmark(
+    one: ComparedBenchmark, sides: OpenSides, *, call_s: float | None
+) -> Explanation | None:
+    """Profile a benchmark, whose call takes ``call_s`` seconds, on both sides and return what moved.
+
+    It is None where that failed.
+    """
+    name = one.benchmark.name
+    calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / (call_s or _PROFILED_S))))
+    try:
+        turns = profile_sides(
+            name,
+            lambda side: sides.launcher.start(side, nodes=[name]),
+            calls=calls,
+            limit_s=one.limit_s,
+            apart=sides.launcher.residents.are_apart(name),
+        )
+    except OSError:
+        # The verdict is known by now, and a full disk must not end the gate before it is shown.
+        return None
+    if turns is None:
+        return None
+    work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)
+    base, head = (_reading(side, turns[side], sides.roots.root(side)) for side in SIDES)
+    section = function_section(base, head, work)
+    return Explanation(benchmark=name, section=section, findings=tuple(findings_beside(section, work)))
+
+
+def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
+    """Read a side's profile, naming own files relative to the side's root, so that names match."""
+    return read_pstats(turn.stats, side, CodeNames(root=str(root)))
+
+
+def notes_on(
+    sides: OpenSides, surveyed: Survey, *, prior: Prior, loaded: AbstractSet[str] | None
+) -> Iterator[str]:
+    """Yield notes on the sides, on launches that could not be made as intended, and on gates before this one.
+
+    ``loaded`` are the sides' files that were imported, None where that is not known.
+    """
+    yield from (*sides.pair.remarks, *surveyed.notes, *sides.missing.notes())
+    yield from _on_environments(sides.environments)
+    launcher = sides.launcher
+    if launcher.why_no_fork:
+        yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
+    if launcher.why_not_served:
+        yield f"each launch imported the code anew, which is slower: {launcher.why_not_served}"
+    if launcher.allocator_kept is False and not sides.scope.as_is:
+        yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
+    if prior.runs:
+        runs = ", ".join(map(short_run_id, prior.runs))
+        yield f"continues the test of earlier gates on this pair: {runs}"
+    yield from _unseen_changes(sides, loaded)
+
+
+def _on_environments(environments: Environments) -> Iterator[str]:
+    """Yield notes on what differs although nobody asked for it, and on packages that do not fit together."""
+    if not environments:
+        return
+    changes = changed_packages(environments)
+    besides = [
+        f"{name} ({old or ABSENT}, {new or ABSENT})"
+        for name in unnamed_changes(environments)
+        for old, new in [changes[name]]
+    ]
+    if besides:
+        yield (
+            "besides what was asked for, other packages differ (base, head):"
+            f" {listed(besides, _MOST_LISTED)}; what is found may be theirs"
+        )
+    if environments["base"].python != environments["head"].python:
+        yield f"two versions of Python: {environments['base'].python}, {environments['head'].python}"
+    if not changes and environments["base"].python == environments["head"].python:
+        yield "no package differs between base and head: what is found says nothing of one"
+    for side in SIDES:
+        yield from (f"{side}: {conflict}" for conflict in environments[side].conflicts)
+
+
+def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
+    """Yield a note on the benchmarks that the budget was too small for, or that a regression cut short."""
+    if timing.stopped:
+        yield "stopped at the first regression (--fail-fast)"
+        return
+    left = [one.benchmark.name for one in timing.comparisons() if one.verdict == "NOT REACHED"]
+    if left:
+        changed = {name for name, state in timing.states.items() if state.compared.changed}
+        yield timing.forecast(left).not_reached(
+            len(left),
+            of=len(timing.states),
+            changed=None if len(changed) in (0, len(timing.states)) else len(changed.intersection(left)),
+            budget_s=budget_s,
+        )
+
+
+def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[str]:
+    """Yield a note on the benchmarks whose ``threads`` seem to wait for one another."""
+    found = {name: state.erratic for name, state in timing.states.items() if state.erratic is not None}
+    if threads > 1 and found:
+        low, high = (f"{bound(found.values()):.0f}" for bound in (min, max))
+        names = ", ".join(name.rpartition("::")[2] for name in found)
+        yield (
+            f"{names}: the slowest round of a launch takes {low if low == high else f'{low} to {high}'} times"
+            f" as long as the fastest, as where the {threads} threads of torch wait for one another: try"
+            " OMP_NUM_THREADS=1"
+        )
+
+
+def doubtful_assumptions(timing: SequentialComparison) -> Iterator[str]:
+    """Yield a note on each assumption that the launches of benchmarks contradict."""
+    found: dict[str, list[str]] = {}
+    for name, state in timing.states.items():
+        if state.failure is None:
+            for doubt in doubts(state.pairs, timing.judge(name).estimate):
+                found.setdefault(doubt, []).append(name.rpartition("::")[2])
+    for doubt, names in found.items():
+        yield (
+            f"{', '.join(names)}: {doubt}. Intervals assume otherwise, so these may be wrong more often than"
+            " alpha says: measure again at a quieter time"
+        )
+
+
+def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
+    """Yield a note on what happened during launches that makes their times unlike others, and how often."""
+    launches: dict[What, set[int]] = {}
+    most: dict[What, float] = {}
+    for state in timing.states.values():
+        for launch, happened in state.disturbed.items():
+            for one in happened:
+                launches.setdefault(one.what, set()).add(launch)
+                most[one.what] = max(most.get(one.what, 0.0), one.amount, key=abs)
+    if launches:
+        told = (
+            f"{_HAPPENED[what].format(most[what])} (in {_launches(found)})"
+            for what, found in launches.items()
+        )
+        yield (
+            f"the machine was disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that"
+            " the comparison holds; the ledger marks them"
+        )
+
+
+def on_the_device(residents: Residents) -> Iterator[str]:
+    """Yield notes on benchmarks whose sides were not on the device together, and on what a check found."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in residents.alone.items():
+        by_reason.setdefault(why, []).append(name.rpartition("::")[2])
+    for why, names in by_reason.items():
+        alone = "ran alone" if why == IN_USE else "had the device to itself"
+        yield (
+            f"{listed(names, _MOST_LISTED)}: each side {alone}, and the launches of both alternated,"
+            f" since {why}"
+        )
+    found = residents.presence
+    if found is not None:
+        told = "; ".join(
+            f"{100 * one.low:+.2f} to {100 * one.high:+.2f} % on {side}"
+            for side, one in found.effects.items()
+        )
+        name = found.node.rpartition("::")[2]
+        if found.disturbs:
+            meant = "it disturbs"
+        else:
+            meant = (
+                "it does not disturb"
+                if found.is_small
+                else "whether it disturbs is not told by so few rounds"
+            )
+        yield f"rounds of {name} beside the other side on the device took longer by {told}: {meant}"
+    elif residents.not_checked:
+        yield (
+            f"it was not checked whether the sides disturb one another on the device: {residents.not_checked}"
+        )
+
+
+def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a note on the first calls of each benchmark on an accelerator, by the rows of a run."""
+    found: dict[str, dict[Side, dict[str, list[float]]]] = {}
+    for row in rows:
+        metric, side = row.outcome.metric, row.placement.side
+        if metric in _COLD and side is not None:
+            known = found.setdefault(row.outcome.benchmark.name, {}).setdefault(side, {})
+            known.setdefault(metric.name, []).extend(row.outcome.values)
+            if UNTOLD in row.policy.marks:
+                known.setdefault(UNTOLD, [])
+    for name, sides in found.items():
+        told = "; ".join(
+            f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
+        )
+        yield f"first call of {name.rpartition('::')[2]}, untimed and judged by nobody: {told}"
+
+
+def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:
+    """Return the median of first calls and of their known parts, in words."""
+    whole, *parts = (statistics.median(metrics[one.name]) if one.name in metrics else None for one in _COLD)
+    named = [
+        f"{word} {human_seconds(seconds)}"
+        for word, seconds in zip(("compiling", "autotuning"), parts, strict=True)
+        if seconds
+    ]
+    named += [UNTOLD] if UNTOLD in metrics else []
+    number = len(metrics[COLD_START.name])
+    launches = "1 launch" if number == 1 else f"{number} launches"
+    return f"{human_seconds(whole)} (median of {launches}{'; ' if named else ''}{', '.join(named)})"
+
+
+def _launches(found: AbstractSet[int]) -> str:
+    return "1 launch" if len(found) == 1 else f"{len(found)} launches"
+
+
+def _unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
+    """Yield a note on the changed Python files that no measured process ran, where that is known."""
+    if loaded is None:
+        return
+    folder = subfolder(sides.project, sides.pair, "head")
+    target = sides.scope.target
+    ran = (target.script,) if target is not None and target.script is not None else ()
+    seen = {(folder / file).as_posix() for file in (*loaded, *ran)}
+    unseen = [file for file in changed_files(sides.pair) or () if file.endswith(".py") and file not in seen]
+    if unseen:
+        yield (
+            f"changed, but loaded by no benchmark: {listed(unseen, _MOST_LISTED)};"
+            " UNCHANGED says nothing of them"
+        )

@@ -1,0 +1,362 @@
+"""Launches and policy in, estimate and verdict out."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.model import Benchmark
+from perfkit.model.comparisons import (
+    LEAST_CPU_CHANGE,
+    SAME_CODE,
+    UNDECIDED,
+    Calls,
+    Comparison,
+    Estimate,
+    LaunchPair,
+    Need,
+    Policy,
+    TimedVerdict,
+    Verdict,
+)
+from perfkit.stats.interval import Interval, location_interval, widening
+from perfkit.stats.location import location
+from perfkit.stats.planning import deciding_look, expected_half_width
+
+# From so many launches on, their own scatter is known well enough to be believed however small it is.
+WELL_KNOWN = 10
+# What their deviation is taken to be at least until then, on the log scale: few launches that are slow by lot
+# may agree by chance.
+LEAST_SD = 0.01
+LARGEST_LOG = math.log(sys.float_info.max)
+# The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
+# calls has the rest. A slowdown of every call is more frequent than one of some calls only.
+_TYPICAL_SHARE = 0.8
+# The share that goes to the total time over all calls, pauses included, where the CPU time is known: that
+# tells a pause of the program from one of the machine. It is part of what all calls have.
+_TOTAL_SHARE = 0.1
+_PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
+
+
+def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
+    """Return the ratio and its interval at the last look that was reached, None before the first.
+
+    It is that of a typical call, or of all, where these were not timed apart or ``calls`` says so. ``pairs``
+    stand in the order they were measured in; those after the look are left for the next one.
+    """
+    launches = last_look(len(pairs), policy)
+    if launches is None:
+        return None
+    seen = pairs[:launches]
+    logs = [pair_location(pair, calls) for pair in seen]
+    error = interval_error(seen, policy, calls, look=launches)
+    told: Calls = calls if _are_sliced(seen) else "all"
+    return _estimated(seen, logs, policy, error=error, calls=told)
+
+
+def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
+    """Return the ratio of total times over all calls at the last look, None where CPU times are not known.
+
+    Pauses and collections of garbage are part of it, and so are pauses of the machine.
+    """
+    launches = last_look(len(pairs), policy)
+    if launches is None or not has_totals(pairs):
+        return None
+    seen = pairs[:launches]
+    logs = [math.log(head / base) for base, head in (pair.total_s for pair in seen)]
+    error = policy.error_at(launches) * _TOTAL_SHARE
+    return _estimated(seen, logs, policy, error=error, calls="all")
+
+
+def _estimated(
+    seen: Sequence[LaunchPair], logs: Sequence[float], policy: Policy, *, error: float, calls: Calls
+) -> Estimate:
+    """Return the ratio and its interval from the log ratio of each launch, at a two-sided ``error``."""
+    launches = len(seen)
+    interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
+    centre, half_width = float(interval.centre), float(interval.half_width)
+    return Estimate(
+        ratio=math.exp(centre),
+        low=_ratio(centre - half_width),
+        high=_ratio(centre + half_width),
+        confidence=1 - error,
+        launches=launches,
+        launch_sd=statistics.stdev(logs) if launches > 1 else None,
+        unit="preloaders" if interval.by_preloaders else "launches",
+        calls=calls,
+    )
+
+
+def has_totals(pairs: Sequence[LaunchPair]) -> bool:
+    """Tell whether the CPU times of all launches are known."""
+    return all(pair.base_cpu_s is not None and pair.head_cpu_s is not None for pair in pairs)
+
+
+def look_interval(
+    logs: npt.ArrayLike, preloaders: Sequence[int] | npt.NDArray[np.intp], policy: Policy, *, error: float
+) -> Interval:
+    """Return the interval of log ratios, in shape (..., launches), at a look with two-sided ``error``."""
+    return location_interval(
+        logs,
+        preloaders,
+        error=error,
+        shared_variance=policy.shared_variance,
+        least_sd=policy.least_sd if len(preloaders) < WELL_KNOWN else 0.0,
+        trimmed_from=policy.trimmed_from,
+    )
+
+
+def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
+    """Return the log ratio of a launch: of typical calls, where those were timed apart, or of all."""
+    return location(*pair.sides(calls))
+
+
+def timed_verdict(
+    estimate: Estimate, margin: float, *, threshold: float | None = None, one_sided: bool = False
+) -> TimedVerdict:
+    """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
+    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold, one_sided=one_sided)
+
+
+def interval_verdict(
+    low: float, high: float, margin: float, *, threshold: float | None = None, one_sided: bool = False
+) -> TimedVerdict:
+    """Return what an interval of a ratio says, where lower is better.
+
+    It accuses or praises where it lies wholly beyond ``threshold`` (not given: the margin), although that may
+    still be within the margin. If ``one_sided``, an upper limit below the margin is enough for NOT SLOWER.
+    """
+    beyond = margin if threshold is None else threshold
+    if low > 1 + beyond:
+        return "REGRESSED"
+    if high < 1 - beyond:
+        return "IMPROVED"
+    if 1 - margin < low and high < 1 + margin:
+        return "UNCHANGED"
+    return "NOT SLOWER" if one_sided and high < 1 + margin else "INCONCLUSIVE"
+
+
+def direction(estimate: Estimate) -> str | None:
+    """Return "slower by 0.4 to 2.6 %" or "faster by …", None where the interval contains no change."""
+    if estimate.low > 1:
+        return f"slower by {100 * (estimate.low - 1):.1f} to {100 * (estimate.high - 1):.1f} %"
+    if estimate.high < 1:
+        return f"faster by {100 * (1 - estimate.high):.1f} to {100 * (1 - estimate.low):.1f} %"
+    return None
+
+
+def is_faster(comparison: Comparison) -> bool:
+    """Tell whether a benchmark is proven to be faster, if only by less than its margin."""
+    judged = comparison.estimate
+    known = comparison.verdict == "NOT SLOWER" and judged is not None and judged.high < 1
+    return known or comparison.verdict == "IMPROVED"
+
+
+def compare(
+    benchmark: Benchmark,
+    pairs: Sequence[LaunchPair],
+    policy: Policy,
+    *,
+    margin: float,
+    gating: bool = True,
+    launch_s: float | None = None,
+) -> Comparison:
+    """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds."""
+    judged = estimate(pairs, policy)
+    other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
+    threshold = policy.threshold(margin)
+    verdict: Verdict = (
+        timed_verdict(judged, margin, threshold=threshold, one_sided=policy.one_sided)
+        if judged
+        else "NOT REACHED"
+    )
+    if judged and other:
+        verdict, judged, other = _weighed(judged, other, margin, policy)
+    total, cpu_ratio = (
+        total_estimate(pairs, policy),
+        _cpu_ratio(pairs[: judged.launches] if judged else pairs),
+    )
+    if judged and total and verdict != "REGRESSED" and _pauses(total, cpu_ratio, margin):
+        # What few calls take, such as collecting the garbage of all others, is head's own.
+        judged, other = total, judged
+        accused = timed_verdict(total, margin, threshold=threshold) == "REGRESSED"
+        verdict = "REGRESSED" if accused else "INCONCLUSIVE"
+    elif judged and total and judged.calls == "typical":
+        other = total
+    # Inputs drawn at random, or the machine, may tell equal code apart.
+    excused = policy.same_code and verdict in ("REGRESSED", "IMPROVED")
+    if excused:
+        verdict = "UNCHANGED"
+    told: Calls = judged.calls if judged else "all"
+    seen = pairs[: judged.launches] if judged else pairs
+    missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
+    base_s, head_s = _middle_times([pair.sides(told) for pair in seen], judged)
+    return Comparison(
+        benchmark=benchmark,
+        verdict=verdict,
+        margin=margin,
+        gating=gating,
+        estimate=judged,
+        other=other,
+        base_s=base_s,
+        head_s=head_s,
+        need=missing if verdict in UNDECIDED else None,
+        message=SAME_CODE if excused else None if judged else _before_first_look(len(pairs), policy),
+        excused_by=_excuse(judged, policy) if verdict == "INCONCLUSIVE" else None,
+        cpu_ratio=cpu_ratio,
+    )
+
+
+def _pauses(total: Estimate, cpu_ratio: float | None, margin: float) -> bool:
+    """Tell whether all calls together became slower by more than the margin, the machine's pauses aside."""
+    # CPU time comes in ticks, so that of few short calls may grow by chance.
+    least = 1 + max(margin, LEAST_CPU_CHANGE)
+    return cpu_ratio is not None and cpu_ratio > least and total.ratio > least
+
+
+def _cpu_ratio(pairs: Sequence[LaunchPair]) -> float | None:
+    """Return the ratio of CPU times over launches, None where one of them is not known or none was used."""
+    base = [pair.base_cpu_s for pair in pairs if pair.base_cpu_s is not None]
+    head = [pair.head_cpu_s for pair in pairs if pair.head_cpu_s is not None]
+    if not pairs or min(len(base), len(head)) < len(pairs) or not math.fsum(base):
+        return None
+    return math.fsum(head) / math.fsum(base)
+
+
+def _excuse(judged: Estimate | None, policy: Policy) -> str | None:
+    """Return the setting by which an undecided benchmark passes; None where it fails.
+
+    What has no upper limit was as good as not measured, and never passes.
+    """
+    if policy.inconclusive != "pass" or judged is None or math.isinf(judged.high):
+        return None
+    return 'fail_on = "proven"' if policy.fail_on == "proven" else 'inconclusive = "pass"'
+
+
+def need(
+    judged: Estimate | None,
+    pairs: Sequence[LaunchPair],
+    policy: Policy,
+    *,
+    margin: float,
+    launch_s: float | None = None,
+) -> Need | None:
+    """Return about how many more launches would decide, None where no look that is left would.
+
+    The ratio and scatter of ``judged``, the estimate from ``pairs``, are taken for the true ones; before the
+    first look, the launches that it still lacks are returned. One more launch takes ``launch_s`` seconds.
+    """
+    look = _deciding_look(judged, pairs, policy, margin) if judged else policy.looks[0]
+    if look is None:
+        return None
+    launches = look - len(pairs)
+    return Need(launches=launches, seconds=None if launch_s is None else launches * launch_s)
+
+
+def interval_error(
+    pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical", *, look: int
+) -> float:
+    """Return the two-sided error of one interval: where a look has two, each has its share of the error."""
+    total = _TOTAL_SHARE if pairs and has_totals(pairs) else 0.0
+    if not _are_sliced(pairs):
+        return policy.error_at(look) * (1 - total)
+    return policy.error_at(look) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE - total)
+
+
+def last_look(launches: int, policy: Policy) -> int | None:
+    """Return the last look that so many launches reach, None before the first."""
+    return max((look for look in policy.looks if look <= launches), default=None)
+
+
+def _weighed(
+    typical: Estimate, whole: Estimate, margin: float, policy: Policy
+) -> tuple[TimedVerdict, Estimate, Estimate | None]:
+    """Return the verdict of both estimates, the one that made it, and the other.
+
+    Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A typical call
+    inside the margin is not enough to pass while the ratio of all calls lies outside: some calls may have
+    become slower.
+    """
+    threshold, one_sided = policy.threshold(margin), policy.one_sided
+    verdicts = (
+        timed_verdict(typical, margin, threshold=threshold, one_sided=one_sided),
+        timed_verdict(whole, margin, threshold=threshold, one_sided=one_sided),
+    )
+    for accusing in ("REGRESSED", "IMPROVED"):
+        if accusing in verdicts:
+            by_typical = verdicts[0] == accusing
+            return accusing, *((typical, whole) if by_typical else (whole, typical))
+    if verdicts[0] == "UNCHANGED" and abs(whole.ratio - 1) <= margin:
+        return "UNCHANGED", typical, whole
+    if verdicts[0] in _PASSING and one_sided and whole.ratio <= 1 + margin:
+        return "NOT SLOWER", typical, whole
+    if any(verdict in _PASSING for verdict in verdicts):
+        return verdicts[1], whole, typical
+    return "INCONCLUSIVE", typical, whole
+
+
+def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
+    return any(pair.sliced for pair in pairs)
+
+
+def _ratio(log: float) -> float:
+    """Return the ratio of a log ratio; infinite where no number is as large."""
+    # An interval over two preloaders that differ is so wide that it says next to nothing.
+    return math.exp(log) if log < LARGEST_LOG else math.inf
+
+
+def _deciding_look(
+    judged: Estimate, pairs: Sequence[LaunchPair], policy: Policy, margin: float
+) -> int | None:
+    seen = [pair.preloader for pair in pairs[: judged.launches]]
+    if judged.unit == "preloaders":
+        units = len(set(seen))
+        half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
+        sd = half_width / expected_half_width(1.0, units, error=error, trimmed_from=policy.trimmed_from)
+    else:
+        units = judged.launches
+        sd = (judged.launch_sd or 0.0) * widening(seen, policy.shared_variance)
+    calls = judged.calls if _are_sliced(pairs) else "all"
+    return deciding_look(
+        math.log(judged.ratio),
+        sd,
+        errors={
+            look: interval_error(pairs, policy, calls, look=look)
+            for look in policy.looks
+            if look > len(pairs)
+        },
+        margin=margin,
+        threshold=policy.threshold(margin),
+        launches_per_unit=judged.launches / units,
+        one_sided=policy.one_sided,
+        trimmed_from=policy.trimmed_from,
+    )
+
+
+def _before_first_look(launches: int, policy: Policy) -> str:
+    return f"{launches} of the {policy.looks[0]} launches that the first look needs"
+
+
+def _middle_times(
+    launches: Sequence[tuple[Sequence[float], Sequence[float]]], judged: Estimate | None
+) -> tuple[float, float] | tuple[None, None]:
+    """Return base's and head's time: the median over launches of both together, set apart by the ratio.
+
+    A launch's time is that of its median round. Before the first look there is no ratio, and each side has
+    its own median over launches.
+    """
+    middles = [(statistics.median(base), statistics.median(head)) for base, head in launches]
+    if not middles:
+        return None, None
+    if judged is None:
+        return statistics.median(base for base, _ in middles), statistics.median(head for _, head in middles)
+    # A core with two speeds gives launches at either one: the sides' own medians may come from launches at
+    # different speeds, and would then contradict the ratio that is shown beside them.
+    level = statistics.median(math.sqrt(base * head) for base, head in middles)
+    apart = math.sqrt(judged.ratio)
+    return level / apart, level * apart

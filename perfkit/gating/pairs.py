@@ -1,0 +1,555 @@
+"""Pairs of commits, opened, measured and recorded one after the other, each of them in a run of its own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import statistics
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from perfkit.config import Project
+from perfkit.errors import SideNotMeasuredError, UsageError
+from perfkit.gating.engine import gate_policy, recorded
+from perfkit.gating.explaining import explain_benchmark, on_the_device
+from perfkit.gating.filing import RunContext, finding_row, launch_rows, settled, side_count_rows
+from perfkit.gating.from_rows import count_of, is_count, pairs_of
+from perfkit.gating.judge import pair_location
+from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
+from perfkit.gating.sides import LockstepLaunches, OpenSides, Scope, open_sides
+from perfkit.gating.survey import Rules, finding_on, judged_as, proven, refuse_single
+from perfkit.identity import new_run_id
+from perfkit.ledger.recording import Run
+from perfkit.ledger.store import Ledger
+from perfkit.model import SIDES, Benchmark, Environment, Row, Side
+from perfkit.model.bisection import Level
+from perfkit.model.comparisons import Explanation, LaunchPair
+from perfkit.model.policies import BisectPolicy
+from perfkit.model.results import meant_by
+from perfkit.repo.overlay import restore
+from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
+from perfkit.repo.sides import SidePair, named_side
+from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.clock import utc_now
+from perfkit.runner.environment import fixed_environment
+from perfkit.runner.lockstep.counted import count_benchmarks
+from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, shared_libraries
+from perfkit.runner.lockstep.schedule import Slot, schedule
+from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
+from perfkit.stats.bisection import MeasuredPair
+from perfkit.stats.summary import summarise
+
+_VALGRIND_LIMIT_S = 300.0
+_MOST_NAMED = 3
+_SHOWN_DIGITS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a bisection measures: one benchmark along a range of commits.
+
+    ``files`` in ``folder`` are the benchmark's own file and its conftest files, which every commit is given.
+    ``alpha`` is written into the rows as the error of intervals that are made of them later.
+    """
+
+    project: Project
+    commits: CommitRange
+    benchmark: str
+    source: BenchmarkSource
+    folder: Path
+    files: tuple[str, ...]
+    alpha: float
+
+    @classmethod
+    def laid(
+        cls,
+        project: Project,
+        commits: CommitRange,
+        benchmark: str,
+        source: BenchmarkSource,
+        folder: Path,
+        *,
+        alpha: float,
+    ) -> Wanted:
+        """Return what to measure, once the benchmark's files lie in a folder."""
+        files = lay_benchmark(project.root, source, folder)
+        return cls(
+            project=project,
+            commits=commits,
+            benchmark=benchmark,
+            source=source,
+            folder=folder,
+            files=files,
+            alpha=alpha,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What earlier runs of the same bisection have measured: pairs, counts by place, and what failed."""
+
+    pairs: tuple[MeasuredPair, ...] = ()
+    counts: Mapping[int, float] = field(default_factory=dict)
+    unusable: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class OpenPair:
+    """A pair of commits laid out, its benchmark found on both sides, and its run begun."""
+
+    sides: OpenSides
+    compared: ComparedBenchmark
+    context: RunContext
+    run: Run
+    launches: LockstepLaunches
+    slots: Iterator[Slot]
+
+    def launch(self) -> LaunchPair | Mapping[Side, str]:
+        """Make a launch of both sides and record it; where one failed, return why.
+
+        Raises:
+            NotMeasuredError: a side imported other code than its own.
+            RecordingError: it cannot be recorded.
+        """
+        slot, node = next(self.slots), self.compared.benchmark.name
+        for _ in range(UNPROVEN_IN_A_ROW):
+            self.launches.prepare()
+            record = self.launches.make(slot, [node])
+            prove_code(record.reports)
+            if record.failures:
+                return {one.side: f"{one.status}: {one.message}" for one in record.failures}
+            if node not in record.unproven:
+                break
+        else:
+            return dict.fromkeys(record.silent, f"error: {NOT_PROVEN}")
+        if len(record.reports) == len(SIDES):
+            self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
+        timing = record.timings[node]
+        preloader = self.launches.preloader
+        aside = [
+            MeasuredLaunch(
+                node=node,
+                slot=slot,
+                preloader=preloader,
+                timing=spoilt.timings[node],
+                at=utc_now(),
+                marks=spoilt.marks,
+                set_aside=True,
+            )
+            for spoilt in record.set_aside
+            if node in spoilt.proven
+        ]
+        one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
+        self.run.add(list(launch_rows([*aside, one], {node: self.compared}, self.context)))
+        return launch_pair(timing, slot, preloader)
+
+    def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
+        """Count the benchmark on some sides and record that; a side that failed has the reason.
+
+        Raises:
+            NotMeasuredError: a side imported other code than its own.
+            RecordingError: it cannot be recorded.
+        """
+        node, failures = self.compared.benchmark.name, {}
+        if instructions:
+            counts = dict(self.sides.callgrind.count(node, limit_s=_VALGRIND_LIMIT_S, sides=sides))
+        else:
+            found = count_benchmarks(
+                self.sides.launcher,
+                [node],
+                limit_s=lambda _: self.compared.limit_s,
+                on_benchmark=lambda _: None,
+                names=sides,
+            )
+            prove_code(found.reports)
+            counts = {side: found.counts[side][node] for side in sides if node in found.counts[side]}
+            failures = {one.side: f"{one.status}: {one.message}" for one in found.failures}
+        self.run.add(list(side_count_rows(self.compared.benchmark, counts, self.context)))
+        return {**failures, **counts}
+
+
+class PairMeter:
+    """Measures pairs of places of a range; the last pair stays open until another one is asked for.
+
+    ``say`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known; one
+    that is known before is the only one that is measured. ``profiles`` says whether it can explain a pair.
+    """
+
+    profiles = True
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        ledger: Ledger,
+        *,
+        say: Callable[[str], None],
+        benchmark: Benchmark | None = None,
+    ) -> None:
+        self._wanted, self._ledger, self._say = wanted, ledger, say
+        self._stack = ExitStack()
+        self._pair: OpenPair | None = None
+        self.open_pair: tuple[int, int] | None = None
+        self.benchmark = benchmark
+        self.environment = read_environment(_variables(), torch_settings={})
+        self.machine = read_machine()
+        self.reached: set[tuple[str, str]] = set()
+        self.launched: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        self.counts: dict[int, Counts] = {}
+        self.runs: list[str] = []
+        self.notes: dict[str, None] = {}
+        self._call_s: float | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        # The stack hands on what was raised, so that a run that it ends is marked partial.
+        self._stack.__exit__(*raised)  # type: ignore[arg-type]
+
+    def open(self, base: int, head: int) -> Mapping[int, str]:
+        """Open a pair of places unless it is open; return why places of it cannot be measured.
+
+        A place that stands on both sides is opened once.
+
+        Raises:
+            NotMeasuredError: other code would be measured than a commit's own, or nothing can be started.
+            RecordingError: the ledger cannot be written any more.
+        """
+        if self.open_pair == (base, head):
+            return {}
+        self.close()
+        places: dict[Side, int] = {"base": base, "head": head}
+        self._say(f"opening {self._told(base)}" + (f" and {self._told(head)}" if base != head else ""))
+        run_id = new_run_id()
+        try:
+            sides = self._stack.enter_context(self._laid(base, head, run_id))
+            found, failures = self._listed(sides, SIDES if base != head else SIDES[1:])
+        except SideNotMeasuredError as error:
+            failures = {"head" if error.side == "head" else "base": str(error)}
+        if failures:
+            self.close()
+            return self._recorded({places[side]: why for side, why in failures.items()})
+        self._begin(sides, found["head"], run_id)
+        self.open_pair = base, head
+        return {}
+
+    def launch(self) -> float | Mapping[int, str]:
+        """Make a launch of the open pair and return its log ratio, or why places cannot be measured.
+
+        Raises:
+            NotMeasuredError: other code was measured than a commit's own, or nothing can be started.
+            RecordingError: the ledger cannot be written any more.
+        """
+        pair, places = self._opened()
+        launched = pair.launch()
+        self.notes.update(dict.fromkeys(on_the_device(pair.sides.launcher.residents)))
+        if not isinstance(launched, LaunchPair):
+            return self._failed(launched)
+        self._keep(*places, launched)
+        return pair_location(launched)
+
+    def count(self, places: Sequence[int], metric: str) -> Mapping[int, float | str]:
+        """Count one or two places, both at once; one that cannot be counted has the reason.
+
+        Raises:
+            NotMeasuredError: other code was counted than a commit's own, or nothing can be started.
+            RecordingError: the ledger cannot be written any more.
+        """
+        unusable = self.open(places[0], places[-1])
+        if unusable:
+            return unusable
+        pair, _ = self._opened()
+        sides = SIDES if len(places) > 1 else SIDES[1:]
+        found = pair.count(sides, instructions=metric == INSTRUCTIONS)
+        values: dict[int, float | str] = {}
+        failures: dict[Side, str] = {}
+        for side, place in zip(sides, places, strict=True):
+            one = found.get(side, "its process gave no counts")
+            value = one if isinstance(one, str) else _value(one, metric)
+            if isinstance(one, str) or isinstance(value, str):
+                failures[side] = str(value)
+            else:
+                values[place], self.counts[place] = value, one
+        return {**values, **self._failed(failures)}
+
+    def explain(self, base: int, head: int) -> Explanation | None:
+        """Profile the benchmark at two places and return what moved, None where that failed."""
+        if self.open(base, head):
+            return None
+        pair, _ = self._opened()
+        return explain_benchmark(pair.compared, pair.sides, call_s=self._call_s)
+
+    def levels(self, base: int, head: int) -> tuple[Level | None, Level | None]:
+        """Return the times of two places: of launches side by side, or else of all that they have had."""
+        together = self.launched.get((base, head))
+        if together is not None:
+            return _level([one for one, _ in together]), _level([other for _, other in together])
+        return self._level_of(base), self._level_of(head)
+
+    def _level_of(self, place: int) -> Level | None:
+        sides = [
+            (place == head, means)
+            for (base, head), launches in self.launched.items()
+            for means in launches
+            if place in (base, head)
+        ]
+        return _level([means[side] for side, means in sides])
+
+    def earlier(self, metric: str) -> Earlier:
+        """Return what earlier runs measured of the same ends, benchmark, machine and environment."""
+        places, ends = self._wanted.commits.places(), (self._sha(0), self._sha(-1))
+        rows = self._ledger.rows_on(places)
+        return self._read(
+            [row for row in rows if row.run_id not in self.runs and self._fits(row, ends)], metric
+        )
+
+    def _read(self, rows: Sequence[Row], metric: str) -> Earlier:
+        """Return what rows of this bisection say, and keep the times and counts that reports are made of."""
+        places = self._wanted.commits.places()
+        pairs: list[MeasuredPair] = []
+        for run in dict.fromkeys(row.run_id for row in rows):
+            own = [row for row in rows if row.run_id == run and not is_count(row)]
+            sides = {row.placement.side: places[row.commit.sha] for row in own if row.outcome.values}
+            found = pairs_of(own)
+            if found:
+                base, head = sides["base"], sides["head"]
+                logs = tuple(map(pair_location, found))
+                pairs.append(MeasuredPair(base=base, head=head, log_ratios=logs))
+                for pair in found:
+                    self._keep(base, head, pair)
+        counted = [row for row in rows if is_count(row) and row.outcome.metric.name == metric]
+        values = {places[row.commit.sha]: count for row in counted if (count := count_of(row))}
+        failed = [row for row in rows if row.outcome.status == "skipped" and not is_count(row)]
+        for place, one in values.items():
+            self.counts.setdefault(place, Counts(counts=(one,), not_counted={}))
+        return Earlier(
+            pairs=tuple(pairs),
+            counts={place: _middle(one.values) for place, one in values.items()},
+            unusable={places[row.commit.sha]: row.outcome.message or "not known" for row in failed},
+        )
+
+    def _sha(self, place: int) -> str:
+        return self._wanted.commits.commits[place].sha
+
+    def _fits(self, row: Row, ends: tuple[str, str]) -> bool:
+        one = row.outcome.benchmark
+        return (
+            isinstance(row.policy, BisectPolicy)
+            and (row.policy.good, row.policy.bad) == ends
+            and (one == self.benchmark or (one.is_file and one.name == self._wanted.source.file))
+            and row.machine.machine_id == self.machine.machine_id
+            and self._same_environment(row)
+        )
+
+    def _same_environment(self, row: Row) -> bool:
+        """Tell whether a row is of this environment; what did not import says nothing of torch's settings."""
+        if row.environment.env_id == self.environment.env_id:
+            return True
+        old, now = row.environment.facts, self.environment.facts
+        return row.outcome.status == "skipped" and old.items() <= now.items()
+
+    def _keep(self, base: int, head: int, pair: LaunchPair) -> None:
+        base_s, head_s = map(statistics.median, pair.sides("typical"))
+        self.launched.setdefault((base, head), []).append((base_s, head_s))
+        self._call_s = min(pair.head_s)
+
+    def _failed(self, failures: Mapping[Side, str]) -> Mapping[int, str]:
+        """Close the pair, record which of its places cannot be measured, and return them."""
+        if not failures:
+            return {}
+        _, (base, head) = self._opened()
+        places: dict[Side, int] = {"base": base, "head": head}
+        self.close()
+        return self._recorded({places[side]: why for side, why in failures.items()})
+
+    def _opened(self) -> tuple[OpenPair, tuple[int, int]]:
+        """Return the open pair and its places."""
+        if self._pair is None or self.open_pair is None:
+            raise RuntimeError("no pair is open")
+        return self._pair, self.open_pair
+
+    def _told(self, place: int) -> str:
+        return self._sha(place)[:_SHOWN_DIGITS]
+
+    def close(self) -> None:
+        """End the run of the open pair, and remove what was laid out for it."""
+        self._pair, self.open_pair = None, None
+        self._stack.close()
+
+    @contextmanager
+    def _laid(self, base: int, head: int, run_id: str) -> Iterator[OpenSides]:
+        wanted = self._wanted
+        root = wanted.project.root
+        pair = SidePair(base=named_side(root, self._sha(base)), head=named_side(root, self._sha(head)))
+        scope = Scope(
+            benchmarks=wanted.source.file,
+            select="",
+            as_is=False,
+            seed=_seed(run_id),
+            files=wanted.files,
+            files_from=wanted.folder,
+        )
+        with open_sides(pair, wanted.project, scope) as sides:
+            yield sides
+
+    def _listed(self, sides: OpenSides, names: Sequence[Side]) -> tuple[dict[Side, Found], dict[Side, str]]:
+        """Return the benchmark as each side has it, or why a side lacks it; own files may serve instead."""
+        launcher = sides.launcher
+        listed = {side: proven(one, side) for side, one in launcher.survey(names).items()}
+        if len(names) == len(SIDES):
+            refuse_single(launcher, listed)
+        found, failures = self._sorted(listed)
+        broken = [side for side in failures if self._restored(sides.roots.root(side))]
+        if broken:
+            again = {side: proven(one, side) for side, one in launcher.survey(broken).items()}
+            listed |= again
+            own, own_failures = self._sorted(again)
+            found |= own
+            failures = {side: why for side, why in failures.items() if side not in own}
+            failures |= {side: why for side, why in own_failures.items() if why == _OTHER_SOURCE}
+        if not failures:
+            launcher.warm_up(shared_libraries(*(listed[side].report for side in (names[0], names[-1]))))
+            launcher.narrow([found["head"].benchmark.name])
+            self.environment = _environment(listed["head"].report.torch)
+            for one in found.values():
+                self.reached.update(one.reached)
+            if launcher.why_no_fork:
+                self.notes[f"fresh processes instead of forked ones, slower: {launcher.why_no_fork}"] = None
+        return found, failures
+
+    def _sorted(self, listed: Mapping[Side, Scouted]) -> tuple[dict[Side, Found], dict[Side, str]]:
+        found: dict[Side, Found] = {}
+        failures: dict[Side, str] = {}
+        for side in reversed(SIDES):
+            if side not in listed:
+                continue
+            one = self._found(listed[side])
+            if isinstance(one, str):
+                failures[side] = one
+            else:
+                self.benchmark = self.benchmark or one.benchmark
+                found[side] = one
+        return found, failures
+
+    def _found(self, listed: Scouted) -> Found | str:
+        """Return the benchmark among those of a side, or why it is not there."""
+        wanted = self.benchmark.name if self.benchmark else self._wanted.benchmark
+        names = meant_by(wanted, listed.found)
+        if len(names) > 1:
+            raise UsageError(
+                f'--benchmark "{wanted}" could mean {", ".join(names[:_MOST_NAMED])}; give more of it'
+            )
+        if names:
+            one = listed.found[names[0]]
+            if one.number:
+                raise UsageError(
+                    f"{names[0]} measures memory or a value of its own; only times and counts are bisected,"
+                    " and `perfkit gate` compares two commits"
+                )
+            return one if self.benchmark in (None, one.benchmark) else _OTHER_SOURCE
+        errors = {**listed.errors, **listed.skipped}
+        said = (
+            errors.get(EVERYTHING)
+            or errors.get(self._wanted.source.file)
+            or next(iter(errors.values()), None)
+        )
+        return f"does not import: {said.removeprefix('E ').strip()}" if said else "has no such benchmark"
+
+    def _restored(self, root: Path) -> bool:
+        """Give a side its own files back, and tell whether it has its own file of the benchmark."""
+        for file in self._wanted.files:
+            restore(root, file)
+        return (root / self._wanted.source.file).is_file()
+
+    def _begin(self, sides: OpenSides, found: Found, run_id: str) -> None:
+        """Begin the run of a pair."""
+        context = self._context(sides.pair, run_id, served=sides.launcher.serves)
+        recording = recorded(
+            self._ledger, source="bisect", run_id=context.run_id, recorded_at=context.recorded_at
+        )
+        run = self._stack.enter_context(recording)
+        self.runs.append(context.run_id)
+        compared = judged_as(found, Rules.of(self._wanted.project.config, margin=None))
+        began = time.monotonic()
+        self._stack.push(functools.partial(_publish, run, began))
+        self._pair = OpenPair(
+            sides=sides,
+            compared=compared,
+            context=context,
+            run=run,
+            launches=LockstepLaunches(sides.launcher, limit_s=lambda _: compared.limit_s),
+            slots=schedule(seed=context.seed),
+        )
+
+    def _context(self, pair: SidePair, run_id: str, *, served: bool) -> RunContext:
+        return RunContext(
+            source="bisect",
+            run_id=run_id,
+            recorded_at=utc_now(),
+            commits={side: pair.side(side).commit for side in SIDES},
+            machine=self.machine,
+            environment=self.environment,
+            # Launches of a pair that is opened again have other orders and hash seeds than before.
+            seed=_seed(run_id),
+            policy=gate_policy(alpha=self._wanted.alpha, family=1, served=served),
+            kind=functools.partial(BisectPolicy, good=self._sha(0), bad=self._sha(-1)),
+        )
+
+    def _recorded(self, unusable: Mapping[int, str]) -> Mapping[int, str]:
+        """Record why commits cannot be measured, each in a run of its own, and return that."""
+        benchmark = self.benchmark or Benchmark(name=self._wanted.source.file, version="")
+        one = ComparedBenchmark(benchmark=benchmark, margin=0.0, gating=False, limit_s=0.0)
+        for place, why in unusable.items():
+            side = named_side(self._wanted.project.root, self._sha(place))
+            context = self._context(SidePair(base=side, head=side), new_run_id(), served=False)
+            self._ledger.append([finding_row(finding_on(one, "SKIPPED", why), context)])
+        return unusable
+
+
+_OTHER_SOURCE = "its own source of the benchmark differs, and the newer one does not import there"
+
+
+def _publish(run: Run, began: float, kind: object, *_: object) -> bool:
+    """Publish the run of a pair at its regular end; one that is cut off is published as partial elsewhere."""
+    if kind is None:
+        run.publish(lambda row: settled(row, {}, wall_s=time.monotonic() - began))
+    return False
+
+
+def _level(seconds: Sequence[float]) -> Level | None:
+    found = summarise(seconds)
+    return None if found is None else Level(mean=found.mean, sd=found.sd, launches=found.n)
+
+
+def _seed(run_id: str) -> int:
+    return zlib.crc32(run_id.encode())
+
+
+def _variables() -> dict[str, str]:
+    return fixed_environment(dict(os.environ), hash_seed=0)
+
+
+def _environment(torch: Mapping[str, str]) -> Environment:
+    return read_environment(_variables(), torch_settings=torch)
+
+
+def _value(counts: Counts, metric: str) -> float | str:
+    """Return a count, or why there is none."""
+    found = next((_middle(one.values) for one in counts.counts if one.metric == metric), None)
+    if found is not None:
+        return found
+    return f"{metric} not counted: {counts.not_counted.get(metric, 'it has none of it')}"
+
+
+def _middle(values: Collection[float]) -> float:
+    """Return a count, or the mean of its values where it did not repeat."""
+    distinct = set(values)
+    return next(iter(distinct)) if len(distinct) == 1 else sum(values) / len(values)

@@ -1,0 +1,526 @@
+"""A sequential comparison: launches until each benchmark is decided or the budget cannot decide more.
+
+It starts no process and reads no clock itself, since its caller passes launches and a clock to it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from perfkit.errors import NotMeasuredError
+from perfkit.gating.budget import Candidate, Forecast, share_out
+from perfkit.gating.from_rows import joined_pairs
+from perfkit.gating.judge import WELL_KNOWN, compare, pair_location
+from perfkit.model import SIDES, Benchmark, Side
+from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
+from perfkit.model.policies import Disturbance
+from perfkit.model.progress import ComparisonProgress
+from perfkit.runner.agent.provenance import foreign_in_words, is_native
+from perfkit.runner.clock import utc_now
+from perfkit.runner.lockstep.launch import (
+    UNPROVEN_IN_A_ROW,
+    Failure,
+    LaunchRecord,
+    SideReport,
+    shared_libraries,
+)
+from perfkit.runner.lockstep.schedule import Slot
+from perfkit.runner.lockstep.turns import Timing
+from perfkit.stats.components import shared_variance
+from perfkit.stats.planning import deciding_look
+
+# A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
+# included. It is assumed while there are too few launches to show the benchmark's own.
+USUAL_SD = 0.015
+# Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
+# machine's noise.
+_ERRATIC = 4.0
+_FEWEST_LAUNCHES_TO_TELL = 3
+# At most this share of the time that is left is kept for counting.
+MOST_KEPT = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedBenchmark:
+    """A benchmark that both sides have, and how it is judged; it may send nothing for ``limit_s`` seconds.
+
+    ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
+    earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    limit_s: float
+    changed: bool = True
+    number: bool = False
+    prior: tuple[LaunchPair, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLaunch:
+    """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``).
+
+    ``facts`` and ``marks`` are of the devices meanwhile. What was ``set_aside`` is kept and never judged.
+    ``disturbed`` says what else happened meanwhile that makes its times unlike others.
+    """
+
+    node: str
+    slot: Slot
+    preloader: int
+    timing: Timing
+    at: datetime
+    facts: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    set_aside: bool = False
+    disturbed: tuple[Disturbance, ...] = ()
+
+
+class Launches(Protocol):
+    """Makes the launches of a comparison, one after the other."""
+
+    @property
+    def preloader(self) -> int:
+        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
+
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+
+    def prepare(self) -> None:
+        """Get ready for the next launch: begin a new group when the present one has had its launches."""
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides, in two processes of the launch's own.
+
+        Raises:
+            NotMeasuredError: no process can be started any more.
+        """
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Have preloaders import modules that both sides import."""
+
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups for launches that have so much variance in common within one."""
+
+
+@dataclass
+class BenchmarkState:
+    """What is known of one benchmark so far."""
+
+    compared: ComparedBenchmark
+    own: list[LaunchPair] = field(default_factory=list)
+    failure: Failure | None = None
+    seconds: list[float] = field(default_factory=list)
+    disturbed: dict[int, tuple[Disturbance, ...]] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> tuple[LaunchPair, ...]:
+        """All launches of the test: those of earlier gates, then this run's own."""
+        return joined_pairs([self.compared.prior, self.own]) if self.compared.prior else tuple(self.own)
+
+    @property
+    def call_s(self) -> float | None:
+        """The seconds that a call on head takes, None before the first launch."""
+        return statistics.median(self.pairs[-1].head_s) if self.pairs else None
+
+    @property
+    def launch_s(self) -> float | None:
+        """The seconds that a launch of it takes, None before the first."""
+        return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
+
+    @property
+    def erratic(self) -> float | None:
+        """How many times as long as the fastest the slowest round usually takes; None where that is usual."""
+        if len(self.own) < _FEWEST_LAUNCHES_TO_TELL:
+            return None
+        usual = statistics.median(max(one.base_s) / min(one.base_s) for one in self.own)
+        return usual if usual >= _ERRATIC else None
+
+    @property
+    def shared_variance(self) -> float:
+        """The variance that launches of a group have in common, in parts of their own."""
+        groups: dict[int, list[float]] = {}
+        for pair in self.pairs:
+            groups.setdefault(pair.preloader, []).append(pair_location(pair))
+        return shared_variance([*groups.values()])
+
+    def judge(self, policy: Policy) -> Comparison:
+        """Return the verdict that the launches so far lead to."""
+        return compare(
+            self.compared.benchmark,
+            self.pairs,
+            policy,
+            margin=self.compared.margin,
+            gating=self.compared.gating,
+            launch_s=self.launch_s,
+        )
+
+    def next_look(self, policy: Policy) -> int | None:
+        """Return how many launches the next look needs, None where it has had its last look."""
+        return min((look for look in policy.looks if look > len(self.pairs)), default=None)
+
+    def launches_to_decision(self, found: Comparison, policy: Policy) -> int | None:
+        """Return about how many more launches will decide it, None where the last look will not either.
+
+        Few launches do not show their scatter well, so with these the usual one is assumed.
+        """
+        if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
+            return found.need.launches if found.need else None
+        look = self.next_look(policy)
+        return None if look is None else max(usual_look(policy, found.margin), look) - len(self.pairs)
+
+
+def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
+    """Keep nothing, for a comparison that is not recorded."""
+
+
+def _nothing_after(_: BenchmarkState) -> float:
+    """Keep no time for what follows."""
+    return 0.0
+
+
+def _announce_nothing(_: Forecast) -> None:
+    """Announce nothing, for a comparison that nobody waits for."""
+
+
+def _undisturbed() -> tuple[Disturbance, ...]:
+    """Know of nothing that disturbs the machine."""
+    return ()
+
+
+def _never_enough(_: Sequence[Comparison]) -> bool:
+    """Go on until all is decided."""
+    return False
+
+
+@dataclass
+class SequentialComparison:
+    """Measures benchmarks until they are decided; what it has measured survives an interruption.
+
+    ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
+    is called with what each launch measured before the next one is made, and ``announce`` once, after the
+    first launch. Of the time that is left, the seconds that ``after_s`` says of each benchmark are kept for
+    the counting that follows. Where the deadline leaves something undecided, measuring goes on for
+    ``go_on_s`` seconds after it, and ``announce_going_on`` is called before. As soon as what was found
+    ``is_enough``, it is ``stopped``. ``watch`` says what disturbed the machine since it was asked last.
+    """
+
+    launches: Launches
+    states: Mapping[str, BenchmarkState]
+    policy: Policy
+    deadline: float
+    keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
+    announce: Callable[[Forecast], None] = _announce_nothing
+    after_s: Callable[[BenchmarkState], float] = _nothing_after
+    go_on_s: float = 0.0
+    announce_going_on: Callable[[Forecast], None] = _announce_nothing
+    is_enough: Callable[[Sequence[Comparison]], bool] = _never_enough
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = utc_now
+    watch: Callable[[], tuple[Disturbance, ...]] = _undisturbed
+    loaded: set[str] = field(default_factory=set)
+    uses_torch: bool = False
+    stopped: bool = False
+    _goes_on: bool = False
+    _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
+    _overheads_s: list[float] = field(default_factory=list)
+    _unproven: int = 0
+    _preloaders: set[int] = field(default_factory=set)
+    _measured_together: int = 0
+
+    @classmethod
+    def of(
+        cls, benchmarks: Iterable[ComparedBenchmark], *, launches: Launches, policy: Policy, deadline: float
+    ) -> SequentialComparison:
+        """Return a comparison of benchmarks, none of which has been measured in this run yet."""
+        states = {one.benchmark.name: BenchmarkState(one) for one in benchmarks}
+        return cls(launches=launches, states=states, policy=policy, deadline=deadline)
+
+    def run(self, slots: Iterable[Slot], progress: ComparisonProgress) -> None:
+        """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one.
+
+        Raises:
+            NotMeasuredError: a side imported other code than its own, or no process can be started any more
+                that tells which code it ran.
+        """
+        begun = self.clock()
+        for number, slot in enumerate(slots):
+            found = self.comparisons()
+            progress.update(found, self.clock() - begun, self._left_s())
+            self.stopped = self.is_enough(found) and bool(self._candidates())
+            nodes = [] if self.stopped else self._next_nodes() or self._nodes_after_the_deadline()
+            if not nodes:
+                return
+            self._launch(slot, nodes)
+            if number == 0:
+                self.announce(self.forecast())
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return the verdict so far of every benchmark that has not failed."""
+        return tuple(self.judge(node) for node, state in self.states.items() if state.failure is None)
+
+    def verdict(self, node: str) -> Verdict | None:
+        """Return the verdict so far of a benchmark, None where it has failed."""
+        return None if self.states[node].failure is not None else self.judge(node).verdict
+
+    def forecast(self, only: Collection[str] | None = None) -> Forecast:
+        """Return how long it would take to decide what is still undecided, or ``only`` some of it."""
+        costs = [
+            (one.decision_s or one.next_look_s, one.changed)
+            for one in self._candidates(with_groups=True)
+            if only is None or one.node in only
+        ]
+        return Forecast(
+            costs_s=[seconds for seconds, _ in costs],
+            changed_costs_s=[seconds for seconds, changed in costs if changed],
+            after_s=self._kept_s(),
+            left_s=self._left_s(),
+        )
+
+    def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
+        begun = self.clock()
+        self.launches.prepare()
+        record = self.launches.make(slot, nodes)
+        disturbed = self.watch()
+        # Times of other code are useless, so the whole launch is refused before any of it is kept.
+        prove_code(record.reports)
+        self._learn(record)
+        self._expect_proof(record)
+        for failure in record.failures:
+            self.states[failure.node].failure = failure
+        aside = [
+            self._kept(node, slot, spoilt, set_aside=True)
+            for spoilt in record.set_aside
+            for node in nodes
+            if node in spoilt.proven
+        ]
+        measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.proven]
+        self.keep([*aside, *measured])
+        self._expect()
+        self._preloaders.add(self.launches.preloader)
+        self._measured_together = len(nodes)
+        self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
+
+    def _expect_proof(self, record: LaunchRecord) -> None:
+        """Note a launch whose times cannot be kept although no benchmark failed; others make up for one."""
+        self._unproven = self._unproven + 1 if record.unproven and not record.failures else 0
+        if self._unproven == UNPROVEN_IN_A_ROW:
+            silent = " and ".join(side for side in SIDES if side in record.silent)
+            said = next(
+                (f"; the last thing they said: {words}" for words in record.silent.values() if words), ""
+            )
+            raise NotMeasuredError(
+                f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without telling"
+                " which code they had run, so that the times of these were not recorded: see what the"
+                f" project's fixtures and plugins do after the last benchmark{said}"
+            )
+
+    def _expect(self) -> None:
+        """Have later groups be small where the groups of an undecided benchmark differ.
+
+        Then its interval is that of as many values as there are groups.
+        """
+        differing = [
+            state.shared_variance
+            for node, state in self.states.items()
+            if state.failure is None and _by_groups(self.judge(node))
+        ]
+        if differing:
+            self.launches.expect(max(differing))
+
+    def _learn(self, record: LaunchRecord) -> None:
+        """Have preloaders import what both sides imported here: some imports happen only in calls."""
+        for report in record.reports.values():
+            self.loaded.update(report.loaded)
+            self.uses_torch |= bool(report.torch)
+        if all(side in record.reports for side in SIDES):
+            self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
+
+    def _measured(
+        self, node: str, slot: Slot, record: LaunchRecord, disturbed: tuple[Disturbance, ...]
+    ) -> MeasuredLaunch:
+        state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
+        state.own.append(launch_pair(timing, slot, preloader))
+        # The first launch also finds the pace, and imports what later ones have from their preloader.
+        state.seconds.append(record.seconds[node] if state.seconds else _later_launch_s(timing))
+        disturbed = (*disturbed, *_stood_still(timing))
+        if disturbed:
+            state.disturbed[slot.launch] = disturbed
+        return self._kept(node, slot, record, disturbed=disturbed)
+
+    def _kept(
+        self,
+        node: str,
+        slot: Slot,
+        record: LaunchRecord,
+        *,
+        disturbed: tuple[Disturbance, ...] = (),
+        set_aside: bool = False,
+    ) -> MeasuredLaunch:
+        return MeasuredLaunch(
+            node=node,
+            slot=slot,
+            preloader=self.launches.preloader,
+            timing=record.timings[node],
+            at=self.now(),
+            facts=record.facts,
+            marks=record.marks,
+            set_aside=set_aside,
+            disturbed=disturbed,
+        )
+
+    def _next_nodes(self) -> list[str]:
+        """Return the undecided benchmarks that get a share of the time that is left, in their order."""
+        chosen = share_out(self._candidates(), self._left_s())
+        return [node for node in self.states if node in chosen]
+
+    def _nodes_after_the_deadline(self) -> list[str]:
+        """Return what is measured beyond the deadline, once that is over and where it is asked for."""
+        if self._goes_on or not self.go_on_s or not self._candidates():
+            return []
+        self._goes_on = True
+        self.deadline += self.go_on_s
+        self.announce_going_on(self.forecast())
+        return self._next_nodes()
+
+    def _candidates(self, *, with_groups: bool = False) -> list[Candidate]:
+        """Return the undecided benchmarks that have a look left.
+
+        ``with_groups`` adds what new groups will take, which no launch has shown before the second group.
+        """
+        # The first launch imports what later ones have from their preloader, so its overhead is not typical.
+        overheads_s = self._overheads_s[1:] or self._overheads_s
+        overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
+        if with_groups and len(self._preloaders) == 1 and self._measured_together:
+            overhead_s += self.launches.group_s / self._measured_together
+        # Before its first launch a benchmark is taken to cost as much as the mean of the others.
+        known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
+        usual_s = statistics.fmean(known_s) if known_s else 0.0
+        found = (self._candidate(node, overhead_s, usual_s) for node in self.states)
+        return [one for one in found if one is not None]
+
+    def _candidate(self, node: str, overhead_s: float, usual_s: float) -> Candidate | None:
+        """Return how much time a benchmark needs, None where it is decided or has had its last look."""
+        state = self.states[node]
+        if state.failure is not None:
+            return None
+        found = self.judge(node)
+        look = state.next_look(self.policy)
+        if not (found.verdict in UNDECIDED or self._may_improve(found)) or look is None:
+            return None
+        launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s
+        launches = state.launches_to_decision(found, self.policy)
+        return Candidate(
+            node=node,
+            next_look_s=(look - len(state.pairs)) * launch_s,
+            decision_s=None if launches is None else launches * launch_s,
+            suspect=found.estimate is not None
+            and found.estimate.ratio > 1 + self.policy.threshold(found.margin),
+            changed=state.compared.changed,
+            begun=bool(state.own),
+        )
+
+    def _may_improve(self, found: Comparison) -> bool:
+        """Tell whether a few launches more would show a gain of a benchmark that passes already."""
+        judged = found.estimate
+        if found.verdict != "NOT SLOWER" or judged is None or judged.launches >= WELL_KNOWN:
+            return False
+        return judged.ratio < 1 - self.policy.threshold(found.margin)
+
+    def judge(self, node: str) -> Comparison:
+        """Judge a benchmark; without new launches the judgement before is returned."""
+        state = self.states[node]
+        known = self._judged.get(node)
+        if known is None or known[0] != len(state.own):
+            known = self._judged[node] = (len(state.own), state.judge(self.policy))
+        return known[1]
+
+    def _left_s(self) -> float:
+        """Return the seconds that are left for launches."""
+        return max(self.deadline - self.clock() - self._kept_s(), 0.0)
+
+    def _kept_s(self) -> float:
+        """Return the seconds that are kept for what follows."""
+        left_s = max(self.deadline - self.clock(), 0.0)
+        return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
+
+
+def _by_groups(found: Comparison) -> bool:
+    """Tell whether a comparison is undecided, and its groups of launches differ."""
+    judged = found.estimate
+    return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
+
+
+@functools.cache
+def usual_look(policy: Policy, margin: float) -> int:
+    """Return the look that decides identical code with the usual scatter, the last one where none does."""
+    errors = {look: policy.error_at(look) for look in policy.looks}
+    found = deciding_look(
+        0.0,
+        USUAL_SD,
+        errors=errors,
+        margin=margin,
+        trimmed_from=policy.trimmed_from,
+        one_sided=policy.one_sided,
+    )
+    return found or policy.looks[-1]
+
+
+def prove_code(reports: Mapping[Side, SideReport]) -> None:
+    """Check that times and counts are those of the sides' own code.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere, or a native library did.
+    """
+    for side, report in reports.items():
+        if report.foreign:
+            if is_native(report.foreign):
+                raise NotMeasuredError(
+                    f"{foreign_in_words(report.foreign)}, on {side}; remove it, and build it below the"
+                    " checkout or in $TORCH_EXTENSIONS_DIR, which is a folder of each side"
+                )
+            name, file = min(report.foreign.items())
+            raise NotMeasuredError(
+                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
+                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
+            )
+
+
+def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
+    """Return the times of a launch in the form in which they are judged."""
+    return LaunchPair(
+        launch=slot.launch,
+        preloader=preloader,
+        base_s=timing.base_s,
+        head_s=timing.head_s,
+        base_typical_s=timing.base_typical_s,
+        head_typical_s=timing.head_typical_s,
+        begins=slot.begins,
+        base_cpu_s=timing.cpu_s.get("base"),
+        head_cpu_s=timing.cpu_s.get("head"),
+        base_collected_s=timing.collected_s.get("base", 0.0),
+        head_collected_s=timing.collected_s.get("head", 0.0),
+    )
+
+
+def _later_launch_s(timing: Timing) -> float:
+    """Return how long a launch with as many turns as this one takes: its rounds and what runs untimed."""
+    pace = timing.pace
+    timed_s = pace.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
+    turns = math.ceil(len(timing.base_s) / pace.rounds)
+    untimed = (turns - 1) * pace.untimed + pace.begins_with
+    return timed_s + untimed * (statistics.fmean(timing.base_s) + statistics.fmean(timing.head_s))
+
+
+def _stood_still(timing: Timing) -> Iterator[Disturbance]:
+    for side, seconds in timing.stood_still_s.items():
+        if seconds:
+            yield Disturbance(what="stood still", amount=round(seconds, 1), side=side)

@@ -1,0 +1,498 @@
+"""Which benchmarks are compared: a survey of what each side holds, made before anything is timed."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from perfkit.choices import RulesOf
+from perfkit.config import BenchmarkRule, Config, parse_percent
+from perfkit.errors import ConfigError, NotMeasuredError, UsageError
+from perfkit.gating.cures import Cures
+from perfkit.gating.sequential import ComparedBenchmark, prove_code
+from perfkit.gating.sides import OpenSides
+from perfkit.model import Benchmark, Side
+from perfkit.model.comparisons import Comparison, Verdict
+from perfkit.repo.overlay import has_replaced, overlay, restore
+from perfkit.repo.project_roots import subfolder
+from perfkit.runner.agent.provenance import is_native
+from perfkit.runner.lockstep.counted import count_benchmarks
+from perfkit.runner.lockstep.launch import Failure, shared_libraries
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
+from perfkit.units import counted, listed
+
+_CONFTEST = "conftest.py"
+_SHA_DIGITS = 10
+# So many files are named beside the first one that fails in the same way.
+_MOST_NAMED = 3
+_BOOLEANS = {"True": True, "False": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The benchmarks that are compared, and the findings on those that cannot be.
+
+    ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
+    forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
+    import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
+    ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
+    ``changed_markers`` names the benchmarks whose marker on base decides although head changes it.
+    """
+
+    compared: tuple[ComparedBenchmark, ...]
+    numbers: tuple[ComparedBenchmark, ...] = ()
+    findings: tuple[Comparison, ...]
+    base_own: frozenset[str]
+    served: bool
+    libraries: tuple[str, ...]
+    torch: Mapping[str, str]
+    notes: tuple[str, ...]
+    base_torch: Mapping[str, str] = field(default_factory=dict)
+    changed_markers: tuple[str, ...] = ()
+    laid: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How each benchmark is judged where neither its marker nor a glob says otherwise."""
+
+    margin: float
+    limit_s: float
+    globs: tuple[BenchmarkRule, ...]
+
+    @classmethod
+    def of(cls, config: Config, *, margin: float | None) -> Rules:
+        """Return the rules of a configuration, with another default margin where one is given."""
+        return cls(margin=margin or config.margin_share, limit_s=config.gate.limit, globs=config.rules)
+
+
+def take_survey(
+    sides: OpenSides,
+    *,
+    margin: float | None,
+    rules: RulesOf = "base",
+    say: Callable[[str], None] = say_nothing,
+) -> Survey:
+    """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
+
+    ``rules`` is the side whose markers decide. ``say`` receives a sentence now and then where that takes
+    long.
+
+    Raises:
+        ConfigError: a benchmark's marker is not understood.
+        NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
+        UsageError: there is no benchmark on either side.
+    """
+    launcher, roots = sides.launcher, sides.roots
+    judging = Rules.of(sides.project.config, margin=margin)
+    cures = Cures(
+        pair=sides.pair,
+        folder=subfolder(sides.project, sides.pair, "head"),
+        prepared=sides.project.config.prepare is not None,
+    )
+    listed = launcher.survey(say=say)
+    head, base_own = (proven(listed[side], side) for side in ("head", "base"))
+    refuse_single(launcher, {"head": head, "base": base_own})
+    if EVERYTHING in head.errors:
+        raise _not_collected("head", head.errors[EVERYTHING], cures)
+    base, laid, not_laid = _with_heads_files(sides, head, base_own)
+    if EVERYTHING in base.errors:
+        raise _not_collected("base", base.errors[EVERYTHING], cures)
+    markers = {name: one.settings for name, one in base_own.found.items() if rules == "base"}
+    sorting = _Sorting(
+        head=head,
+        base_own=base_own,
+        base=base,
+        not_laid=not_laid,
+        rules=judging,
+        markers=markers,
+        cures=cures,
+    )
+    compared, numbers = sorting.compared(), sorting.numbers()
+    findings = sorting.findings()
+    if not compared and not numbers and not findings:
+        raise UsageError(
+            "no benchmark was found: name their path with --benchmarks, widen --select, "
+            "or write a test that uses pytest-benchmark's `benchmark` fixture"
+        )
+    return Survey(
+        compared=compared,
+        numbers=numbers,
+        findings=findings,
+        base_own=frozenset(base_own.found),
+        served=launcher.serves,
+        libraries=shared_libraries(base.report, head.report),
+        torch=head.report.torch,
+        base_torch=base.report.torch,
+        notes=(
+            *roots.warnings,
+            *_laid_note(laid, roots.base),
+            *_overruled_note(head),
+            *_asv_note(sides, head),
+        ),
+        changed_markers=tuple(sorting.changed_markers()),
+        laid=laid,
+    )
+
+
+def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -> frozenset[str]:
+    """Return those benchmarks that base runs with its own files, head's being laid over it again afterwards.
+
+    A benchmark that head's files skip is skipped on both sides, which says nothing of base's own suite.
+    """
+    own = [node for node in nodes if node in surveyed.base_own]
+    if not own or not surveyed.laid:
+        return frozenset()
+    launcher, roots = sides.launcher, sides.roots
+    launcher.narrow([*(one.benchmark.name for one in surveyed.compared), *own])
+    for file in surveyed.laid:
+        restore(roots.base, file)
+    launcher.survey(["base"])
+    limit_s = sides.project.config.gate.limit
+    found = count_benchmarks(
+        launcher, own, limit_s=lambda _: limit_s, on_benchmark=say_nothing, names=["base"]
+    )
+    overlay(surveyed.laid, source=roots.head, target=roots.base)
+    launcher.survey(["base"])
+    return frozenset(found.counts["base"])
+
+
+def proven(found: Scouted, side: Side) -> Scouted:
+    """Return what a side was found to have, once it is known to come from its own code.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere.
+    """
+    if found.report.foreign:
+        if is_native(found.report.foreign):
+            prove_code({side: found.report})
+        name, file = min(found.report.foreign.items())
+        raise NotMeasuredError(
+            f"wrong code imported on {side}: {name} came from {file}, not from the checkout;"
+            " uninstall that copy, or name a `prepare` command that installs each side"
+        )
+    return found
+
+
+def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
+    """Check whether a suite that one side could not collect lets only one process run at a time.
+
+    Raises:
+        NotMeasuredError: that side can be collected only while the other one does not run.
+    """
+    stopped = [(side, error) for side, one in found.items() if (error := _stopped(one)) is not None]
+    if len(stopped) != 1:
+        return
+    side, (place, words) = stopped[0]
+    if place not in launcher.survey_alone(side).errors:
+        raise NotMeasuredError(
+            f"the suite runs in one process at a time only: {words.removeprefix('E ').strip()}; both sides"
+            " are measured at once, so let its conftest take ports, locks and services for each process"
+        )
+    if (side, place) != ("head", EVERYTHING):
+        # Base may be collected once head's files are laid over it, so both sides are needed again.
+        launcher.survey()
+
+
+def _stopped(found: Scouted) -> tuple[str, str] | None:
+    """Return the folder that a conftest kept from being collected (or all), and the error, if any."""
+    return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
+
+
+def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
+    said = words.removeprefix("E ").strip()
+    cure = cures.of(said, side)
+    found = cures.pair.side(side)
+    where = f"a checkout of {found.commit.sha[:_SHA_DIGITS]}" if found.kind == "commit" else found.source
+    advice = cure.words if cure else f"run `pytest --collect-only` in {where} to see why"
+    return NotMeasuredError(f"pytest could not collect the benchmarks of {side}: {said}; {advice}")
+
+
+def _with_heads_files(
+    sides: OpenSides, head: Scouted, base_own: Scouted
+) -> tuple[Scouted, tuple[str, ...], Mapping[str, str]]:
+    """Return base's benchmarks with head's files, which these are, and the errors of those that fail there.
+
+    Base keeps its own file in the place of such a one.
+    """
+    launcher, roots = sides.launcher, sides.roots
+    files = [*_benchmark_files(head, roots.head), *_files_of_suite(sides, head)]
+    changed = overlay(list(dict.fromkeys(files)), source=roots.head, target=roots.base)
+    if not changed:
+        return base_own, (), {}
+    # Base is collected again: the process that has collected its own files would not measure head's.
+    laid = proven(launcher.survey(["base"])["base"], "base")
+    broken = _broken_files(laid, base_own, changed)
+    for file in broken:
+        restore(roots.base, file)
+    if broken:
+        launcher.survey(["base"])
+    not_laid = {file: laid.errors[file] for file in broken if file in laid.errors}
+    if len(broken) == len(changed):
+        return base_own, (), not_laid
+    own = {name: found for name, found in base_own.found.items() if found.file in broken}
+    kept = {name: found for name, found in laid.found.items() if found.file not in broken}
+    kept_files = tuple(file for file in changed if file not in broken)
+    return replace(laid, found={**kept, **own}), kept_files, not_laid
+
+
+def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
+    """Return the overlaid files to undo: all, where another file (by a conftest) no longer imports."""
+    collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
+    return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
+
+
+def _files_of_suite(sides: OpenSides, head: Scouted) -> list[str]:
+    """Return all code of a suite of asv that has benchmarks: its files import one another."""
+    if sides.asv is None or not any(found.asv for found in head.found.values()):
+        return []
+    root = sides.roots.head
+    return sorted(path.relative_to(root).as_posix() for path in (root / sides.asv.folder).rglob("*.py"))
+
+
+def _benchmark_files(head: Scouted, root: Path) -> list[str]:
+    """Return the files that hold head's benchmarks, and the conftest files above them."""
+    files = {found.file for found in head.found.values()}
+    folders = {folder for file in files for folder in PurePosixPath(file).parents}
+    conftests = {str(folder / _CONFTEST) for folder in folders if (root / folder / _CONFTEST).is_file()}
+    return sorted(conftests) + sorted(files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sorting:
+    """Sorts the benchmarks of head, of base by itself, and of base with head's files.
+
+    ``not_laid`` are head's files that do not import on base, each with its error. ``markers`` are the
+    settings of ``@pytest.mark.perfkit`` that decide instead of head's.
+    """
+
+    head: Scouted
+    base_own: Scouted
+    base: Scouted
+    not_laid: Mapping[str, str]
+    rules: Rules
+    markers: Mapping[str, Mapping[str, str]]
+    cures: Cures
+
+    def compared(self) -> tuple[ComparedBenchmark, ...]:
+        """Return the benchmarks that are the same on both sides and measure a time."""
+        return tuple(self._judged(found) for found in self._alike() if not found.number)
+
+    def numbers(self) -> tuple[ComparedBenchmark, ...]:
+        """Return the benchmarks that are the same on both sides and measure something else."""
+        return tuple(self._judged(found) for found in self._alike() if found.number)
+
+    def changed_markers(self) -> Iterator[str]:
+        """Yield the benchmarks of head whose marker is another one on base."""
+        for name, found in self.head.found.items():
+            if found.settings != self.markers.get(name, found.settings):
+                yield f"the marker of {name}"
+
+    def _judged(self, found: Found) -> ComparedBenchmark:
+        settings = self.markers.get(found.benchmark.name, found.settings)
+        return judged_as(replace(found, settings=settings), self.rules)
+
+    def _alike(self) -> Iterator[Found]:
+        for name, found in self.head.found.items():
+            counterpart = self.base.found.get(name)
+            if counterpart is not None and counterpart.benchmark.version == found.benchmark.version:
+                yield found
+
+    def findings(self) -> tuple[Comparison, ...]:
+        """Return a finding on all that cannot be compared."""
+        return (*self._not_on_base(), *self._missing(), *self._not_imported(), *self._skipped())
+
+    def _not_on_base(self) -> Iterator[Comparison]:
+        """Yield findings on head's benchmarks that base lacks, or has in another version."""
+        for name, found in self.head.found.items():
+            counterpart = self.base.found.get(name)
+            if counterpart is not None:
+                if counterpart.benchmark.version != found.benchmark.version:
+                    message = "its own source differs, and head's does not import on base"
+                    yield self._on(found, "CHANGED", message)
+            elif found.file in self.base_own.errors:
+                yield self._on(found, "FAILED", self._import_error("base", self.base_own.errors[found.file]))
+            elif found.file in self.base_own.skipped:
+                yield self._on(found, "FAILED", f"skipped on base: {self.base_own.skipped[found.file]}")
+            else:
+                yield self._on(found, "NEW", self._new(found.file))
+
+    def _new(self, file: str) -> str:
+        """Return why base has no benchmark that head has: it may lack a library rather than the code."""
+        error = self.not_laid.get(file)
+        told = "" if error is None else f", and head's file {self._import_error('base', error)}"
+        return f"base has no such benchmark{told}"
+
+    def _missing(self) -> Iterator[Comparison]:
+        """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""
+        for name, found in self.base_own.found.items():
+            if name in self.head.found:
+                continue
+            if found.file in self.head.errors:
+                yield self._on(found, "FAILED", self._import_error("head", self.head.errors[found.file]))
+            elif found.file in self.head.skipped:
+                yield self._on(found, "MISSING", f"skipped on head: {self.head.skipped[found.file]}")
+            else:
+                yield self._on(found, "MISSING", "base has it, head does not")
+
+    def _not_imported(self) -> Iterator[Comparison]:
+        """Yield findings on head's files that do not import and in which base has no benchmark to name.
+
+        A file that fails in the same way on both sides says nothing about the change, so it is SKIPPED; but
+        where the user's tree may have what checkouts alone lack, it is FAILED.
+        """
+        for files, message in _by_message(self._unknown(self.head.errors, without=self.head.bystanders)):
+            cure = self.cures.of(message, "head")
+            both = all(self.base_own.errors.get(file) == message for file in files)
+            if both and not (cure and cure.of_checkout):
+                cause = f"{message}; {cure.words}" if cure else message
+                yield self._on_files(files, "SKIPPED", f"does not import on either side: {cause}")
+            else:
+                yield self._on_files(files, "FAILED", self._import_error("head", message))
+
+    def _skipped(self) -> Iterator[Comparison]:
+        """Yield findings on head's files that skip themselves and in which base has no benchmark to name."""
+        for files, reason in _by_message(self._unknown(self.head.skipped)):
+            yield self._on_files(files, "SKIPPED", f"skipped as a whole: {reason}")
+
+    def _unknown(self, files: Mapping[str, str], *, without: Collection[str] = ()) -> dict[str, str]:
+        """Return those files in which base has no benchmark either."""
+        known = {found.file for found in self.base_own.found.values()}
+        return {file: said for file, said in files.items() if file not in known and file not in without}
+
+    def _import_error(self, side: Side, message: str) -> str:
+        cure = self.cures.of(message, side)
+        return f"does not import on {side}: {message}" + (f"; {cure.words}" if cure else "")
+
+    def _on(self, found: Found, verdict: Verdict, message: str) -> Comparison:
+        return finding_on(self._judged(found), verdict, message)
+
+    def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
+        """Return one finding for all files that fail in the same way."""
+        first, *others = files
+        alike = f"; so it is with {listed(others, _MOST_NAMED)}" if others else ""
+        benchmark = Benchmark(name=first, version="")
+        return finding_on(under_rules(benchmark, self.rules), verdict, message + alike)
+
+
+def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
+    """Yield the files that have the same message, with that message."""
+    for message in dict.fromkeys(files.values()):
+        yield [file for file, said in files.items() if said == message], message
+
+
+def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:
+    """Return the finding on a benchmark that cannot be compared."""
+    return Comparison(
+        benchmark=one.benchmark, verdict=verdict, margin=one.margin, gating=one.gating, message=message
+    )
+
+
+def finding_on_failure(
+    one: ComparedBenchmark, failure: Failure, *, base_own: Collection[str] | None = None
+) -> Comparison:
+    """Return the finding on a benchmark that failed on one side.
+
+    A benchmark that base never had may raise or skip there, since base lacks the code to measure: then it is
+    NEW. ``base_own`` are those that base had, None where both sides have all. One that both sides skip is
+    SKIPPED, and MISSING where head alone does. One that gave no sign of life in time is TIMEOUT, and
+    everything else is FAILED.
+    """
+    if failure.both:
+        return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
+    if (
+        base_own is not None
+        and failure.side == "base"
+        and failure.raised
+        and one.benchmark.name not in base_own
+    ):
+        return finding_on(one, "NEW", f"on base: {failure.message}")
+    if failure.status == "skipped":
+        verdict: Verdict = "MISSING" if failure.side == "head" else "FAILED"
+        return finding_on(one, verdict, f"skipped on {failure.side}: {failure.message}")
+    verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
+    return finding_on(one, verdict, f"on {failure.side}: {failure.message}")
+
+
+def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
+    """Return a benchmark with margin, gating and limit of the rules; the last glob that matches wins."""
+    one = ComparedBenchmark(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
+    for rule in rules.globs:
+        if fnmatch.fnmatchcase(benchmark.name, rule.match):
+            one = _with_rule(one, rule)
+    return one
+
+
+def judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
+    """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
+    own = rules if found.limit_s is None else replace(rules, limit_s=found.limit_s)
+    one = _with_marker(under_rules(found.benchmark, own), found.settings)
+    return replace(one, changed=found.changed, number=found.number)
+
+
+def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:
+    margin = None if rule.margin is None else parse_percent(rule.margin, key="margin")
+    return replace(
+        one,
+        margin=one.margin if margin is None else margin,
+        gating=one.gating if rule.gate is None else rule.gate,
+        limit_s=one.limit_s if rule.limit is None else rule.limit,
+    )
+
+
+def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> ComparedBenchmark:
+    """Return a benchmark with what ``@pytest.mark.perfkit`` sets, which is given as texts.
+
+    Raises:
+        ConfigError: the marker has other keys or values than it may have.
+    """
+    try:
+        rule = BenchmarkRule(
+            match=one.benchmark.name,
+            margin=settings.get("margin"),
+            gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
+            limit=float(settings["limit"]) if "limit" in settings else None,
+        )
+        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2"}:
+            return _with_rule(one, rule)
+    except (KeyError, ValueError, ConfigError):
+        pass
+    said = ", ".join(f"{key}={text}" for key, text in settings.items())
+    raise ConfigError(
+        f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
+        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
+    )
+
+
+def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
+    """Say how many benchmarks a suite of asv has here, or that it is not among what is compared."""
+    if sides.asv is None:
+        return ()
+    suite = f"the asv suite {sides.asv.folder} ({sides.asv.file})"
+    found = sum(one.asv for one in head.found.values())
+    if not found and head.asv_left_out in (None, 0):
+        return (f"nothing of {suite} was collected; name it with --benchmarks {sides.asv.folder}",)
+    left_out = head.asv_left_out or 0
+    more = f", and leaves out {left_out} by its skip_benchmark and skip_params" if left_out else ""
+    return (f"{suite} has {counted(found, 'benchmark')} here{more}",)
+
+
+def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
+    """Say which files of base are not its own: head may ask less of itself there, or more of base."""
+    changed = [file for file in laid if has_replaced(base, file) or PurePosixPath(file).name == _CONFTEST]
+    if not changed:
+        return ()
+    note = (
+        f"both sides were measured with head's {listed(changed, _MOST_NAMED)}, not with base's: what changed"
+        " there is not part of the comparison"
+    )
+    return (note,)
+
+
+def _overruled_note(head: Scouted) -> tuple[str, ...]:
+    if not head.overruled:
+        return ()
+    return (f"overruled, as they would break lockstep: {', '.join(head.overruled)}",)

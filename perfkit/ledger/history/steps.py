@@ -1,0 +1,208 @@
+"""Change points: the steps of trends, with what made them, what gates say of them, and what people said."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfkit.gating.surroundings import lasting_changes
+from perfkit.ledger.history.machine import WithoutMachine
+from perfkit.ledger.history.trends import Order, occasions
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import ChangePoint, Trend
+from perfkit.model.results import Environment, Machine
+from perfkit.model.surroundings import FactChange
+from perfkit.stats.change_points import Step, find_steps
+
+_ID_DIGITS = 8
+# A step found so near to where the environment changes is that change.
+_BESIDE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known beside the trends: of each run its machine and environment, and of commits their order.
+
+    ``changes_code`` tells whether any code differs between two commits, ``commits_between`` how many commits
+    are in the second and not in the first, None where git does not know both. ``gate_between`` returns what a
+    gate found of a trend's benchmark across two places in history, None where there was none.
+    """
+
+    order: Order
+    facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
+    changes_code: Callable[[str, str], bool]
+    commits_between: Callable[[str, str], int | None]
+    gate_between: Callable[[Trend, float, float], GateRatio | None]
+    sentinels: Callable[[str], bool]
+
+
+def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
+    """Return the steps of all trends, each with its cause.
+
+    Where several benchmarks were measured in the same runs, steps are sought in levels without what these
+    have in common. At a step of what they have in common, the levels as they were measured decide.
+    """
+    drafts = [
+        (trend, point)
+        for number, trend in enumerate(trends)
+        for point in _drafts(number, trend, common, facts)
+    ]
+    runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
+    known = facts.facts_of(runs) if runs else {}
+    told = [_with_places(trend, point, known) for trend, point in drafts]
+    sentinels = [point for point in told if facts.sentinels(point.benchmark)]
+    return [_with_cause(point, sentinels, facts) for point in told]
+
+
+def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
+    own = list(_steps_of(trend, common.levels.get(number, trend.levels), facts))
+    for step in common.steps:
+        if number not in step.trends:
+            continue
+        place, moved = step.step_of(trend, facts.order)
+        own = [point for point in own if abs(point.place - place) > _BESIDE]
+        if moved is not None:
+            own.append(replace(_point(trend, moved, facts), shift=step.shift_id))
+    yield from sorted(own, key=lambda point: point.place)
+
+
+def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
+    """Yield the steps within each environment, and those from one to the next.
+
+    Bytes that are measured, and not counted exactly, may be zero: then there is no ratio to seek a step in.
+    """
+    if not trend.metric.exact and min(levels, default=1.0) <= 0:
+        return
+    hours = occasions(trend)
+    found: list[Step] = []
+    begins = [0, *(place for place in range(1, len(trend)) if _differs(trend.env_ids, place)), len(trend)]
+    for begin, end in itertools.pairwise(begins):
+        if begin:
+            found += _step_at(begin, end, found[-1].place if found else 0, levels, hours, trend)
+        steps = find_steps(levels[begin:end], exact=trend.metric.exact, occasions=hours[begin:end])
+        found += [replace(step, place=begin + step.place) for step in steps]
+    for step in found:
+        yield _point(trend, step, facts)
+
+
+def _differs(names: Sequence[str], place: int) -> bool:
+    return names[place] != names[place - 1]
+
+
+def _step_at(
+    place: int, end: int, begin: int, levels: Sequence[float], hours: Sequence[object], trend: Trend
+) -> list[Step]:
+    """Return the step between two environments, in the runs since the last step."""
+    near = find_steps(
+        levels[begin:end],
+        exact=trend.metric.exact,
+        occasions=[(trend.env_ids[run], hours[run]) for run in range(begin, end)],
+    )
+    beside = [step for step in near if abs(begin + step.place - place) <= _BESIDE]
+    return [replace(beside[0], place=place)] if beside else []
+
+
+def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
+    last, first = trend.commits[step.place - 1], trend.commits[step.place]
+    named = (trend.benchmark, trend.version, trend.metric.name, trend.machine_id, trend.lockstep, last, first)
+    begin, end = facts.order.place(last), facts.order.place(first)
+    return ChangePoint(
+        point_id=hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS],
+        benchmark=trend.benchmark,
+        version=trend.version,
+        metric=trend.metric,
+        machine_id=trend.machine_id,
+        place=step.place,
+        last_before=last,
+        first_after=first,
+        commits=facts.commits_between(last, first),
+        before=step.before,
+        after=step.after,
+        ratio=step.ratio,
+        low=step.low,
+        high=step.high,
+        chance=step.chance,
+        gate=facts.gate_between(trend, begin, end),
+    )
+
+
+def _with_places(
+    trend: Trend, point: ChangePoint, known: Mapping[str, tuple[Machine, Environment]]
+) -> ChangePoint:
+    """Return a step with what differs between the machine and software of the runs beside it."""
+    before, after = (known.get(trend.run_ids[point.place - back]) for back in (1, 0))
+    if before is None or after is None:
+        return point
+    changes = lasting_changes(before, after)
+    if not changes:
+        return point
+    return replace(point, cause="environment", detail="; ".join(map(_told, changes)))
+
+
+def _told(change: FactChange) -> str:
+    before, after = ("not set" if value is None else value for value in (change.before, change.after))
+    return f"{change.fact} {before} -> {after}"
+
+
+def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:
+    """Return a step with the machine as its cause where something acquits the commits."""
+    acquittal = "" if point.cause != "code" else _acquittal(point, sentinels, facts)
+    return replace(point, cause="machine", detail=acquittal) if acquittal else point
+
+
+def _acquittal(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
+    """Return why no commit made a step, or an empty text."""
+    if facts.sentinels(point.benchmark):
+        return "it is a sentinel, which no commit can slow down"
+    moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
+    if moved is not None:
+        return f"the sentinel {moved.benchmark} moved as well"
+    if point.gate is not None and _refutes(point.gate, point):
+        return "a gate of these commits, side by side, found no such change"
+    if point.last_before == point.first_after:
+        return "both runs are of one commit"
+    same_code = not facts.changes_code(point.last_before, point.first_after)
+    return "no code differs between the commits" if same_code else ""
+
+
+def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
+    """Tell whether a sentinel made the same step: at the same commits, and by as much at least."""
+    ranges = [(order.place(one.last_before), order.place(one.first_after)) for one in (point, sentinel)]
+    overlap = min(end for _, end in ranges) - max(begin for begin, _ in ranges)
+    alike = (point.ratio > 1) == (sentinel.ratio > 1)
+    least = min(abs(math.log(point.low)), abs(math.log(point.high)))
+    return (
+        point.machine_id == sentinel.machine_id
+        and overlap >= 0
+        and alike
+        and least <= max(abs(math.log(sentinel.low)), abs(math.log(sentinel.high)))
+    )
+
+
+def _refutes(gate: GateRatio, point: ChangePoint) -> bool:
+    """Tell whether a gate's interval holds no change at all and none of the size of the step."""
+    return gate.low <= 1 <= gate.high and (gate.high < point.low or gate.low > point.high)
+
+
+def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = False) -> float | None:
+    """Return by how much the runs between steps differ, as a relative sd that outliers do not move.
+
+    It is 1.4826 times the median absolute deviation of log levels from the median of their stretch (Rousseeuw
+    and Croux 1993); None for fewer than three runs. Where the trend drifts, it is taken from the differences
+    between neighbouring runs, which hardly drift.
+    """
+    if len(trend) < 3 or trend.metric.exact or min(trend.levels) <= 0:  # noqa: PLR2004 (a deviation needs three)
+        return None
+    cuts = [0, *sorted(point.place for point in points), len(trend)]
+    off: list[float] = []
+    for begin, end in itertools.pairwise(cuts):
+        logs = [math.log(level) for level in trend.levels[begin:end]]
+        if drifts:
+            logs = [(after - before) / math.sqrt(2) for before, after in itertools.pairwise(logs)]
+        middle = statistics.median(logs) if logs else 0.0
+        off += [abs(log - middle) for log in logs]
+    return 1.4826 * statistics.median(off)

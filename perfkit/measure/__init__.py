@@ -1,1 +1,0 @@
-"""The measuring protocol: clocks, launches, and what a pytest session measured."""

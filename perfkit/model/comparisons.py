@@ -1,0 +1,359 @@
+"""The results of comparing two sides: records that measuring, judging and the views hand to one another."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
+
+from perfkit.choices import FailOn, Inconclusive
+from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
+from perfkit.model.differences import Section
+
+# The file on both sides by which a target is compared that no file of benchmarks names.
+TARGET_FILE = "perfkit_target.py"
+# Which times are compared: of all calls of a round together, or of a typical call in it.
+Calls = Literal["all", "typical"]
+TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
+Verdict = Literal[
+    "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
+]  # fmt: skip
+# More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
+UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
+
+# Where the scatter of a benchmark is known from.
+KnownFrom = Literal["its gates", "other benchmarks", "usual"]
+
+# The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
+LEAST_CPU_CHANGE = 0.1
+
+
+SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The rules of a gate, fixed before anything is measured.
+
+    ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
+    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
+    parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
+    to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
+    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
+    ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
+    ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
+    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. If ``one_sided``, an
+    upper limit below the margin decides, however low the lower one is. With ``same_code`` no code differs
+    between the sides, so that no difference can come from a change.
+    """
+
+    alpha: float
+    family: int
+    looks: tuple[int, ...]
+    shares: tuple[float, ...] = ()
+    shared_variance: float = 0.0
+    least_sd: float = 0.0
+    trimmed_from: int = 10
+    fail_on: FailOn = "margin"
+    noise_floor: float = 0.0
+    inconclusive: Inconclusive = "fail"
+    same_code: bool = False
+    one_sided: bool = False
+
+    def threshold(self, margin: float) -> float:
+        """Return the relative change beyond which a slowdown fails; it is never above the margin."""
+        return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
+
+    def tests_like(self, other: Policy) -> bool:
+        """Tell whether intervals under both rules are the same, whatever becomes of them."""
+        return self == replace(
+            other,
+            fail_on=self.fail_on,
+            noise_floor=self.noise_floor,
+            inconclusive=self.inconclusive,
+            same_code=self.same_code,
+            one_sided=self.one_sided,
+        )
+
+    def error_at(self, look: int) -> float:
+        """Return the two-sided error of a comparison at one of the looks.
+
+        Alpha is divided among comparisons and looks: by Bonferroni's inequality that is valid however they
+        depend on one another.
+        """
+        shares = self.shares or (1 / len(self.looks),) * len(self.looks)
+        return self.alpha * shares[self.looks.index(look)] / self.family
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPair:
+    """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
+
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
+    times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
+    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    ``begins`` is the side that was timed first, None where that is not known. The CPU times are those of all
+    threads and processes of a side, in seconds per iteration, None where they were not read. What was
+    collected of garbage after the last round is in seconds per iteration, too.
+    """
+
+    launch: int
+    preloader: int
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+    base_typical_s: tuple[float, ...] = ()
+    head_typical_s: tuple[float, ...] = ()
+    begins: Side | None = None
+    base_cpu_s: float | None = None
+    head_cpu_s: float | None = None
+    base_collected_s: float = 0.0
+    head_collected_s: float = 0.0
+
+    @property
+    def sliced(self) -> bool:
+        """Whether rounds were timed in slices, which give the time of a typical call."""
+        return bool(self.base_typical_s)
+
+    @property
+    def total_s(self) -> tuple[float, float]:
+        """Base's and head's total time over all calls, with the garbage that they left, per iteration."""
+        base, head = statistics.fmean(self.base_s), statistics.fmean(self.head_s)
+        return base + self.base_collected_s, head + self.head_collected_s
+
+    def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return base and head in all calls or in typical ones; where those are not known, in all."""
+        if calls == "typical" and self.sliced:
+            return self.base_typical_s, self.head_typical_s
+        return self.base_s, self.head_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The ratio head / base with its interval, both as ratios (1.0 means no change).
+
+    ``confidence`` is that of this one interval, its part of alpha taken into account. ``launch_sd`` is the
+    standard deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the
+    interval treats as independent ("preloaders" are the groups of launches forked from one process,
+    "occasions" those that were measured at one time), and ``calls`` says which calls it is about. Of
+    occasions, ``launches`` and ``launch_sd`` are their number and deviation.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    launches: int
+    launch_sd: float | None
+    unit: Literal["launches", "preloaders", "occasions"] = "launches"
+    calls: Calls = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """About how many more launches would decide, and how many seconds these take, None where not known."""
+
+    launches: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One benchmark of a gate.
+
+    ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
+    where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
+    the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
+    the reason a person gave for letting the finding pass, ``excused_by`` the setting by which an undecided
+    benchmark passes. A comparison that is not ``gating`` is shown and ignored by the exit code.
+    ``cpu_ratio`` is the ratio of the CPU times of all threads and processes, None where they are not known.
+    """
+
+    benchmark: Benchmark
+    verdict: Verdict
+    margin: float
+    gating: bool = True
+    estimate: Estimate | None = None
+    other: Estimate | None = None
+    base_s: float | None = None
+    head_s: float | None = None
+    need: Need | None = None
+    message: str | None = None
+    accepted: str | None = None
+    excused_by: str | None = None
+    cpu_ratio: float | None = None
+
+    @property
+    def costs_more_cpu(self) -> bool:
+        """Whether it became faster while it takes more CPU time: work was moved, and not saved."""
+        return (
+            self.verdict == "IMPROVED"
+            and self.cpu_ratio is not None
+            and self.cpu_ratio > 1 + max(self.margin, LEAST_CPU_CHANGE)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedCause:
+    """An operator, call or allocation that a count consists of, its line, and its amount on each side."""
+
+    what: str
+    place: str
+    base: float
+    head: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactComparison:
+    """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
+
+    ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
+    says why. A count that gates, and that base has and head lacks, is MISSING. One that did not repeat, or
+    that base lacks, is INCONCLUSIVE and never gates. Numbers that benchmarks measure instead of times are
+    compared by their values in several launches: these gate although they need not repeat.
+    """
+
+    benchmark: Benchmark
+    metric: Metric
+    verdict: Verdict
+    margin: float
+    gating: bool
+    base: float | None
+    head: float | None
+    causes: tuple[MovedCause, ...] = ()
+    message: str | None = None
+    accepted: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Head / base; None where either is not known, or base is zero."""
+        return self.head / self.base if self.base and self.head is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What differs between the profiles of a benchmark, per call of it, and what its time and counts say.
+
+    ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
+    where the benchmark was not profiled.
+    """
+
+    benchmark: str
+    section: Section | None
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReport:
+    """A whole gate: what was compared under which rules, what came out, and what a reader should know.
+
+    ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
+    that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
+    that the whole gate took, ``timed_s`` went to setting up and timing, and ``counted_s`` to counting; the
+    budget is for both, except for the counting of training steps and instructions. Before it began, another
+    perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
+    kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
+    of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
+    head, against a release; in that report, ``release`` is the name of the release. ``environment`` is that
+    of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
+    and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
+    levels in the runs before this one, in the order of commits and in seconds per iteration.
+    ``changed_rules`` are the rules and markers that head changes and that base's decided here.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    budget_s: float
+    wall_s: float
+    timed_s: float | None = None
+    counted_s: float | None = None
+    waited_s: float = 0.0
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()
+    from_ledger: bool = False
+    cut_off: bool = False
+    unrecorded: str | None = None
+    release: str | None = None
+    against: GateReport | None = None
+    base_environment: Environment | None = None
+    wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
+    past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    changed_rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBenchmark:
+    """What a gate would find of one benchmark in its time, if that alone became slower.
+
+    It would get ``launches``, those of earlier gates on the pair included, up to the last look that the time
+    reaches, and be timed for ``seconds``; a slowdown of ``effect`` (a relative change) would then be found 19
+    times of 20. Without a look there are no launches and no effect; there is none either where no number is
+    as large. ``launch_sd`` is the deviation over launches of the log ratio, as wide as the interval takes it,
+    and ``launch_s`` what a launch takes in seconds. ``known_from`` says where they come from: ``gates``
+    earlier gates of the benchmark on this machine, other benchmarks' gates there, or what is usual.
+    ``decided`` is the verdict where earlier gates on the pair have one: then it would not be timed any more.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    launch_sd: float
+    launch_s: float
+    known_from: KnownFrom
+    gates: int
+    launches: int
+    seconds: float
+    effect: float | None
+    decided: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatePlan:
+    """What a gate would find in its time, told before anything is timed.
+
+    ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
+    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then
+    decide all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    policy: Policy
+    budget_s: float
+    set_up_s: float
+    unchanged_s: float
+    enough_s: float | None
+    benchmarks: tuple[PlannedBenchmark, ...]
+    findings: tuple[Comparison, ...]
+    notes: tuple[str, ...] = ()
+    release: str | None = None
+    against: GatePlan | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApartReport:
+    """Two commits compared by their rows in a ledger, which separate runs measured.
+
+    ``machine`` and ``environment`` are those that all of it was measured on.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()

@@ -1,0 +1,325 @@
+"""The results of profiling a training loop: its passes, its functions, and the summary that is saved."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from perfkit.model.phases import PHASES
+from perfkit.model.readings import OperatorTime, PhaseMemory, WaitTime
+from perfkit.model.results import Commit, Environment, Machine
+from perfkit.runner.agent.counting.model import Counts
+
+PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioInterval:
+    """The ratio of two loops' step times with its interval, from ``pairs`` of turns of both."""
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSeconds:
+    """One phase of the training step: its time in every step, in measured order."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """What training steps are made of: the phases that hooks saw, and the time of each step as a whole.
+
+    ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is their ratio to the steps
+    of a loop without hooks that took turns with it, None where there was none. ``loader_s`` are the seconds
+    that the loader's workers took to make all batches of a step, None where that was not measured. ``memory``
+    is that of an accelerator by phase, nothing where none was in use.
+    """
+
+    step_s: tuple[float, ...]
+    phases: tuple[PhaseSeconds, ...]
+    loader_s: float | None = None
+    cost: RatioInterval | None = None
+    memory: tuple[PhaseMemory, ...] = ()
+
+    def seconds_of(self, name: str) -> tuple[float, ...]:
+        """Return the time of a phase in every step: nothing where no step had that phase."""
+        found = next((phase.seconds for phase in self.phases if phase.name == name), None)
+        return (0.0,) * len(self.step_s) if found is None else found
+
+    @property
+    def residual_s(self) -> tuple[float, ...]:
+        """The seconds of each step that no hook saw."""
+        return tuple(
+            whole - sum(phase.seconds[step] for phase in self.phases)
+            for step, whole in enumerate(self.step_s)
+        )
+
+    @property
+    def in_order(self) -> tuple[PhaseSeconds, ...]:
+        """The phases as a step goes through them, then those that the user named."""
+        known = {name: place for place, name in enumerate(PHASES)}
+        return tuple(sorted(self.phases, key=lambda phase: known.get(phase.name, len(known))))
+
+    @property
+    def memory_in_order(self) -> tuple[PhaseMemory, ...]:
+        """The memory of phases as a step goes through them, then that of phases which the user named."""
+        known = {name: place for place, name in enumerate(PHASES)}
+        return tuple(sorted(self.memory, key=lambda phase: known.get(phase.name, len(known))))
+
+    @property
+    def typical(self) -> slice:
+        """The steps that represent the loop: without the first, the set-up's, if there are three or more."""
+        return slice(1 if len(self.step_s) >= 3 else 0, None)  # noqa: PLR2004 (a median needs two)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSummary:
+    """One pass over a training loop, in a process of its own.
+
+    ``total_s`` is the target's wall time; ``step_s`` holds the time between the ends of consecutive steps
+    (the first from the target's start), in measured order. An optimizer's step ends one, unless the steps
+    were ``marked``: by a line of the program, or by ``perfkit.training`` in it. ``data_wait_s`` is the part
+    of ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the
+    largest number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
+    ``on_device`` says that an accelerator was in use.
+    """
+
+    name: PassName
+    total_s: float
+    step_s: tuple[float, ...]
+    samples: int | None
+    data_wait_s: float | None = None
+    data_workers: int | None = None
+    profiled_from: int = 0
+    on_device: bool = False
+    marked: bool = False
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that the pass saw."""
+        return len(self.step_s)
+
+    @property
+    def typical_steps(self) -> tuple[float, ...]:
+        """The steps that represent the loop: those watched, without the first if there are three or more."""
+        skipped = max(self.profiled_from, 1 if self.steps >= 3 else 0)  # noqa: PLR2004 (a median needs two)
+        return self.step_s[skipped:] or self.step_s
+
+    @property
+    def typical_step_s(self) -> float | None:
+        """The median of ``typical_steps``; None where no step was seen."""
+        return statistics.median(self.typical_steps) if self.step_s else None
+
+    @property
+    def sample_s(self) -> float | None:
+        """Seconds per training sample; None where steps or samples are not known."""
+        return (
+            self.typical_step_s * self.steps / self.samples if self.typical_step_s and self.samples else None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileEntry:
+    """One function of a cProfile, times in seconds over the whole pass."""
+
+    file: str
+    line: int
+    function: str
+    calls: int
+    own_s: float
+    cumulative_s: float
+    kind: Literal["wait", "own", "library"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineTime:
+    """One line of a function whose lines were timed: its text, how often it ran, and seconds in all."""
+
+    file: str
+    line: int
+    text: str
+    hits: int
+    seconds: float
+
+
+# What a loop makes on first use, such as an optimizer's state, is there after so many steps; growth in each
+# of at least so many others is no chance.
+_STEPS_OF_SETUP = 2
+_FEWEST_OF_GROWTH = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineMemory:
+    """What one line allocated: the storages of tensors, or Python's objects.
+
+    ``place`` is the innermost line of the user's own code, or of a library where none was on the stack.
+    ``allocated`` has the bytes of each step, freed ones too; it is empty for Python's objects, of which only
+    living ones are known. ``alive`` has the bytes that were there at the end of each step and had been
+    allocated since the first one began. ``what`` is the operator that allocated most.
+    """
+
+    kind: Literal["tensors", "Python"]
+    place: str
+    alive: tuple[int, ...]
+    allocated: tuple[int, ...] = ()
+    what: str = ""
+    text: str = ""
+
+    @property
+    def step_bytes(self) -> float | None:
+        """The bytes allocated in a step, as the median of those after the set-up; None where not known."""
+        return (
+            statistics.median(self.allocated[_STEPS_OF_SETUP:] or self.allocated) if self.allocated else None
+        )
+
+    @property
+    def stays_bytes(self) -> int:
+        """The bytes alive after the last step."""
+        return self.alive[-1]
+
+    @property
+    def growth_bytes(self) -> float:
+        """The bytes by which it grew in a step, on average of those after the set-up; 0 without any."""
+        later = self.alive[_STEPS_OF_SETUP - 1 :]
+        return (later[-1] - later[0]) / (len(later) - 1) if len(later) > 1 else 0.0
+
+    @property
+    def leaks(self) -> bool:
+        """Whether it grew in each step after the set-up, and there were enough of them to say so."""
+        later = self.alive[_STEPS_OF_SETUP - 1 :]
+        moves = [after - before for before, after in itertools.pairwise(later)]
+        return len(moves) >= _FEWEST_OF_GROWTH and all(move > 0 for move in moves)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryProfile:
+    """The memory of a loop by line, over ``steps`` steps (0: no step was seen, and the whole run is one).
+
+    ``peak`` has the most bytes that Python's objects took in each step. ``not_seen`` says what is missing.
+    """
+
+    steps: int
+    lines: tuple[LineMemory, ...]
+    peak: tuple[int, ...] = ()
+    not_seen: str = ""
+
+    @property
+    def tells_growth(self) -> bool:
+        """Whether there were enough steps to tell growth from chance."""
+        return self.steps >= _STEPS_OF_SETUP + _FEWEST_OF_GROWTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleProfile:
+    """What all processes or threads of one role in the loop did, such as "worker0" or "pin_memory"."""
+
+    role: str
+    file: str
+    total_s: float
+    entries: tuple[ProfileEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankProfile:
+    """One process of a distributed loop: its passes, what its steps are made of, and its cProfile's file."""
+
+    rank: int
+    passes: tuple[PassSummary, ...]
+    balance: Balance | None = None
+    file: str | None = None
+
+    def pass_named(self, name: PassName) -> PassSummary | None:
+        """Return one of the passes, None where it was not made."""
+        return next((found for found in self.passes if found.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Straggler:
+    """The rank that the others wait for in most of the ``of`` representative steps, in ``last`` of them.
+
+    They wait ``waited_s`` seconds a step (the median), which are ``share`` of a step. ``phase`` is where it
+    spends most more than the others, by ``phase_s`` seconds a step.
+    """
+
+    rank: int
+    last: int
+    of: int
+    waited_s: float
+    share: float
+    phase: str
+    phase_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileSummary:
+    """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
+
+    ``backward`` divides the backward pass by what each of its nodes differentiates, over the steps of the
+    torch pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of
+    the last two of a few steps. ``problem`` describes what could not be measured: where the target failed,
+    the passes end with the last step before that; where a pass failed, ``passes`` has the others. Before it
+    began, another perfkit made this one wait for ``waited_s`` seconds. Of a distributed loop, ``ranks`` has
+    all processes, and all else is of rank 0; ``straggler`` is None where no rank keeps the others waiting.
+    """
+
+    schema_version: int
+    name: str
+    target: str
+    arguments: tuple[str, ...]
+    recorded_at: datetime
+    commit: Commit | None
+    machine: Machine
+    environment: Environment
+    configuration: Mapping[str, str]
+    passes: tuple[PassSummary, ...]
+    entries: tuple[ProfileEntry, ...]
+    artifacts: tuple[str, ...]
+    balance: Balance | None = None
+    roles: tuple[RoleProfile, ...] = ()
+    lines: tuple[LineTime, ...] = ()
+    waits: tuple[WaitTime, ...] = ()
+    backward: tuple[OperatorTime, ...] = ()
+    counts: Counts | None = None
+    memory: MemoryProfile | None = None
+    problem: str | None = None
+    waited_s: float = 0.0
+    ranks: tuple[RankProfile, ...] = ()
+    straggler: Straggler | None = None
+
+    def pass_named(self, name: PassName) -> PassSummary | None:
+        """Return one of the passes, None where it was not asked for."""
+        return next((found for found in self.passes if found.name == name), None)
+
+    @property
+    def main_pass(self) -> PassSummary:
+        """The pass whose times are reported: the clean one where there is one."""
+        return self.pass_named("clean") or self.passes[0]
+
+    def distortion(self, name: PassName) -> float | None:
+        """Return profiled / clean: by median step, or by all steps together where fewer than three."""
+        clean, profiled = self.pass_named("clean"), self.pass_named(name)
+        if clean is None or profiled is None or clean is profiled:
+            return None
+        if min(clean.steps, profiled.steps) >= 3:  # noqa: PLR2004 (below, a median is no better than a total)
+            return _ratio(profiled.typical_step_s, clean.typical_step_s)
+        if profiled.steps != clean.steps:
+            return None
+        if clean.steps:
+            return _ratio(sum(profiled.step_s), sum(clean.step_s))
+        # The total of the torch pass includes the processing of the trace.
+        return None if name == "torch" else _ratio(profiled.total_s, clean.total_s)
+
+
+def _ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None

@@ -1,0 +1,224 @@
+"""What was measured: the parts of a ledger row, and the row itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from perfkit.runner.agent.counting.model import Cause
+
+Source = Literal[
+    "pytest",
+    "gate",
+    "environments",
+    "profile",
+    "experiment",
+    "tricks",
+    "bisect",
+    "backfill",
+    "calibrate",
+    "timed",
+    "training",
+]
+# These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
+# environments measures it with other packages.
+OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks", "environments"})
+# Both compare two sides under the same rules.
+GATES: frozenset[Source] = frozenset({"gate", "environments"})
+# Each of their runs measures two commits, side by side.
+OF_PAIRS: frozenset[Source] = frozenset({"gate", "bisect"})
+# Rows that another tool measured have this and the name of its format as their source.
+IMPORT_PREFIX = "import:"
+Status = Literal["ok", "error", "timeout", "oom", "skipped"]
+Side = Literal["base", "head"]
+SIDES: tuple[Side, Side] = ("base", "head")
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """The state of the code a result belongs to; ``sha`` has 40 hex digits."""
+
+    sha: str
+    time: datetime | None = None
+    subject: str | None = None
+    branch: str | None = None
+    dirty: bool = False
+    diff_hash: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a result was measured: an identity that reboots do not change, and other known facts."""
+
+    machine_id: str
+    facts: Mapping[str, str]
+
+
+# A fact of an environment about any package but torch has this before the package's name.
+PACKAGE = "package"
+# The version of a package that is not installed.
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The software that a result was measured with: Python, torch, threads, allocator, precision flags.
+
+    Where the environments of two sides are compared, each package that differs between them is a fact, too.
+    """
+
+    env_id: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A pytest node id with its parameters; ``version`` hashes the benchmark's own source."""
+
+    name: str
+    version: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Whether this stands for a file whose benchmarks are not known, since it could not be collected."""
+        return not self.version and "::" not in self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What was measured, in which unit, and which direction is better."""
+
+    name: str
+    unit: str
+    better: Better = "lower"
+    exact: bool = False
+
+
+WALL_TIME = Metric(name="time", unit="s")
+# That of each single step of a training.
+STEP_TIME = Metric(name="step_time", unit="s")
+# It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
+TYPICAL_TIME = Metric(name="typical time", unit="s")
+# On an accelerator: the time of the device's own work, gaps included, and the time until the calls returned.
+DEVICE_TIME = Metric(name="device time", unit="s")
+HOST_TIME = Metric(name="host time", unit="s")
+# The first call of all, with compiling, tuning and the first growth of memory in it.
+COLD_START = Metric(name="cold start", unit="s")
+# What torch.compile says of it: its own work, and the trying of kernels.
+COLD_COMPILING = Metric(name="cold start: compiling", unit="s")
+COLD_AUTOTUNING = Metric(name="cold start: autotuning", unit="s")
+# Times of a launch that a throttled device, or the other side on it, spoilt, and that was made once more.
+TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The place of a launch in its run: launches of one block ran next to each other, in ``order``.
+
+    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    """
+
+    side: Side | None = None
+    launch: int = 0
+    preloader: int | None = None
+    block: int | None = None
+    order: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Size, mean, sample standard deviation (None for one value) and median, in the values' own unit.
+
+    The median is None where another tool's file does not say it.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    median: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one launch measured of one benchmark and metric: raw values in measured order, per iteration.
+
+    A count, or the reason why there is none, has ``causes``, the largest first; other metrics have None.
+    ``training`` says that a backward pass and an optimizer's step were among what was counted.
+    ``summary`` stands in place of values that another tool did not keep; otherwise it is None.
+    """
+
+    benchmark: Benchmark
+    metric: Metric = WALL_TIME
+    warmup: int | None = None
+    loops: int | None = None
+    values: tuple[float, ...] = ()
+    status: Status = "ok"
+    message: str | None = None
+    causes: tuple[Cause, ...] | None = None
+    training: bool = False
+    summary: Summary | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is any number: values, or a summary in place of them."""
+        return bool(self.values) or self.summary is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPolicy:
+    """The rules that a row was measured under; the subclasses in ``policies`` hold most of them.
+
+    ``marks`` say how values on an accelerator came about, such as "launch-bound" or "throttled".
+    """
+
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the ledger: one (run, benchmark, metric, side, launch).
+
+    It is ``partial`` where its run was cut off, so that others of the run may be missing.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commit: Commit
+    machine: Machine
+    environment: Environment
+    outcome: Outcome
+    placement: Placement = Placement()
+    policy: RowPolicy = RowPolicy()
+    partial: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run in a line: what it measured, of which commits, and how much of it failed."""
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commits: tuple[str, ...]
+    subject: str | None
+    dirty: bool
+    benchmarks: int
+    launches: int
+    rows: int
+    failed: int
+    machine_id: str
+
+
+def meant_by(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the benchmarks that ``text`` may mean: the node id it is, or else those that end in it."""
+    known = tuple(names)
+    if text in known:
+        return (text,)
+    return tuple(name for name in known if name.endswith((f"/{text}", f"::{text}")))

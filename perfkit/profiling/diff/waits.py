@@ -1,0 +1,235 @@
+"""Adds up the calls in which a thread stands still, by what it waited for.
+
+The function at which a wait shows did not cause it: the same work of a device shows at ``.item`` in one
+profile and at ``.to`` in the next. So the time of each such call, a sink, is handed from caller to caller
+until a caller tells for whom the thread stood still. A profile does not know which of several callers
+waited, so each gets the share of the time that it spent in the function.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfkit.model.readings import Call, FunctionTime, WaitTime
+from perfkit.profiling.diff.blame import callee_name
+
+LOADER_WORKERS = "the loader's workers"
+DEVICE = "the device, or a copy"
+BACKWARD = "the backward pass"
+_THREAD = "another thread"
+_PROCESS = "another process"
+_NETWORK = "other ranks"
+_NOBODY = "the clock"
+
+_LOADER = "torch/utils/data/dataloader.py"
+# Shares of functions that call each other in circles are settled once they move by less than this.
+_SETTLED = 1e-5
+_MOST_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Functions of a file, which is known by the end of its path; without ``functions`` all of them."""
+
+    file: str
+    functions: frozenset[str]
+    whom: str
+
+
+# These callers tell for whom the thread waits; going up from the sink the first of them counts.
+_SAYS = (
+    _Place(
+        _LOADER, frozenset({"_try_get_data", "_get_data", "_next_data", "_shutdown_workers"}), LOADER_WORKERS
+    ),
+    _Place("torch/utils/data/_utils/worker.py", frozenset({"_worker_loop"}), "the main process"),
+    _Place("torch/utils/data/_utils/pin_memory.py", frozenset(), LOADER_WORKERS),
+    _Place("torch/distributed/distributed_c10d.py", frozenset(), _NETWORK),
+    _Place("torch/cuda/__init__.py", frozenset({"synchronize"}), DEVICE),
+    _Place("torch/cuda/streams.py", frozenset({"synchronize", "wait"}), DEVICE),
+    _Place("subprocess.py", frozenset(), _PROCESS),
+    _Place("multiprocessing/popen_fork.py", frozenset(), _PROCESS),
+    _Place("multiprocessing/process.py", frozenset({"join"}), _PROCESS),
+    _Place("multiprocessing/pool.py", frozenset(), _PROCESS),
+    _Place("concurrent/futures/_base.py", frozenset(), _THREAD),
+    _Place("threading.py", frozenset({"join"}), _THREAD),
+)
+_NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
+# For whom a lock or a pipe waits only its callers tell; a device and a clock are known by the call itself.
+_NAMED_BY_CALLERS = (_THREAD, _PROCESS)
+# These builtins stand still, for the one named here unless a caller tells of another.
+_SINKS = {
+    "acquire' of '_thread.": _THREAD,
+    "poll' of 'select.": _PROCESS,
+    "select.select": _PROCESS,
+    "posix.waitpid": _PROCESS,
+    "posix.read}": _PROCESS,
+    "time.sleep": _NOBODY,
+    "run_backward": BACKWARD,
+    "'item' of 'torch._C.": DEVICE,
+    "'tolist' of 'torch._C.": DEVICE,
+    "'cpu' of 'torch._C.": DEVICE,
+    "'numpy' of 'torch._C.": DEVICE,
+    "'nonzero' of 'torch._C.": DEVICE,
+    "'to' of 'torch._C.": DEVICE,
+    "'cuda' of 'torch._C.": DEVICE,
+    "_cuda_synchronize": DEVICE,
+    "synchronize' of 'torch._C._CudaStreamBase": DEVICE,
+    "synchronize' of 'torch._C._CudaEventBase": DEVICE,
+}
+
+
+@dataclass
+class Account:
+    """All waiting for one thing: seconds, calls, and the seconds that showed at each call."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    through: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def names(self) -> tuple[str, ...]:
+        """Return the calls that the wait showed at, longest first."""
+        return tuple(sorted(self.through, key=self.through.__getitem__, reverse=True))
+
+    def share(self, name: str) -> float:
+        """Return the part of the wait that showed at a call."""
+        return self.through.get(name, 0.0) / self.seconds if self.seconds else 0.0
+
+
+def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
+    """Return who was waited for, longest first, without calls that took no time."""
+    waits = (
+        WaitTime(whom=whom, seconds=account.seconds, calls=account.calls, through=account.names())
+        for whom, account in wait_accounts(functions).items()
+    )
+    return tuple(sorted(waits, key=lambda wait: -wait.seconds))
+
+
+def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
+    """Return the waits by whom they were for."""
+    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
+    asked = {call.caller for sink, whom in sinks if whom in _NAMED_BY_CALLERS for call in sink.callers}
+    whom_by_caller = _whom_by_caller(functions, asked)
+    accounts: dict[str, Account] = defaultdict(Account)
+    for sink, whom in sinks:
+        _hand_up(sink, whom, whom_by_caller, accounts)
+    return accounts
+
+
+def sink_of(function: FunctionTime) -> str | None:
+    """Return for whom a builtin makes its thread stand still, or None where it works."""
+    if function.kind != "builtin":
+        return None
+    return next((whom for part, whom in _SINKS.items() if part in function.function), None)
+
+
+def _hand_up(
+    sink: FunctionTime,
+    default: str,
+    whom_by_caller: Mapping[int, Mapping[str, float]],
+    accounts: dict[str, Account],
+) -> None:
+    """Give a sink's own time to those for whom it waited."""
+    parts = _parts(sink.callers) if default in _NAMED_BY_CALLERS else ()
+    if not parts:
+        _book(accounts[default], sink, sink.own_s, sink.calls)
+    for call, share in parts:
+        for whom, part in _whole(whom_by_caller[call.caller], default).items():
+            _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
+
+
+def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> None:
+    account.seconds += seconds
+    account.calls += calls
+    account.through[callee_name(sink)] += seconds
+
+
+def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
+    """Return shares that add up to one; the default has the share of which no caller tells."""
+    told = sum(shares.values())
+    if told > 1 - _SETTLED:
+        return {whom: share / told for whom, share in shares.items()}
+    return {**shares, default: shares.get(default, 0.0) + 1 - told}
+
+
+def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
+    """Return for whom a call from each of the asked functions waited, in shares of it.
+
+    A function's shares are the mean of its callers', weighted; so each is worked out after its callers, over
+    and over while recursion still moves them. What they lack to one, nobody said.
+    """
+    order, callers = _callers_first(functions, asked)
+    says = {at: {said: 1.0} for at in order if (said := _said(functions[at])) is not None}
+    shares: dict[int, dict[str, float]] = {at: {} for at in order} | says
+    told = _called_by(says, callers)
+    to_settle = [at for at in order if at in told]
+    for _ in range(_MOST_ROUNDS):
+        moved = 0.0
+        for at in to_settle:
+            found: dict[str, float] = defaultdict(float)
+            for call, part in callers[at]:
+                for whom, within in shares[call.caller].items():
+                    found[whom] += part * within
+            moved = max(moved, sum(found.values()) - sum(shares[at].values()))
+            shares[at] = found
+        if moved < _SETTLED:
+            break
+    return shares
+
+
+def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, float]]]) -> set[int]:
+    """Return the functions that some of those call, themselves or through others."""
+    callees: dict[int, list[int]] = defaultdict(list)
+    for at, calls in callers.items():
+        for call, _ in calls:
+            callees[call.caller].append(at)
+    found: set[int] = set()
+    to_visit = [*those]
+    while to_visit:
+        new = [at for at in callees[to_visit.pop()] if at not in found]
+        found.update(new)
+        to_visit += new
+    return found
+
+
+def _callers_first(
+    functions: Sequence[FunctionTime], asked: Iterable[int]
+) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
+    """Return the asked functions and all that call them, callers first, up to those that say for whom."""
+    order: list[int] = []
+    callers: dict[int, tuple[tuple[Call, float], ...]] = {}
+    # The stack is a list, as calls may nest deeper than Python lets a function call itself.
+    to_visit = [(at, False) for at in asked]
+    while to_visit:
+        at, has_callers = to_visit.pop()
+        if has_callers:
+            order.append(at)
+        elif at not in callers:
+            one = functions[at]
+            says = _said(one) is not None
+            callers[at] = () if says else _parts([call for call in one.callers if call.caller != at])
+            to_visit.append((at, True))
+            to_visit.extend((call.caller, False) for call, _ in callers[at])
+    return order, callers
+
+
+def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
+    """Return the callers with their shares of the time, or of the calls where no time was measured."""
+    weights = [max(call.cumulative_s, 0.0) for call in callers]
+    if not sum(weights):
+        weights = [float(max(call.calls, 0)) for call in callers]
+    whole = sum(weights)
+    return tuple((call, weight / whole) for call, weight in zip(callers, weights, strict=True) if weight)
+
+
+def _said(function: FunctionTime) -> str | None:
+    # A module that is imported waits for nobody, and what it imports does not wait on its behalf.
+    if function.function == "<module>" or function.file.rpartition("/")[2] not in _NAMES:
+        return None
+    for place in _SAYS:
+        if f"/{function.file}".endswith(f"/{place.file}") and (
+            not place.functions or function.function in place.functions
+        ):
+            return place.whom
+    return None

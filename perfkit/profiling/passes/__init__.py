@@ -1,0 +1,1 @@
+"""Profiles of a training loop: one process for each pass, and what they say."""

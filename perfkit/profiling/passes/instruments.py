@@ -1,0 +1,423 @@
+"""The ways to watch one call of a target, each with the files and numbers that it gives."""
+
+from __future__ import annotations
+
+import os
+import pstats
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.model import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
+from perfkit.phases import listen_to_phases, steps_are_announced
+from perfkit.profiling.passes.balance.clock import PhaseClock, choose_clock
+from perfkit.profiling.passes.balance.hooks import hook_collectives, hook_loggers, hook_torch
+from perfkit.profiling.passes.balance.memory import PeakWatch
+from perfkit.profiling.passes.exchange import PassSpec
+from perfkit.profiling.passes.lines import FunctionLines, line_times, lines_text
+from perfkit.profiling.passes.memory import MemoryWatch, memory_text
+from perfkit.profiling.passes.meter import EnoughSteps
+from perfkit.profiling.passes.operators import write_operators
+from perfkit.profiling.passes.own_code import OwnCode, find_own_code
+from perfkit.profiling.passes.pstats_text import filtered_text, full_text, portable, read_entries
+from perfkit.profiling.passes.trace import PhaseMarks, call_after_each_step, choose_window
+from perfkit.profiling.passes.workers import (
+    TrainingBatches,
+    end_workers,
+    fetch_times,
+    profile_workers,
+    profiles_of_workers,
+    time_workers,
+)
+from perfkit.runner.agent.counting.model import Counts, with_texts
+from perfkit.runner.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.thread_profile import profile_of_this_thread
+from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
+from perfkit.units import counted
+
+if TYPE_CHECKING:
+    import torch
+
+_REPEATED = 2
+# The memory pass looks at all new objects after each step: so many steps tell growth, and more take long.
+_MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
+_Call = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What an instrument gives: names of files in the pass's folder, entries of a cProfile, phases."""
+
+    files: tuple[str, ...] = ()
+    entries: tuple[ProfileEntry, ...] = ()
+    balance: Balance | None = None
+    roles: tuple[RoleProfile, ...] = ()
+    lines: tuple[LineTime, ...] = ()
+    counts: Counts | None = None
+    memory: MemoryProfile | None = None
+
+
+class Instrument(Protocol):
+    """A way to watch a call.
+
+    ``step_limit`` is the number of optimizer steps after which the meter ends the target, ``profiled_from``
+    the number of steps before the first one watched.
+    """
+
+    step_limit: int | None
+    profiled_from: int
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the code of a script as it is to be run."""
+
+    def prepare(self) -> None:
+        """Do what must wait until the target's modules can be imported."""
+
+    def run(self, call: _Call) -> object:
+        """Call, watched, and return what the call returned."""
+
+    def end_step(self) -> None:
+        """Note that an optimizer's step is done."""
+
+    def start_step(self) -> None:
+        """Note that the loop goes on."""
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
+        """Write the artifacts of the pass."""
+
+
+class Clean:
+    """Watches nothing."""
+
+    profiled_from = 0
+
+    def __init__(self, spec: PassSpec) -> None:
+        self.step_limit = spec.steps
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the code as it is."""
+        return code
+
+    def prepare(self) -> None:
+        """Need nothing."""
+
+    def run(self, call: _Call) -> object:
+        """Call."""
+        return call()
+
+    def end_step(self) -> None:
+        """Need not know."""
+
+    def start_step(self) -> None:
+        """Need not know."""
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (has nothing to write)
+        """Leave nothing."""
+        return Findings()
+
+
+class BalanceWatch(Clean):
+    """Watches where each step spends its time, by hooks at the places that every loop passes."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._folder = Path(spec.folder)
+        self._memory = PeakWatch()
+        self._clock = PhaseClock(choose_clock, self._memory.change)
+        hook_torch(self._clock)
+        if spec.rank_place is not None:
+            hook_collectives(self._clock)
+        time_workers(self._folder)
+        self._batches = TrainingBatches()
+        self._batches.watch()
+
+    def run(self, call: _Call) -> object:
+        """Call, and note the phases that the user names too."""
+        listen_to_phases(self._clock)
+        self.start_step()
+        return call()
+
+    def end_step(self) -> None:
+        """Close the step."""
+        self._clock.end_step()
+        self._batches.end_step()
+
+    def start_step(self) -> None:
+        """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
+        hook_loggers(self._clock)
+        self._clock.start_step()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the clock has it all)
+        """Return the phases, and how fast the loader's workers could have been."""
+        end_workers()
+        times, batches = fetch_times(self._folder), self._batches.per_step
+        batch_s = times.batch_s if times else None
+        return Findings(
+            balance=replace(
+                self._clock.balance(),
+                loader_s=None if batch_s is None or batches is None else batch_s * batches,
+                memory=self._memory.phases(),
+            )
+        )
+
+
+class StepCounts(Clean):
+    """Counts what repeats to the digit in the first steps, and ends the target after them."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self.step_limit = min(COUNTED_STEP, spec.steps or COUNTED_STEP)
+        self._root = Path(spec.root)
+        self._watch: TensorWatch | None = None
+
+    def run(self, call: _Call) -> object:
+        """Call, and count until the last of the steps."""
+        with TensorWatch(self._root) as self._watch:
+            return call()
+
+    def end_step(self) -> None:
+        """Close the counts of a step."""
+        if self._watch is not None:
+            self._watch.end_iteration()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+        """Return the counts of the last two steps, None where there were too few to stand for the loop."""
+        if self._watch is None or summary.steps < (self.step_limit or COUNTED_STEP):
+            return Findings()
+        counts = with_texts(self._watch.counts(), self._root)
+        return Findings(counts=last_iterations(counts, _REPEATED))
+
+
+class CProfile(Clean):
+    """Watches every Python function of this thread, and each of a loader's workers by itself."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._profiler = profile_of_this_thread()
+        os.register_at_fork(after_in_child=self._profiler.disable)
+        profile_workers(self._place.parent)
+
+    def run(self, call: _Call) -> object:
+        """Call under cProfile: the target's own frame is the outermost one of the profile.
+
+        Raises:
+            UsageError: another profiler is at work already.
+        """
+        _refuse_another_profiler()
+        self._profiler.enable()
+        try:
+            return call()
+        finally:
+            self._profiler.disable()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the profile has it all)
+        """Write the profile, its text, the text of the user's own code, and the profiles of workers."""
+        binary, text, filtered = (f"{self._place.name}{end}" for end in (".stat", ".txt", "_filtered.txt"))
+        stats = pstats.Stats(self._profiler)
+        portable(stats, own).dump_stats(self._place.with_name(binary))
+        self._place.with_name(text).write_text(full_text(stats, own), encoding="utf-8")
+        self._place.with_name(filtered).write_text(filtered_text(stats, own), encoding="utf-8")
+        roles = self._write_workers(own)
+        return Findings(
+            files=(binary, text, filtered, *(role.file for role in roles)),
+            entries=read_entries(stats, own),
+            roles=roles,
+        )
+
+    def _write_workers(self, own: OwnCode) -> tuple[RoleProfile, ...]:
+        end_workers()
+        roles = []
+        for role, stats in profiles_of_workers(self._place.parent).items():
+            file = f"{self._place.name}.{role}.stat"
+            portable(stats, own).dump_stats(self._place.with_name(file))
+            total_s = float(stats.total_tt)  # type: ignore[attr-defined]
+            roles.append(RoleProfile(role=role, file=file, total_s=total_s, entries=read_entries(stats, own)))
+        return tuple(roles)
+
+
+class TorchProfile(Clean):
+    """Watches operators and device kernels during a window of steps, and ends the target after it."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._all = spec.trace_all or spec.known_steps == 0
+        steps = [count for count in (spec.steps, spec.known_steps) if count is not None]
+        self._window = choose_window(min(steps, default=None))
+        self._last = spec.steps if self._all else self._window.end
+        self._steps = 0
+        # The target ends in _end_step, once the trace has closed its step.
+        self.step_limit = None
+        self.profiled_from = 0 if self._all else self._window.begin
+        self._profiler = self._new_profiler()
+        self._is_running = False
+        self._step_at = spec.step_at
+        # The first optimizer of a class settles what its steps call, and a module may make one when imported.
+        call_after_each_step(self._after_optimizer_step)
+
+    def run(self, call: _Call) -> object:
+        """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
+        listen_to_phases(PhaseMarks())
+        self._is_running = True
+        with self._profiler:
+            return call()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (operators have no files)
+        """Write the trace and the table of operators.
+
+        Raises:
+            NotMeasuredError: the target ended before the window began, or torch.profiler has no trace.
+        """
+        watched = summary.steps - self.profiled_from
+        if watched <= 0 and not self._all:
+            raise NotMeasuredError(
+                f"the torch pass saw {summary.steps} optimizer steps, and keeps them only from step"
+                f" {self.profiled_from + 1} on; use --trace-all, or make the clean pass as well"
+            )
+        trace, operators = f"{self._place.name}.trace.json.gz", f"{self._place.name}_ops.csv"
+        try:
+            self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        except (AssertionError, RuntimeError, OSError) as error:
+            steps = counted(self._steps, "optimizer step")
+            raise NotMeasuredError(
+                f"torch.profiler could not write the trace of {steps} ({error});"
+                " choose --passes without torch to have the other passes"
+            ) from error
+        write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
+        return Findings(files=(trace, operators))
+
+    def end_step(self) -> None:
+        """End a step of the trace that no optimizer ends."""
+        if self._is_marked:
+            self._end_step()
+
+    @property
+    def _is_marked(self) -> bool:
+        return self._step_at is not None or steps_are_announced()
+
+    def _after_optimizer_step(self) -> None:
+        if not self._is_marked:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        if not self._is_running:
+            return
+        self._steps += 1
+        self._profiler.step()
+        if self._last is not None and self._steps >= self._last:
+            raise EnoughSteps
+
+    def _new_profiler(self) -> torch.profiler.profile:
+        import torch
+
+        if self._all:
+            return torch.profiler.profile(schedule=lambda _: torch.profiler.ProfilerAction.RECORD)
+        window = self._window
+        with warnings.catch_warnings():
+            # A loop of one step has no step to spare for the warm-up.
+            warnings.simplefilter("ignore")
+            plan = torch.profiler.schedule(
+                wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
+            )
+        return torch.profiler.profile(schedule=plan)
+
+
+class LineProfile(Clean):
+    """Times each line of the named functions; workers forked from this process are left alone."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._functions = FunctionLines(spec.lines, spec.target, spec.line_entries)
+        self._spec = spec
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the script's code with the named functions in it made known to the profiler."""
+        return self._functions.watch(code)
+
+    def prepare(self) -> None:
+        """Make the functions of modules known to the profiler."""
+        self._functions.watch_imported()
+        self._functions.watch_profiled(own_code_of(self._spec))
+
+    def run(self, call: _Call) -> object:
+        """Call under line_profiler."""
+        os.register_at_fork(after_in_child=self._functions.profiler.disable)
+        return self._functions.profiler.runcall(call)
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
+        """Write the tables of lines, with times in milliseconds a step, or in all where no step was seen."""
+        name = f"{self._place.name}_lines.txt"
+        each = f"a step, of {summary.steps}" if summary.steps else "in all"
+        tables = lines_text(self._functions.profiler, own, steps=summary.steps)
+        text = f"Times are in milliseconds {each}; hits are all of them.\n\n{tables}"
+        self._place.with_name(name).write_text(text, encoding="utf-8")
+        lines = line_times(self._functions.profiler, own)
+        return Findings(files=(name,), lines=lines)
+
+
+class MemoryByLine(Clean):
+    """Watches which lines allocate memory in the first steps, and ends the target after them."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self.step_limit = min(spec.steps or _MEMORY_STEPS, _MOST_MEMORY_STEPS)
+        self._spec = spec
+        self._watch: MemoryWatch | None = None
+
+    def run(self, call: _Call) -> object:
+        """Call, and watch tensors and Python's objects; a run without a step is watched as one."""
+        own = own_code_of(self._spec)
+        with MemoryWatch(Path(self._spec.root), own) as self._watch:
+            result = call()
+            self._watch.end_run()
+            return result
+
+    def end_step(self) -> None:
+        """Note what the step allocated, and what is alive after it."""
+        if self._watch is not None:
+            self._watch.end_step()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+        """Write the table of lines."""
+        if self._watch is None:
+            return Findings()
+        found = self._watch.memory()
+        name = f"{self._spec.artifact}_memory.txt"
+        (Path(self._spec.folder) / name).write_text(memory_text(found), encoding="utf-8")
+        return Findings(files=(name,), memory=found)
+
+
+def _refuse_another_profiler() -> None:
+    """Say that another profiler is at work: a second one would end it unseen, or raise (Python 3.12)."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = monitoring.get_tool(monitoring.PROFILER_ID) if monitoring else None
+    found = tool or sys.getprofile()
+    if found is not None:
+        raise UsageError(
+            f"another profiler is active in this process ({found}); end it before the target begins, or"
+            " choose --passes without cprofile"
+        )
+
+
+def own_code_of(spec: PassSpec) -> OwnCode:
+    """Return what the user's own code is, in the process of the pass."""
+    script = Path(spec.target.place) if spec.target.is_script else None
+    return find_own_code(spec.own, root=Path(spec.root), script=script)
+
+
+INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
+    "clean": Clean,
+    "balance": BalanceWatch,
+    "counts": StepCounts,
+    "cprofile": CProfile,
+    "torch": TorchProfile,
+    "lines": LineProfile,
+    "memory": MemoryByLine,
+}

@@ -1,0 +1,175 @@
+"""Functions whose lines are timed: importable ones, and those that a script defines itself."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfkit.errors import UsageError
+from perfkit.model import LineTime, ProfileEntry
+from perfkit.profiling.passes.own_code import OwnCode
+from perfkit.profiling.passes.targets import Target
+from perfkit.runner.notebooks import without_cell
+from perfkit.runner.targets import load_function
+from perfkit.units import human_percent
+
+_MOST_FUNCTIONS = 5
+_IsWanted = Callable[[types.CodeType], bool]
+
+
+class FunctionLines:
+    """The functions named as "package.module:function", in a line profiler.
+
+    A script's own functions exist only once it runs: ``watch`` looks for them in its code, under the script's
+    name ("train:step" for train.py) or "__main__".
+    """
+
+    def __init__(self, places: Sequence[str], target: Target, entries: Sequence[ProfileEntry] = ()) -> None:
+        from line_profiler import LineProfiler
+
+        self.profiler: Any = LineProfiler()
+        self._places = tuple(places)
+        self._entries = tuple(entries)
+        self._script = Path(target.place) if target.is_script else None
+
+    def watch(self, code: types.CodeType) -> types.CodeType:
+        """Return the script's code with its named functions made known to the profiler."""
+        for place in filter(self._is_in_script, self._places):
+            code = self._watch_nested(code, place.partition(":")[2], place)
+        for entry in self._entries:
+            if self._script is not None and Path(without_cell(entry.file)).name == self._script.name:
+                code = self._with_watched(code, _begins_at(entry))
+        return code
+
+    def watch_imported(self) -> None:
+        """Import the other named functions and make them known to the profiler.
+
+        Raises:
+            UsageError: there is no such module or function.
+        """
+        for place in self._places:
+            if not self._is_in_script(place):
+                self.profiler.add_callable(load_function(place))
+
+    def watch_profiled(self, own: OwnCode) -> None:
+        """Make the functions of the earlier profile known that imported modules define."""
+        wanted = {(entry.file, entry.line) for entry in self._entries}
+        begins = {line for _, line in wanted}
+        # `isinstance` would ask each object for its `__class__`, and a dead weak proxy raises then.
+        for function in [one for one in gc.get_objects() if type(one) is types.FunctionType]:
+            code = function.__code__
+            if code.co_firstlineno in begins and (own.shown(code.co_filename), code.co_firstlineno) in wanted:
+                self.profiler.add_function(function)
+
+    def _is_in_script(self, place: str) -> bool:
+        return self._script is not None and place.partition(":")[0] in (self._script.stem, "__main__")
+
+    def _watch_nested(self, code: types.CodeType, name: str, place: str) -> types.CodeType:
+        changed = self._with_watched(code, lambda one: one.co_qualname == name)
+        if changed is code:
+            raise UsageError(
+                f'"{place}": the script {self._script} defines no function "{name}"; check the spelling'
+            )
+        return changed
+
+    def _with_watched(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
+        """Return the code with the function replaced by the profiler's marked copy, or ``code`` itself."""
+        constants = tuple(
+            self._marked(constant, is_wanted) if isinstance(constant, types.CodeType) else constant
+            for constant in code.co_consts
+        )
+        same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
+        return code if same else code.replace(co_consts=constants)
+
+    def _marked(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
+        if not is_wanted(code):
+            return self._with_watched(code, is_wanted)
+        function = types.FunctionType(code, {}, closure=_empty_cells(code))
+        self.profiler.add_function(function)
+        return function.__code__
+
+
+def _begins_at(entry: ProfileEntry) -> _IsWanted:
+    """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
+    name = Path(entry.file).name
+
+    def begins(code: types.CodeType) -> bool:
+        # A function in the first line of a file begins where the file's own code does.
+        is_function = code.co_name != "<module>"
+        return is_function and code.co_firstlineno == entry.line and Path(code.co_filename).name == name
+
+    return begins
+
+
+def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:
+    """Return the own functions with the most own time, those worth looking into line by line."""
+    own = [entry for entry in entries if entry.kind == "own" and not entry.function.startswith("<")]
+    return tuple(sorted(own, key=lambda entry: -entry.own_s)[:_MOST_FUNCTIONS])
+
+
+def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: ANN401 (line_profiler has no types)
+    """Return every line that ran, by its time."""
+    stats = profiler.get_stats()
+    found = [
+        LineTime(
+            file=own.shown(file),
+            line=line,
+            text=linecache.getline(file, line).strip(),
+            hits=hits,
+            seconds=ticks * stats.unit,
+        )
+        for (file, _, _), timings in stats.timings.items()
+        for line, hits, ticks in timings
+    ]
+    return tuple(sorted(found, key=lambda one: -one.seconds))
+
+
+def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN401 (line_profiler has no types)
+    """Return a table for each function with the times of its lines in milliseconds, a step and a hit.
+
+    The table of line_profiler has one unit for all its times, so that it could not tell both; it also prints
+    the text of files only, and not that of cells.
+    """
+    stats = profiler.get_stats()
+    return "\n".join(
+        _function_text(
+            function, [(line, hits, ticks * stats.unit) for line, hits, ticks in timings], own, steps
+        )
+        for function, timings in sorted(stats.timings.items())
+    )
+
+
+def _function_text(
+    function: tuple[str, int, str], timings: Sequence[tuple[int, int, float]], own: OwnCode, steps: int
+) -> str:
+    """Return the table of one function, from its first line to the last one that ran."""
+    file, begin, name = function
+    if not timings:
+        return f"Function: {name}, {own.shown(file)}:{begin}, did not run\n"
+    whole_s = sum(seconds for _, _, seconds in timings)
+    each, divisor = ("a step", steps) if steps else ("in all", 1)
+    numbers = {
+        line: f"{hits:>9}{_milliseconds(seconds / divisor):>12}{_milliseconds(seconds / hits):>12}"
+        f"{human_percent(seconds / whole_s if whole_s else None):>9}"
+        for line, hits, seconds in timings
+    }
+    found = [
+        f"Function: {name}, {_milliseconds(whole_s / divisor)} ms {each}",
+        f"{'file and line':<40}{'hits':>9}{f'ms {each}':>12}{'ms a hit':>12}{'share':>9}  text",
+    ]
+    for line in range(begin, max(numbers) + 1):
+        text = linecache.getline(file, line).rstrip()
+        found.append(f"{f'{own.shown(file)}:{line}':<40}{numbers.get(line, ''):<42}  {text}".rstrip())
+    return "\n".join(found) + "\n"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds / 1e-3:.4g}"
+
+
+def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:
+    return tuple(types.CellType() for _ in code.co_freevars) or None

@@ -1,0 +1,284 @@
+"""Which lines allocate memory that stays or not: of tensors by their operators, of Python by tracemalloc.
+
+Tensors are seen by the same operators that counts are made of, so only those of this thread, and none that a
+loader's worker made. The line of a tensor is where it was allocated, and not what still holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import linecache
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import perfkit.runner.agent
+from perfkit.model import LineMemory, MemoryProfile
+from perfkit.profiling.passes.own_code import OwnCode, is_harness
+from perfkit.runner.agent.counting.compiled import CompiledCode
+from perfkit.runner.agent.counting.dispatch import Dispatched
+from perfkit.runner.agent.counting.interventions import undone_in_forks
+from perfkit.runner.agent.counting.memory import Memory, SavedTensors
+from perfkit.runner.agent.counting.model import Tally
+from perfkit.runner.agent.counting.places import Places
+from perfkit.runner.agent.counting.syncs import Syncs, Watching
+from perfkit.units import human_bytes
+
+# A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
+_FRAMES = 16
+# Of each order, by bytes a step, by bytes that stay and by growth, so many lines are kept.
+_MOST_LINES = 100
+_AGENT = Path(perfkit.runner.agent.__file__).parent
+_Whose = Literal["perfkit", "own", "library"]
+_HEAD = f"{'a step':>11} {'stays':>11} {'growth':>11}  of       line"
+
+
+class MemoryWatch:
+    """Notes in each step what lines allocate and what of it is alive, between ``with`` and the last step.
+
+    All garbage is collected at the end of a step, so that what is said to stay can still be reached.
+    """
+
+    def __init__(self, root: Path, own: OwnCode) -> None:
+        self._root = root
+        self._watching = Watching()
+        places = Places(root)
+        self._memory, self._syncs = Memory(), Syncs(places)
+        saved = SavedTensors(places, self._memory, self._watching)
+        self._operators = Dispatched(self._watching, places, self._memory, self._syncs, saved)
+        self._python = _PythonMemory(own)
+        self._allocated: list[Tally] = []
+        self._alive: list[Tally] = []
+        self._of_run = False
+        self._is_compiled = False
+        self._around = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as around:
+            around.enter_context(undone_in_forks(self._leave_process))
+            around.enter_context(CompiledCode(self._meet_compiled_code).noticed())
+            self._operators.begin()
+            around.callback(self._operators.end)
+            around.enter_context(_only_new_garbage())
+            around.enter_context(self._python.traced())
+            self._around = around.pop_all()
+        self._watching.on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watching.on = False
+        self._around.close()
+
+    def end_step(self) -> None:
+        """End a step and begin the next one."""
+        self._watching.on = False
+        _clear_lookups()
+        gc.collect()
+        self._allocated.append(self._memory.allocated())
+        self._alive.append(self._memory.alive())
+        self._memory.forget_changes()
+        self._syncs.forget()
+        self._operators.forget()
+        self._python.end_step()
+        self._watching.on = not self._is_compiled
+
+    def end_run(self) -> None:
+        """Take the whole run for one step, where no step was seen."""
+        if not self._alive:
+            self._of_run = True
+            self.end_step()
+
+    def memory(self) -> MemoryProfile:
+        """Return what was seen of each line, those with most bytes first."""
+        lines = [self._with_text(line) for line in (*self._tensors(), *self._python.lines())]
+        missing = [self._python.not_seen] if self._python.not_seen else []
+        if self._is_compiled:
+            missing.insert(0, "tensors from where compiled code began to run")
+        return MemoryProfile(
+            steps=0 if self._of_run else len(self._alive),
+            lines=_largest(lines),
+            peak=tuple(self._python.peak),
+            not_seen="; ".join(missing),
+        )
+
+    def _tensors(self) -> Iterator[LineMemory]:
+        operators: dict[str, Counter[str]] = {}
+        for tally in (*self._allocated, *self._alive):
+            for (what, place), nbytes in tally.items():
+                operators.setdefault(place, Counter())[what] += nbytes
+        allocated, alive = ([_by_place(tally) for tally in step] for step in (self._allocated, self._alive))
+        for place, names in operators.items():
+            yield LineMemory(
+                kind="tensors",
+                place=place,
+                what=names.most_common(1)[0][0],
+                allocated=tuple(step[place] for step in allocated),
+                alive=tuple(step[place] for step in alive),
+            )
+
+    def _with_text(self, line: LineMemory) -> LineMemory:
+        file, _, number = line.place.rpartition(":")
+        text = linecache.getline(str(self._root / file), int(number)).strip() if number.isdigit() else ""
+        return replace(line, text=text)
+
+    def _meet_compiled_code(self) -> None:
+        if self._watching.on and self._watching.is_here():
+            self._watching.on = False
+            self._is_compiled = True
+            self._operators.end()
+
+    def _leave_process(self) -> None:
+        self._watching.on = False
+        self._python.leave_process()
+
+
+def _clear_lookups() -> None:
+    """Clear the interpreter's cache of attributes, which keeps the names that were looked up last.
+
+    Torch makes such a name anew at each operator that this watch sees, in the line that called it: until the
+    cache is full, that line seems to keep some of them in each step.
+    """
+    clear = getattr(sys, "_clear_internal_caches", None) or getattr(sys, "_clear_type_cache", None)
+    if clear is not None:
+        clear()
+
+
+@contextlib.contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """Leave objects that exist already out of all collections: to look at those takes longer than a step."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+class _PythonMemory:
+    """The living objects of Python by line, as tracemalloc knows them."""
+
+    def __init__(self, own: OwnCode) -> None:
+        self._own = own
+        self._alive: list[Counter[str]] = []
+        self._files: dict[str, tuple[_Whose, str]] = {}
+        self.peak: list[int] = []
+        self.not_seen = ""
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """Trace allocations, unless the environment has Python trace them already."""
+        begins = not tracemalloc.is_tracing()
+        if begins:
+            tracemalloc.start(_FRAMES)
+        try:
+            yield
+        finally:
+            if begins:
+                tracemalloc.stop()
+
+    def leave_process(self) -> None:
+        """Trace nothing in a forked process."""
+        tracemalloc.stop()
+
+    def end_step(self) -> None:
+        """Note what is alive, and the most that was."""
+        if not tracemalloc.is_tracing():
+            self.not_seen = "Python's objects, since the target stopped tracemalloc"
+            self._alive.append(Counter())
+            return
+        self.peak.append(tracemalloc.get_traced_memory()[1])
+        alive: Counter[str] = Counter()
+        for one in tracemalloc.take_snapshot().statistics("traceback"):
+            place = self._place(one.traceback)
+            if place is not None:
+                alive[place] += one.size
+        self._alive.append(alive)
+        tracemalloc.reset_peak()
+
+    def lines(self) -> Iterator[LineMemory]:
+        """Yield the lines, with the bytes alive after each step."""
+        for place in dict.fromkeys(place for step in self._alive for place in step):
+            yield LineMemory(kind="Python", place=place, alive=tuple(step[place] for step in self._alive))
+
+    def _place(self, frames: Sequence[tracemalloc.Frame]) -> str | None:
+        """Return the innermost own line, else the innermost of a library; None where perfkit allocated."""
+        for frame in reversed(frames):
+            kind, shown = self._file(frame.filename)
+            if kind == "perfkit":
+                return None
+            if kind == "own":
+                return f"{shown}:{frame.lineno}"
+        innermost = frames[-1]
+        return f"{self._file(innermost.filename)[1]}:{innermost.lineno}"
+
+    def _file(self, name: str) -> tuple[_Whose, str]:
+        """Return whose a file is, and its name for people; both are asked for thousands of times a step."""
+        known = self._files.get(name)
+        if known is None:
+            ours = is_harness(name) or Path(name).is_relative_to(_AGENT)
+            kind: _Whose = "perfkit" if ours else "own" if self._own.owns(name) else "library"
+            known = self._files[name] = (kind, self._own.shown(name))
+        return known
+
+
+def memory_text(found: MemoryProfile) -> str:
+    """Return a table of all lines that are kept, in bytes."""
+    whole = f"of {found.steps}" if found.steps else "which is the whole run, since no optimizer step was seen"
+    lines = [
+        f"Bytes allocated in a step, {whole}; alive after the last one; and by how much that grew in a step.",
+        "Of Python's objects only living ones are known. The line is where memory was allocated.",
+        *([f"Not seen: {found.not_seen}."] if found.not_seen else []),
+        "",
+        _HEAD,
+        *map(_row, found.lines),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(line: LineMemory) -> str:
+    step = "-" if line.step_bytes is None else human_bytes(round(line.step_bytes))
+    growth = "grows" if line.leaks else ""
+    said = "  ".join(filter(None, (line.place or "no own line", line.what, line.text, growth)))
+    return (
+        f"{step:>11} {human_bytes(line.stays_bytes):>11} {_signed(line.growth_bytes):>11}"
+        f"  {line.kind:<8} {said}"
+    )
+
+
+def _signed(nbytes: float) -> str:
+    return f"{'-' if nbytes < 0 else '+'}{human_bytes(abs(round(nbytes)))}"
+
+
+def _by_place(tally: Tally) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for (_, place), nbytes in tally.items():
+        found[place] += nbytes
+    return found
+
+
+def _largest(lines: Sequence[LineMemory]) -> tuple[LineMemory, ...]:
+    """Return the lines that are among the largest in some order, those with most bytes first."""
+    kept: dict[int, LineMemory] = {}
+    for order in (_by_bytes, _by_stay, _by_growth):
+        kept.update((id(line), line) for line in sorted(lines, key=order)[:_MOST_LINES])
+    return tuple(sorted(kept.values(), key=lambda line: (_by_bytes(line), _by_stay(line), line.place)))
+
+
+def _by_bytes(line: LineMemory) -> float:
+    return -(line.step_bytes or 0.0)
+
+
+def _by_stay(line: LineMemory) -> float:
+    return -line.stays_bytes
+
+
+def _by_growth(line: LineMemory) -> float:
+    return -line.growth_bytes

@@ -1,0 +1,240 @@
+"""The light meter that runs in every pass: steps, samples and the wait for data."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfkit.extras import is_installed
+from perfkit.model import PassName, PassSummary
+from perfkit.phases import count_marked_steps, steps_are_announced
+from perfkit.profiling.passes.batches import BatchesOfSteps
+from perfkit.profiling.passes.step_lines import StepLine, call_at
+from perfkit.runner.agent.clock import DeviceEvent, accelerator_in_use
+
+_Next = Callable[[Any], Any]
+
+
+class EnoughSteps(BaseException):
+    """Ends the target after the last step asked for; it is no Exception, since a loop may catch those."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A moment: on the host's clock, and in the accelerator's queue where one is in use."""
+
+    host_s: float
+    event: DeviceEvent | None
+
+
+class Meter:
+    """Counts steps and training samples of this process between ``start`` and ``finish``.
+
+    An optimizer's step ends a step, unless the program marks its steps, or ``step_at`` names the line that
+    ends one.
+
+    Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
+    The cost is one public optimizer hook a step, a flag for each backward pass, and two clock reads and a
+    look at the batch's size for each batch. The accelerator is synchronised once, in ``finish``: until then
+    an event a step waits in its queue.
+    ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int | None,
+        report: Callable[[int], bool],
+        loaders: bool,
+        step_at: StepLine | None = None,
+    ) -> None:
+        self._limit = limit
+        self._step_at = step_at
+        self._loaders = loaders
+        self._report = report
+        self._begins = [_Mark(time.perf_counter(), None)]
+        self._ends: list[_Mark] = []
+        self._batches = BatchesOfSteps()
+        self._samples: int | None = 0
+        self._wait_s = 0.0
+        self._workers: int | None = None
+        self._nested = False
+
+    def prepare(self) -> None:
+        """Listen for marked steps; modules that are imported later may mark them."""
+        if self._step_at is None:
+            count_marked_steps(self._on_step)
+        else:
+            count_marked_steps(lambda: None)
+            call_at(self._step_at, self._on_step)
+
+    def start(self) -> None:
+        """Hook the optimizers and loaders, where there is torch, and start the clock."""
+        if is_installed("torch"):
+            self._watch_steps()
+            if self._loaders:
+                self._watch_loaders()
+        self._begins = [_Mark(time.perf_counter(), None)]
+
+    def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
+        """Wait for the accelerator, stop the clock and return what was seen.
+
+        ``result`` is what the target returned: its own count of ``samples`` is better than any guess.
+        """
+        last, end_s = _wait_for_accelerator()
+        begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
+        paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
+        return PassSummary(
+            name=name,
+            total_s=end_s - begins[0] - paused_s,
+            step_s=tuple(end - begin for begin, end in zip(begins, ends, strict=False)),
+            samples=self._samples_of(result),
+            data_wait_s=None if self._workers is None else self._wait_s,
+            data_workers=self._workers,
+            profiled_from=profiled_from,
+            on_device=last is not None,
+            marked=self._is_marked,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Steps seen so far."""
+        return len(self._ends)
+
+    @property
+    def _is_marked(self) -> bool:
+        """Whether something else than an optimizer ends a step."""
+        return self._step_at is not None or steps_are_announced()
+
+    def _on_optimizer_step(self, *_: object) -> None:
+        if not self._is_marked:
+            self._on_step()
+
+    def _on_step(self) -> None:
+        end = _Mark(time.perf_counter(), _recorded_event())
+        self._ends.append(end)
+        self._samples = _sum(self._samples, self._batches.end_step().samples)
+        # ``report`` may keep the loop waiting: such a pause belongs to no step.
+        paused = self._report(self.steps)
+        if self._limit is not None and self.steps >= self._limit:
+            raise EnoughSteps
+        self._begins.append(_Mark(time.perf_counter(), _recorded_event()) if paused else end)
+
+    def _watch_steps(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        hook = register_optimizer_step_post_hook(self._on_optimizer_step)
+        # A forked process that trains by itself is not this training loop.
+        os.register_at_fork(after_in_child=hook.remove)
+
+    def _watch_loaders(self) -> None:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        self._batches.watch_backward()
+        fetch: _Next = _BaseDataLoaderIter.__next__
+
+        def watched_next(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            return self._timed_fetch(iterator, fetch)
+
+        _BaseDataLoaderIter.__next__ = watched_next  # type: ignore[method-assign,assignment]
+
+    def _timed_fetch(self, iterator: Any, fetch: _Next) -> Any:  # noqa: ANN401 (likewise)
+        if self._nested:
+            return fetch(iterator)
+        self._nested = True
+        start_s = time.perf_counter()
+        try:
+            batch = fetch(iterator)
+        except StopIteration:
+            self._batches.end(iterator)
+            raise
+        finally:
+            self._wait_s += time.perf_counter() - start_s
+            self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
+            self._nested = False
+        self._see(iterator, batch)
+        return batch
+
+    def _see(self, iterator: object, batch: object) -> None:
+        """Remember a batch until a step shows that it was trained with; ignore it where gradients are off."""
+        import torch
+
+        if torch.is_grad_enabled():
+            self._batches.give(iterator, batch_size(batch))
+
+    def _samples_of(self, result: object) -> int | None:
+        told = None
+        with contextlib.suppress(Exception):
+            told = getattr(result, "samples", None)
+        if isinstance(told, int) and not isinstance(told, bool):
+            return told
+        return self._samples or None
+
+
+def import_torch() -> None:
+    """Import torch, and what it imports with the first optimizer: seconds that are no part of the loop.
+
+    To be called before the target's folder is searched for modules: a ``glob.py`` there must not break torch.
+    Where torch is not installed there is nothing to import.
+    """
+    if not is_installed("torch"):
+        return
+    importlib.import_module("torch")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._dynamo")
+
+
+def batch_size(batch: object) -> int | None:
+    """Return the length of the first tensor in a batch, or of the batch; None where neither has one."""
+    # A batch may be any object of the user's, and its methods may raise.
+    with contextlib.suppress(Exception):
+        tensor = _first_tensor(batch)
+        if tensor is not None:
+            return int(tensor.shape[0]) if tensor.ndim else None
+        return len(batch) if hasattr(batch, "__len__") else None
+    return None
+
+
+def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, which may not be imported)
+    # A tensor is in no batch of a program that has not imported torch.
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if isinstance(batch, torch.Tensor):
+        return batch
+    parts = (
+        batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    )
+    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
+
+
+def _recorded_event() -> DeviceEvent | None:
+    """Return an event queued behind the step's work; None without events or while a graph is captured."""
+    device = accelerator_in_use()
+    event = None if device is None else device.event()
+    if event is not None:
+        event.record()
+    return event
+
+
+def _wait_for_accelerator() -> tuple[DeviceEvent | None, float]:
+    last, device = _recorded_event(), accelerator_in_use()
+    if device is not None:
+        device.synchronise()
+    return last, time.perf_counter()
+
+
+def _at_s(mark: _Mark, last: DeviceEvent | None, end_s: float) -> float:
+    if mark.event is None or last is None:
+        return mark.host_s
+    return end_s - float(mark.event.elapsed_time(last)) / 1e3

@@ -1,0 +1,249 @@
+"""The same pass on all ranks of a distributed loop at once, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfkit.errors import UsageError
+from perfkit.profiling.passes.exchange import (
+    STACK_FILE,
+    STEPS_FILE,
+    PassResult,
+    PassSpec,
+    Problem,
+    read_result,
+)
+from perfkit.profiling.passes.launch import PassLauncher, RunningPass, running
+from perfkit.profiling.passes.rank_process import ASKING
+from perfkit.units import counted
+
+_ALIVE_EVERY_S = 1.0
+# After a failure that another rank may have caused, that one may still tell its own.
+_GRACE_S = 2.0
+_ANSWER_S = 2.0
+_POLL_S = 0.02
+_HERE = "127.0.0.1"
+# Below those that Linux and other systems give to connections by themselves.
+_PORTS = (20_000, 30_000)
+# How the libraries of collectives complain that another rank has gone.
+_LOST_OTHERS = re.compile(
+    r"closed by peer|reset by peer|broken pipe|connection refused|gloo|nccl|remote process|Dist\w*Error"
+    r"|barrier|timed out|timeout",
+    re.IGNORECASE,
+)
+_BLAMES_OTHERS = 3
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksResult:
+    """What the ranks of a pass gave, in their order, or the problem that ended all of them.
+
+    ``failed`` is the rank whose problem it is, None where it is nobody's alone.
+    """
+
+    results: tuple[PassResult, ...]
+    problem: Problem | None = None
+    failed: int | None = None
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody has now, of those that no connection is given meanwhile."""
+    lot = random.SystemRandom()
+    while True:
+        port = lot.randrange(*_PORTS)
+        with suppress(OSError), socket.socket() as tried:
+            tried.bind((_HERE, port))
+            return port
+
+
+def check_port(port: int) -> None:
+    """Refuse a port at which the ranks could not meet.
+
+    Raises:
+        UsageError: something else listens there, or it is no port that a user may take.
+    """
+    with socket.socket() as tried:
+        # As torch does: a port at which connections of an ended process linger can be taken.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((_HERE, port))
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise UsageError(
+                f"the ranks cannot meet at port {port}: {why}; give another one with --master-port, or leave"
+                " it out to have a free one chosen"
+            ) from error
+
+
+def run_ranks(
+    specs: Sequence[PassSpec],
+    on_steps: Callable[[int], None],
+    launcher: PassLauncher,
+    *,
+    stall_limit_s: float,
+) -> RanksResult:
+    """Make a pass on all ranks and return what they gave; no process of theirs outlives the call.
+
+    The first failure of a rank ends the others, and so does a time of ``stall_limit_s`` seconds in which no
+    rank makes a step. ``on_steps`` hears of the first rank's steps.
+    """
+    crew = _Crew(specs, on_steps, stall_limit_s)
+    with ExitStack() as stack:
+        for rank, spec in enumerate(specs):
+            crew.add(stack.enter_context(running(spec, crew.listener(rank), launcher)))
+        return crew.follow()
+
+
+class _Crew:
+    """The running ranks of a pass."""
+
+    def __init__(
+        self, specs: Sequence[PassSpec], on_steps: Callable[[int], None], stall_limit_s: float
+    ) -> None:
+        self._specs = specs
+        self._on_steps = on_steps
+        self._stall_limit_s = stall_limit_s
+        self._ranks: list[RunningPass] = []
+        self._results: dict[int, PassResult] = {}
+        self._moved_s = time.monotonic()
+
+    def add(self, rank: RunningPass) -> None:
+        """Follow one more; the time in which none moves begins when the last one is started."""
+        self._ranks.append(rank)
+        self._moved_s = time.monotonic()
+
+    def listener(self, rank: int) -> Callable[[int], None]:
+        """Return what hears of a rank's steps."""
+
+        def hear(steps: int) -> None:
+            self._moved_s = time.monotonic()
+            if rank == 0:
+                self._on_steps(steps)
+
+        return hear
+
+    def follow(self) -> RanksResult:
+        """Wait until all have ended well, one has failed, or none moves any more."""
+        while len(self._results) < len(self._ranks):
+            self._hear(_ALIVE_EVERY_S)
+            if any(result.problem for result in self._results.values()):
+                return self._failure()
+            if time.monotonic() - self._moved_s > self._stall_limit_s:
+                return RanksResult(results=(), problem=self._stalled(), failed=self._slowest())
+        return RanksResult(results=tuple(self._results[rank] for rank in range(len(self._ranks))))
+
+    def _hear(self, limit_s: float) -> None:
+        """Wait for messages for a while, and keep the results of those that have ended."""
+        going = {rank: one for rank, one in enumerate(self._ranks) if rank not in self._results}
+        readable, _, _ = select.select(list(going.values()), [], [], limit_s)
+        for rank, one in going.items():
+            if one.hear(readable=one in readable) == "over":
+                self._moved_s = time.monotonic()
+                self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
+
+    def _failure(self) -> RanksResult:
+        """Return the failure that came first; one that blames others gives them a moment to tell theirs."""
+        until_s = time.monotonic() + _GRACE_S
+        problems = self._problems()
+        while (
+            all(self._weight(rank, problem) == _BLAMES_OTHERS for rank, problem in problems.items())
+            and len(self._results) < len(self._ranks)
+            and time.monotonic() < until_s
+        ):
+            self._hear(max(0.0, until_s - time.monotonic()))
+            problems = self._problems()
+        rank = min(problems, key=lambda one: self._weight(one, problems[one]))
+        problem = problems[rank]
+        if problem.kind != "usage":
+            message = f"rank {rank}: {problem.message}{self._ended_before(rank)}"
+            problem = replace(problem, message=message)
+        return RanksResult(results=tuple(self._results.values()), problem=problem, failed=rank)
+
+    def _problems(self) -> dict[int, Problem]:
+        return {rank: result.problem for rank, result in self._results.items() if result.problem}
+
+    def _weight(self, rank: int, problem: Problem) -> int:
+        """Return how far a failure is from the first: complaints about lost others come after all else."""
+        if problem.kind == "usage":
+            return 0
+        died = read_result(Path(self._specs[rank].folder)) is None
+        return 1 if died else _BLAMES_OTHERS if _LOST_OTHERS.search(problem.message) else 2
+
+    def _ended_before(self, rank: int) -> str:
+        """Name a rank that ended well before this one failed: in data of unequal length, that is why."""
+        well = [other for other, result in self._results.items() if other != rank and not result.problem]
+        if not well:
+            return ""
+        return f"; rank {well[0]} had ended before, after {counted(self._steps(well[0]), 'step')}"
+
+    def _stalled(self) -> Problem:
+        """Say which rank the others wait for, and where it stands."""
+        name = self._specs[0].target.name
+        rank = self._slowest()
+        others = [f"rank {one} {self._steps(one)}" for one in range(len(self._ranks)) if one != rank]
+        place = self._place(rank)
+        message = (
+            f"no rank of {name} made a step for {self._stall_limit_s:.0f} s: rank {rank} made"
+            f" {counted(self._steps(rank), 'step')} in all ({', '.join(others) or 'it is the only one'})"
+            f"{f' and stands at {place}' if place else ''}; --stall-limit SECONDS waits longer"
+        )
+        return Problem(kind="failed", message=message, status="timeout")
+
+    def _slowest(self) -> int:
+        """Return the rank with the fewest steps; of several, the one that is not inside torch."""
+        going = [rank for rank in range(len(self._ranks)) if rank not in self._results]
+        return min(
+            going or range(len(self._ranks)),
+            key=lambda rank: (self._steps(rank), "/torch/" in self._innermost(rank), rank),
+        )
+
+    def _steps(self, rank: int) -> int:
+        """Return how many steps a rank has made."""
+        result = self._results.get(rank)
+        if result is not None and result.summary is not None:
+            return result.summary.steps
+        with suppress(OSError, ValueError):
+            return int((Path(self._specs[rank].folder) / STEPS_FILE).read_text())
+        return 0
+
+    def _innermost(self, rank: int) -> str:
+        found = _FRAME.search(self._stack(rank))
+        return found["file"] if found else ""
+
+    def _place(self, rank: int) -> str:
+        """Return where a rank stands in the user's own code, as "file:line in function"."""
+        root = Path(self._specs[rank].root)
+        script = Path(self._specs[rank].target.place).parent
+        for found in _FRAME.finditer(self._stack(rank)):
+            file = Path(found["file"])
+            if "site-packages" not in file.parts and (file.is_relative_to(root) or file.parent == script):
+                shown = file.relative_to(root) if file.is_relative_to(root) else file
+                return f"{shown}:{found['line']} in {found['function']}"
+        return ""
+
+    def _stack(self, rank: int) -> str:
+        """Ask a rank for the calls that it is in, the innermost first; empty where it does not answer."""
+        file = Path(self._specs[rank].folder) / STACK_FILE
+        if not file.exists():
+            return ""
+        with suppress(OSError):
+            if not file.stat().st_size and rank not in self._results:
+                os.kill(self._ranks[rank].pid, ASKING)
+            until_s = time.monotonic() + _ANSWER_S
+            # It is written frame by frame, and whole once nothing more comes.
+            before, size = 0, file.stat().st_size
+            while not 0 < size == before and time.monotonic() < until_s:
+                time.sleep(_POLL_S)
+                before, size = size, file.stat().st_size
+            return file.read_text(errors="replace")
+        return ""

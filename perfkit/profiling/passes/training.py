@@ -1,0 +1,489 @@
+"""The steps of a training that runs anyway: timed, watched and counted, a few at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from perfkit.errors import UsageError
+from perfkit.model import Balance, PhaseSeconds
+from perfkit.phases import listen_to_phases
+from perfkit.profiling.passes.balance.clock import HostMoment, Moment, PhaseClock, choose_clock, host_now
+from perfkit.profiling.passes.balance.hooks import can_import_torch, hook_loggers, hook_torch
+from perfkit.profiling.passes.side_by_side import ratio_of_turns
+from perfkit.runner.agent.clock import synchronised, uses_accelerator
+from perfkit.runner.agent.counting.interventions import undone_in_forks
+from perfkit.runner.agent.counting.model import Counts, with_texts
+from perfkit.runner.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
+
+_Kind = Literal["left alone", "timed", "watched", "counted"]
+# Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
+# The first step after a switch, in which Python finds its caches cold, is told of neither.
+_TURN = 5
+# A device keeps two moments of each step until they are read, so they are read after this many steps.
+_MOST_AT_ONCE = 50
+_REPEATED = 2
+# A validation between steps that are counted makes them worthless; they are counted anew so often.
+_TRIES = 3
+# So long rank 0 waits for what the others say of their steps, which they say after the same step.
+_RANKS_WAIT = timedelta(seconds=2)
+_NO_TORCH = "torch, which counts, cannot be imported"
+# How often trainings of a name were over in this process: all ranks count alike.
+_filed: dict[str, int] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlan:
+    """What is done with the steps of a training: some are left alone, then others timed and watched in turns.
+
+    ``steps`` are timed with nothing else in place; ``balance`` others are watched, phase by phase. With
+    ``counts`` three steps are counted before these.
+
+    Raises:
+        UsageError: a number is negative, or no step would be timed.
+    """
+
+    warmup: int = 10
+    steps: int = 200
+    balance: int = 40
+    counts: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("warmup", 0), ("steps", 1), ("balance", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(
+                    f"{name} is a number of steps, at least {least}, found {getattr(self, name)}"
+                )
+
+    def turns(self) -> Iterator[tuple[_Kind, int]]:
+        """Yield in order what is done, and with how many steps."""
+        yield "left alone", self.warmup
+        if self.counts:
+            yield "counted", COUNTED_STEP
+            # What counting left behind, such as cold caches, belongs to no time.
+            yield "left alone", 1
+        timed, watched = self.steps, self.balance
+        while watched and timed:
+            yield "timed", min(_TURN, timed)
+            yield "watched", min(_TURN, watched)
+            timed, watched = max(0, timed - _TURN), max(0, watched - _TURN)
+        yield "watched", watched
+        while timed:
+            yield "timed", min(_MOST_AT_ONCE, timed)
+            timed = max(0, timed - _MOST_AT_ONCE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFindings:
+    """What the steps of a training gave.
+
+    ``step_s`` are the seconds of each timed step, in measured order; ``balance`` is of other steps, which
+    took turns with them. ``seen`` steps ended in all; ``dropped`` are those left out since something else was
+    done in them. ``uncounted`` says why steps that should have been counted were not.
+    """
+
+    step_s: tuple[float, ...]
+    balance: Balance | None
+    counts: Counts | None
+    seen: int
+    dropped: int
+    uncounted: str | None = None
+
+
+class _Turn(Protocol):
+    """A few steps in a row, of which the same is done."""
+
+    def open(self) -> None:
+        """Prepare for the first step."""
+
+    def start_step(self) -> None:
+        """Begin a step."""
+
+    def restart_step(self) -> None:
+        """Begin the present step anew."""
+
+    def end_step(self, *, dropped: bool) -> bool:
+        """End a step, and tell whether it was the last one."""
+
+    def pause(self) -> None:
+        """Hear that what follows belongs to no step."""
+
+    def resume(self) -> None:
+        """Hear that the step goes on."""
+
+    def close(self) -> None:
+        """Leave torch as it was."""
+
+
+class TrainingSteps:
+    """Follows the steps of a training by what a loop or a library tells of it, from ``begin`` to ``end``.
+
+    Nothing may be called from within a hook of torch, since hooks are set and removed between steps.
+    """
+
+    def __init__(self, plan: StepPlan, root: Path) -> None:
+        self._plan, self._root = plan, root
+        self._turns = plan.turns()
+        self._turn: _Turn | None = None
+        self._timed: list[_Timing] = []
+        self._counting: _Counting | None = None
+        self._watched = False
+        self._pauses = 0
+        self._spoilt = False
+        self._seen = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps of the plan were made, or ``end`` was called."""
+        return self._turn is None
+
+    def begin(self) -> None:
+        """Begin the first step."""
+        self._next_turn()
+
+    def end_step(self) -> None:
+        """End a step and begin the next one."""
+        if self._turn is None:
+            return
+        self._seen += 1
+        if self._turn.end_step(dropped=self._spoilt):
+            self._turn.close()
+            self._next_turn()
+        else:
+            self._turn.start_step()
+        self._spoilt = False
+
+    def pause(self) -> None:
+        """Begin what belongs to no step, such as a validation; pauses may lie in one another."""
+        self._pauses += 1
+        if self._turn is not None and self._pauses == 1:
+            self._turn.pause()
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._pauses = max(0, self._pauses - 1)
+        if self._turn is not None and not self._pauses:
+            self._turn.resume()
+
+    def restart_step(self) -> None:
+        """Begin the present step anew: what was done since the last one ended belongs to none."""
+        if self._turn is not None:
+            self._turn.restart_step()
+
+    def drop_step(self) -> None:
+        """Leave the present step out of what is told: something else was done in it, such as a checkpoint."""
+        self._spoilt = True
+
+    def end(self) -> None:
+        """Follow no further step, and leave torch as it was."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.close()
+
+    def findings(self) -> StepFindings:
+        """Return what the whole steps gave; an accelerator is waited for."""
+        balances = [timing.settled() for timing in self._timed]
+        clean = [one for one, timing in zip(balances, self._timed, strict=True) if not timing.watched]
+        counting = self._counting
+        return StepFindings(
+            step_s=tuple(second for one in clean for second in one.step_s),
+            balance=_joined(balances, [timing.watched for timing in self._timed]),
+            counts=None if counting is None else counting.found,
+            seen=self._seen,
+            dropped=sum(timing.dropped for timing in self._timed),
+            uncounted=None if counting is None else counting.why_not,
+        )
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        for kind, steps in self._turns:
+            if steps:
+                # Moments that a device reached long ago are read now, so that they need not be kept.
+                for timing in self._timed[:-1]:
+                    timing.settled()
+                self._turn = self._new_turn(kind, steps)
+                self._turn.open()
+                self._turn.start_step()
+                if self._pauses:
+                    self._turn.pause()
+                return
+
+    def _new_turn(self, kind: _Kind, steps: int) -> _Turn:
+        if kind == "counted":
+            self._counting = _Counting(steps, self._root)
+            return self._counting
+        switched = (kind == "watched") != self._watched
+        self._watched = kind == "watched"
+        timing = _Timing(steps, watched=self._watched, untold=int(switched))
+        if kind != "left alone":
+            self._timed.append(timing)
+        return timing
+
+
+class _Timing:
+    """Some steps that a clock times, with hooks for their phases where they are watched.
+
+    The first ``untold`` ones are made besides, and nothing is told of them.
+    """
+
+    def __init__(self, steps: int, *, watched: bool, untold: int) -> None:
+        self.watched = watched
+        self._untold = untold
+        self._steps = steps
+        self._clock = PhaseClock(_choose_clock)
+        self._hooks = contextlib.ExitStack()
+        self._ended: list[bool] = []
+        self._settled: Balance | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many of the steps were dropped."""
+        return self._ended[self._untold :].count(False)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there are as many steps as were wanted; a dropped one is made up for."""
+        return self._ended.count(True) == self._steps
+
+    def open(self) -> None:
+        """Set the hooks."""
+        if not self.watched:
+            return
+        self._hooks.callback(self._clock.close)
+        self._hooks.enter_context(undone_in_forks(self._clock.close))
+        self._hooks.callback(listen_to_phases(self._clock))
+        if can_import_torch():
+            self._hooks.enter_context(hook_torch(self._clock))
+        self._hooks.callback(hook_loggers(self._clock).undo)
+
+    def start_step(self) -> None:
+        """Read the clock."""
+        self._clock.start_step()
+
+    def restart_step(self) -> None:
+        """Read the clock anew."""
+        self._clock.start_step()
+
+    def end_step(self, *, dropped: bool) -> bool:
+        """Read the clock."""
+        self._clock.end_step()
+        self._ended.append(len(self._ended) >= self._untold and not dropped)
+        return self._is_over
+
+    def pause(self) -> None:
+        """Stop the clock; no hook counts until it goes on."""
+        self._clock.pause()
+
+    def resume(self) -> None:
+        """Let the clock go on."""
+        self._clock.resume()
+
+    def close(self) -> None:
+        """Remove the hooks."""
+        self._hooks.close()
+
+    def settled(self) -> Balance:
+        """Return the phases of the whole steps that were not dropped."""
+        if self._settled is None:
+            self._clock.wait()
+            self._settled = _kept(self._clock.balance(), self._ended)
+            if self._is_over:
+                self._clock = PhaseClock()
+        return self._settled
+
+
+class _Counting:
+    """Steps whose operators, syncs and bytes are counted; those with a pause in between are counted anew."""
+
+    def __init__(self, steps: int, root: Path) -> None:
+        self.found: Counts | None = None
+        self.why_not: str | None = f"the training ended before {steps} steps were counted"
+        self._steps, self._root = steps, root
+        self._done = 0
+        self._tries = _TRIES
+        self._watch: TensorWatch | None = None
+
+    def open(self) -> None:
+        """Begin to count."""
+        if not can_import_torch():
+            self._tries, self.why_not = 0, _NO_TORCH
+            return
+        self._done, self._tries = 0, self._tries - 1
+        self._watch = TensorWatch(self._root)
+        self._watch.__enter__()
+
+    def start_step(self) -> None:
+        """Begin to count anew where a step was disturbed."""
+        if self._watch is None and self._tries:
+            self.open()
+
+    def restart_step(self) -> None:
+        """Begin to count anew, since something else was done in between."""
+        self.close()
+        self.start_step()
+
+    def end_step(self, *, dropped: bool) -> bool:
+        """Close the counts of a step, and keep those of the last two after the last one."""
+        if dropped:
+            self.close()
+        if self._watch is None:
+            if self.why_not != _NO_TORCH:
+                self.why_not = "a validation or a checkpoint came between the steps that were counted"
+            return not self._tries
+        self._watch.end_iteration()
+        self._done += 1
+        if self._done < self._steps:
+            return False
+        counts = with_texts(self._watch.counts(), self._root)
+        self.found, self.why_not = last_iterations(counts, _REPEATED), None
+        return True
+
+    def pause(self) -> None:
+        """Give these counts up."""
+        self.close()
+
+    def resume(self) -> None:
+        """Wait for the next step."""
+
+    def close(self) -> None:
+        """Stop counting."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.__exit__(None, None, None)
+
+
+def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tuple[tuple[float, ...], int]:
+    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has.
+
+    A single step says little where some wait for data and others do not. There are ``fewest`` rounds at
+    least, where there are as many steps; steps that fill no round are left out.
+    """
+    size = min(most, max(1, len(seconds) // fewest))
+    whole = range(0, len(seconds) - size + 1, size)
+    return tuple(statistics.fmean(seconds[begin : begin + size]) for begin in whole), size
+
+
+class OptimizerSteps:
+    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``.
+
+    Where torch cannot be imported there are none.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._hook: Any = None
+
+    def begin(self) -> None:
+        """Begin to notice them."""
+        if not can_import_torch():
+            return
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._hook = register_optimizer_step_post_hook(self._note)
+
+    def taken(self) -> bool:
+        """Tell whether there was a step since this was asked last."""
+        seen, self._seen = self._seen, False
+        return seen
+
+    def end(self) -> None:
+        """Notice no more; it must not be called from within such a step."""
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.remove()
+
+    def _note(self, *_: object) -> None:
+        self._seen = True
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """Return the number of this process among those that train together, and how many they are."""
+    if can_import_torch():
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+    rank, ranks = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(ranks)) if rank.isdigit() and ranks.isdigit() else (0, 1)
+
+
+def hear_other_ranks(name: str, median_s: float, *, rank: int, ranks: int) -> list[float]:
+    """Leave how long a step takes here for rank 0; there, return what the others left in time.
+
+    No rank waits for one that may have ended, and nothing here is a collective operation: the ranks leave
+    their words in the store by which they found each other. Where there is none, nobody is heard.
+    """
+    number = _filed[name] = _filed.get(name, 0) + 1
+    if ranks < 2 or not can_import_torch():  # noqa: PLR2004 (alone)
+        return []
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return []
+    with contextlib.suppress(Exception):
+        store: Any = getattr(distributed.distributed_c10d, "_get_default_store")()  # noqa: B009 (no public name)
+        keys = [f"perfkit/{name}/{number}/{other}" for other in range(ranks)]
+        if rank:
+            store.set(keys[rank], repr(median_s))
+            return []
+        store.wait(keys[1:], _RANKS_WAIT)
+        return [float(store.get(key)) for key in keys[1:]]
+    return []
+
+
+def _choose_clock() -> Callable[[], Moment]:
+    """Return the device's clock, or the host's, which waits for an accelerator that has no clock here."""
+    found = choose_clock()
+    return _synchronised_now if found is host_now and uses_accelerator() else found
+
+
+def _synchronised_now() -> HostMoment:
+    return HostMoment(synchronised(time.perf_counter)())
+
+
+def _kept(balance: Balance, kept: Collection[bool]) -> Balance:
+    """Return the steps that were not dropped."""
+    steps = [step for step, is_kept in enumerate(kept) if is_kept]
+    return Balance(
+        step_s=tuple(balance.step_s[step] for step in steps),
+        phases=tuple(
+            PhaseSeconds(name=one.name, seconds=tuple(one.seconds[step] for step in steps))
+            for one in balance.phases
+        ),
+    )
+
+
+def _joined(balances: Sequence[Balance], watched: Sequence[bool]) -> Balance | None:
+    """Return all watched steps as one balance, with what their hooks cost; None where there are none."""
+    parts = [one for one, is_watched in zip(balances, watched, strict=True) if is_watched and one.step_s]
+    if not parts:
+        return None
+    names = dict.fromkeys(phase.name for one in parts for phase in one.phases)
+    logs = [
+        math.log(statistics.median(later.step_s) / statistics.median(earlier.step_s))
+        for (earlier, before), (later, after) in pairwise(zip(balances, watched, strict=True))
+        if after and not before and earlier.step_s and later.step_s
+    ]
+    return Balance(
+        step_s=tuple(second for one in parts for second in one.step_s),
+        phases=tuple(
+            PhaseSeconds(name=name, seconds=tuple(s for one in parts for s in _seconds_in(one, name)))
+            for name in names
+        ),
+        cost=ratio_of_turns(logs),
+    )
+
+
+def _seconds_in(balance: Balance, name: str) -> tuple[float, ...]:
+    found = next((one.seconds for one in balance.phases if one.name == name), None)
+    return (0.0,) * len(balance.step_s) if found is None else found

@@ -1,0 +1,254 @@
+"""The processes and threads of a ``DataLoader``, each watched where it runs: forked and spawned ones alike.
+
+The profiler of the parent sees nothing of a worker's process. So an environment variable tells the worker
+where to leave its results, and the function that it is started with tells what to watch.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import os
+import pstats
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from perfkit.extras import is_installed
+from perfkit.profiling.passes.batches import BatchesOfSteps
+from perfkit.profiling.passes.exchange import STOPS_FILE
+from perfkit.runner.agent.thread_profile import profile_of_this_thread
+
+PIN_MEMORY = "pin_memory"
+_FOLDER = "PERFKIT_WORKERS_FOLDER"
+_WORKER = "worker"
+_STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
+# How the names of a profile's files of workers go on behind its own.
+WORKER_FILE = rf"\.({_WORKER}\d+|{PIN_MEMORY})\.stat"
+_TIMES_ENDING = ".fetched"
+# From this version of Python on a process has room for one profiler only: that of its main thread.
+_ONE_PROFILER = (3, 12)
+
+_Loop = Callable[..., object]
+# Begin and end on the monotonic clock, which all processes share.
+_Span = tuple[float, float]
+# The functions of torch that are replaced here; a spawned process still finds them in torch.
+_originals: dict[str, _Loop] = {}
+
+
+@dataclass(frozen=True)
+class FetchTimes:
+    """How many batches all workers made, in how many seconds of theirs together, and how many they are."""
+
+    batches: int
+    seconds: float
+    workers: int
+
+    @property
+    def batch_s(self) -> float | None:
+        """Seconds to the next batch while all workers are at work; None where none made a batch."""
+        return self.seconds / self.batches / self.workers if self.batches else None
+
+
+class TrainingBatches:
+    """Counts the batches that loaders give this process and that it trains with."""
+
+    def __init__(self) -> None:
+        self._batches = BatchesOfSteps()
+        self._trained = self._steps = 0
+        self._is_nested = False
+
+    def watch(self) -> None:
+        """Count from now on; a loader inside of another's dataset gives nothing to the loop."""
+        import torch
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        self._batches.watch_backward()
+        call: Any = _BaseDataLoaderIter.__next__
+
+        @functools.wraps(call)
+        def counted(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            if self._is_nested:
+                return call(iterator)
+            self._is_nested = True
+            try:
+                batch = call(iterator)
+            except StopIteration:
+                self._batches.end(iterator)
+                raise
+            finally:
+                self._is_nested = False
+            if torch.is_grad_enabled():
+                self._batches.give(iterator, None)
+            return batch
+
+        _BaseDataLoaderIter.__next__ = counted  # type: ignore[method-assign,assignment]
+
+    def end_step(self) -> None:
+        """Note that a step followed: loaders that it takes batches of have these made side by side."""
+        self._trained += self._batches.end_step().batches
+        self._steps += 1
+
+    @property
+    def per_step(self) -> float | None:
+        """Batches of a step from one loader: several where gradients add up; None where none was seen."""
+        return self._trained / self._steps if self._trained else None
+
+
+def profile_workers(folder: Path) -> None:
+    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder.
+
+    Without torch there are no such workers.
+    """
+    if not is_installed("torch"):
+        return
+    _replace(_worker_module(), "_worker_loop", profiled_worker, folder)
+    if sys.version_info < _ONE_PROFILER:
+        _replace(_pin_module(), "_pin_memory_loop", profiled_pin_memory, folder)
+
+
+def time_workers(folder: Path) -> None:
+    """Have each worker leave in the folder how long its batches took to make."""
+    _replace(_worker_module(), "_worker_loop", timed_worker, folder)
+
+
+def end_workers() -> None:
+    """End the workers of all loaders, persistent ones too: each leaves its file when it ends."""
+    if not is_installed("torch"):
+        return
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    # `isinstance` would ask each object for its `__class__`, and a dead weak proxy raises then.
+    kind = _MultiProcessingDataLoaderIter
+    for iterator in [one for one in gc.get_objects() if issubclass(type(one), kind)]:
+        iterator._shutdown_workers()  # noqa: SLF001 (torch has no public way)
+
+
+def profiles_of_workers(folder: Path) -> dict[str, pstats.Stats]:
+    """Return the profile of each role ("worker0", "pin_memory"), all its processes added up."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(folder.glob("*.stat")):
+        found = _STAT_FILE.fullmatch(file.name)
+        if found:
+            files[found[1]].append(str(file))
+    return {role: pstats.Stats(*found) for role, found in sorted(files.items())}
+
+
+def fetch_times(folder: Path) -> FetchTimes | None:
+    """Return how long all workers together took for all batches, None where none left its times.
+
+    Time for which the pass was stopped while a batch was made does not count.
+    """
+    files = sorted(folder.glob(f"*{_TIMES_ENDING}"))
+    if not files:
+        return None
+    fetches = [fetch for file in files for fetch in msgspec.json.decode(file.read_bytes(), type=list[_Span])]
+    stops = _stops(folder / STOPS_FILE)
+    return FetchTimes(
+        batches=len(fetches),
+        seconds=sum(end - begin - _stopped_s(stops, begin, end) for begin, end in fetches),
+        workers=len({file.name.partition(".")[0] for file in files}),
+    )
+
+
+def _stops(file: Path) -> list[_Span]:
+    if not file.exists():
+        return []
+    return [msgspec.json.decode(line, type=_Span) for line in file.read_bytes().splitlines()]
+
+
+def _stopped_s(stops: list[_Span], begin: float, end: float) -> float:
+    return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in stops)
+
+
+def profiled_worker(*arguments: object) -> None:
+    """Run a worker's loop under cProfile."""
+    loop = _original(_worker_module(), "_worker_loop")
+    _profiled(loop, arguments, f"{_WORKER}{_worker_number(loop, arguments)}")
+
+
+def profiled_pin_memory(*arguments: object) -> None:
+    """Run the loop of the thread that pins memory under cProfile."""
+    _profiled(_original(_pin_module(), "_pin_memory_loop"), arguments, PIN_MEMORY)
+
+
+def timed_worker(*arguments: object) -> None:
+    """Run a worker's loop, and time what makes its batches."""
+    loop = _original(_worker_module(), "_worker_loop")
+    fetches: list[_Span] = []
+    _time_fetches(fetches)
+    try:
+        loop(*arguments)
+    finally:
+        number = _worker_number(loop, arguments)
+        # A worker's first batch includes its set-up.
+        kept = fetches[1:] or fetches
+        _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(kept))
+
+
+def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
+    profiler = profile_of_this_thread()
+    try:
+        profiler.runcall(loop, *arguments)
+    finally:
+        profiler.dump_stats(_place(role, ".stat"))
+
+
+def _time_fetches(fetches: list[_Span]) -> None:
+    """Make every fetcher of this process report how long a batch took."""
+    from torch.utils.data._utils import fetch
+
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
+        kind.fetch = _timed(kind.fetch, fetches)  # type: ignore[method-assign]
+
+
+def _timed(call: _Loop, fetches: list[_Span]) -> Callable[..., Any]:
+    def timed(*arguments: object) -> object:
+        begun = time.perf_counter()
+        try:
+            return call(*arguments)
+        finally:
+            fetches.append((begun, time.perf_counter()))
+
+    return timed
+
+
+def _place(role: str, ending: str) -> Path:
+    return Path(os.environ[_FOLDER]) / f"{role}.{os.getpid()}{ending}"
+
+
+def _replace(module: ModuleType, name: str, by: _Loop, folder: Path) -> None:
+    os.environ[_FOLDER] = str(folder)
+    _originals[name] = getattr(module, name)
+    setattr(module, name, by)
+
+
+def _original(module: ModuleType, name: str) -> _Loop:
+    loop: _Loop = _originals.get(name) or getattr(module, name)
+    return loop
+
+
+def _worker_number(loop: _Loop, arguments: tuple[object, ...]) -> int:
+    bound: Mapping[str, Any] = inspect.signature(loop).bind(*arguments).arguments
+    return int(bound["worker_id"])
+
+
+def _worker_module() -> ModuleType:
+    from torch.utils.data._utils import worker
+
+    return worker
+
+
+def _pin_module() -> ModuleType:
+    from torch.utils.data._utils import pin_memory
+
+    return pin_memory

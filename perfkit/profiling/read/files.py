@@ -1,0 +1,99 @@
+"""Reads a profile's file through a process of its own: a hostile one harms nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.model.memory import MemorySnapshot
+from perfkit.model.readings import Reading
+from perfkit.profiling.read.child import Answer, Order
+from perfkit.profiling.read.names import CodeNames, printable
+from perfkit.runner.commands import Ending, python_command, run_command
+from perfkit.temporary import temporary_folder
+
+_MEMORY_BYTES = 2_000_000_000
+_CPU_S = 120
+# A busy machine gives it less than a core.
+_LIMIT_S = 10.0 * _CPU_S
+_OUT_OF_TIME = -signal.SIGXCPU
+_PICKLE = b"\x80"
+
+
+def read_profile(file: Path, code: CodeNames) -> Reading:
+    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, or is none of these.
+    """
+    answer = _answer(file, code, memory=False)
+    assert answer.reading is not None  # noqa: S101 (an answer without a problem has what was ordered)
+    return answer.reading
+
+
+def read_memory(file: Path) -> MemorySnapshot:
+    """Return what a snapshot of an accelerator's allocator says.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, is no snapshot, or would run something.
+    """
+    answer = _answer(file, CodeNames(own=(), present=frozenset()), memory=True)
+    assert answer.snapshot is not None  # noqa: S101 (likewise)
+    return answer.snapshot
+
+
+def is_pickle(file: Path) -> bool:
+    """Tell whether a file begins as the pickles of snapshots do."""
+    # A pipe that nobody writes to would keep the opening waiting; Path.is_file raises for a long name.
+    if not os.path.isfile(file):  # noqa: PTH113
+        return False
+    try:
+        with file.open("rb") as stream:
+            return stream.read(1) == _PICKLE
+    except OSError:
+        return False
+
+
+def _answer(file: Path, code: CodeNames, *, memory: bool) -> Answer:
+    # Path.is_file raises where the name is too long or the folder may not be read.
+    if not os.path.isfile(file):  # noqa: PTH113
+        raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
+    order = Order(
+        file=os.fsencode(file),
+        name=printable(file.name),
+        code=code,
+        memory_bytes=_MEMORY_BYTES,
+        cpu_s=_CPU_S,
+        memory=memory,
+    )
+    with temporary_folder() as folder:
+        ordered, answer = folder / "order.json", folder / "answer"
+        ordered.write_bytes(msgspec.json.encode(order))
+        ending = run_command(
+            python_command("perfkit.profiling.read.child", str(ordered), str(answer)),
+            output=folder / "output.log",
+            limit_s=_LIMIT_S,
+        )
+        return _read_answer(answer, ending, file)
+
+
+def _read_answer(answer_file: Path, ending: Ending, file: Path) -> Answer:
+    try:
+        answer = msgspec.msgpack.decode(answer_file.read_bytes(), type=Answer)
+    except (OSError, msgspec.DecodeError):
+        if ending.status in (None, _OUT_OF_TIME):
+            raise UsageError(
+                f"{printable(file.name)} takes more than {_CPU_S} s to read; is it damaged, or too large?"
+            ) from None
+        # A damaged file can crash its reader, and a traceback would not help the person who has the file.
+        raise UsageError(
+            f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
+            " it is damaged, or no profile"
+        ) from None
+    if answer.problem:
+        raise UsageError(answer.problem)
+    return answer

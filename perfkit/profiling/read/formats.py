@@ -1,0 +1,103 @@
+"""Which kind of profile some bytes are, told by how they begin."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.model.readings import Reading
+from perfkit.profiling.read.names import CodeNames
+from perfkit.profiling.read.pstats_file import read_pstats
+from perfkit.profiling.read.summary_file import read_summary
+from perfkit.profiling.read.trace_file import read_trace
+
+# An unpacked file may have ten times the size of the largest trace that a viewer still opens.
+LARGEST_BYTES = 1_000_000_000
+_GZIP = b"\x1f\x8b"
+_KNOWN = "a .stat or .prof of cProfile, a .json or .json.gz of torch.profiler, or a .json of perfkit profile"
+# What begins with a bracket and is no JSON: a file of settings with its "[section]", or a template.
+_SECTION = re.compile(rb"[\[{\s]+(?!(?:true|false|null)\b)[A-Za-z_%]")
+
+_ABSENT = msgspec.Raw()
+
+
+class _TopLevel(msgspec.Struct):
+    """The keys by which JSON files are told apart; their values are not decoded."""
+
+    traceEvents: msgspec.Raw = _ABSENT  # noqa: N815 (the format's own word)
+    passes: msgspec.Raw = _ABSENT
+    machine_info: msgspec.Raw = _ABSENT
+
+
+def read_bytes(data: bytes, name: str, code: CodeNames) -> Reading:
+    """Return what a profile says, whichever it is.
+
+    Raises:
+        UsageError: the data are no profile that is known here, or damaged.
+    """
+    if not data:
+        raise UsageError(f"{name} is empty; profile again to replace it")
+    if data.startswith(_GZIP):
+        data = _unpacked(data, name)
+    try:
+        return _reader(data, name)(data, name, code)
+    except RecursionError:
+        raise UsageError(f"{name} is nested too deeply for a profile; is it damaged?") from None
+
+
+def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading]:
+    if _is_table_of_marshal(data):
+        return read_pstats
+    start = data[:64].lstrip()
+    if start.startswith((b"{", b"[")) and not _SECTION.match(start):
+        return _json_reader(data, name)
+    if data.startswith((b"\x80", b"PK")):
+        raise UsageError(f"{name} is a pickle, and could run anything if it were opened; expected {_KNOWN}")
+    raise UsageError(f"{name} is no profile that perfkit knows; expected {_KNOWN}")
+
+
+def _is_table_of_marshal(data: bytes) -> bool:
+    """Tell whether the data are a dict of marshal; an object of JSON begins with the same letter."""
+    key = data[1:2]
+    return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
+
+
+def _json_reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading]:
+    head = data[:2_000]
+    if b'"traceEvents"' in head or b'"deviceProperties"' in head:
+        return lambda data, name, _: read_trace(data, name)
+    try:
+        found = msgspec.json.decode(data, type=_TopLevel)
+    except msgspec.ValidationError:
+        raise UsageError(f"{name} is JSON, but no profile; expected {_KNOWN}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{name} is damaged or cut short ({error}); profile again to replace it") from None
+    if found.traceEvents:
+        return lambda data, name, _: read_trace(data, name)
+    if found.passes:
+        return lambda data, name, _: read_summary(data, name)
+    hint = "; it is pytest-benchmark's, see `perfkit ledger`" if found.machine_info else ""
+    raise UsageError(f"{name} is JSON, but no profile{hint}; expected {_KNOWN}")
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    """Return the content of a gzip file, unless it would be larger than the limit."""
+    unpacked = b""
+    # Tools that pack in parallel write several gzip files in a row, which are read as one. Other bytes behind
+    # them are padding.
+    while data.startswith(_GZIP):
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unpacked += unpacker.decompress(data, LARGEST_BYTES + 1 - len(unpacked))
+        except zlib.error as error:
+            raise UsageError(f"{name} is a damaged gzip file ({error}); export it again") from None
+        if len(unpacked) > LARGEST_BYTES:
+            raise UsageError(f"{name} unpacks to more than {LARGEST_BYTES // 10**6} MB; trace fewer steps")
+        if not unpacker.eof:
+            raise UsageError(f"{name} is cut short: the gzip file has no end; export it again")
+        data = unpacker.unused_data
+    return unpacked

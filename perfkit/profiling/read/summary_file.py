@@ -1,0 +1,71 @@
+"""Reads a summary that `perfkit profile` saved."""
+
+from __future__ import annotations
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.model import Balance, ProfileEntry, ProfileSummary
+from perfkit.model.phases import RESIDUAL
+from perfkit.model.readings import FunctionTime, PhaseTime, Reading, StepTimes
+
+# No profile has so many calls, and a float still holds each whole number up to here.
+_LARGEST_COUNT = 10**15
+
+
+def read_summary(data: bytes, name: str) -> Reading:
+    """Return what a saved summary says: the times of its main pass, the functions of its cProfile.
+
+    Raises:
+        UsageError: the data are damaged, or no summary.
+    """
+    try:
+        summary = msgspec.json.decode(data, type=ProfileSummary)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{name} is damaged or no saved profile ({error}); profile again to replace it"
+        ) from None
+    if not summary.passes:
+        raise UsageError(f"{name} is a saved profile without a single pass; profile again to replace it")
+    counts = [summary.main_pass.samples or 0, *(entry.calls for entry in summary.entries)]
+    if max(map(abs, (*counts, *(entry.line for entry in summary.entries)))) > _LARGEST_COUNT:
+        raise UsageError(f"{name} is a saved profile with counts beyond any; profile again to replace it")
+    return reading_of(summary, name)
+
+
+def reading_of(summary: ProfileSummary, name: str) -> Reading:
+    """Return a summary as a reading of its cProfile, or of its main pass where it has no cProfile."""
+    profiled = summary.pass_named("cprofile") or summary.main_pass
+    steps = StepTimes(count=profiled.steps, sign="optimizer.step", seconds=profiled.typical_steps)
+    return Reading(
+        name=name,
+        origin="perfkit summary",
+        total_s=profiled.total_s,
+        steps=steps if profiled.steps else None,
+        functions=tuple(_function(entry) for entry in summary.entries),
+        phases=phases_of_balance(summary.balance, profiled.steps) if summary.balance else (),
+        waits=summary.waits,
+        samples=summary.main_pass.samples,
+        memory=summary.balance.memory_in_order if summary.balance else (),
+    )
+
+
+def _function(entry: ProfileEntry) -> FunctionTime:
+    return FunctionTime(
+        file=entry.file if entry.line or entry.file != "~" else "",
+        line=entry.line,
+        function=entry.function,
+        kind="own" if entry.kind == "own" else "builtin" if entry.file in ("~", "") else "library",
+        calls=entry.calls,
+        primitive_calls=entry.calls,
+        own_s=entry.own_s,
+        cumulative_s=entry.cumulative_s,
+    )
+
+
+def phases_of_balance(balance: Balance, steps: int) -> tuple[PhaseTime, ...]:
+    """Return the phases of a balance pass, scaled to a number of steps."""
+    typical = balance.typical
+    scale = steps / max(len(balance.step_s[typical]), 1)
+    seconds = {**{phase.name: phase.seconds for phase in balance.in_order}, RESIDUAL: balance.residual_s}
+    return tuple(PhaseTime(name=name, seconds=sum(times[typical]) * scale) for name, times in seconds.items())

@@ -1,0 +1,244 @@
+"""Shows a bisection: a live line while it goes on, then its answer in the terminal or as markdown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.text import Text
+
+from perfkit.gating.exact import TITLES
+from perfkit.model import Commit
+from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
+from perfkit.model.comparisons import MovedCause
+from perfkit.report.console import console_on, visible
+from perfkit.report.counts import amount_text, signed_amount
+from perfkit.report.explain.markdown import section_rows
+from perfkit.report.explain.terminal import listed, section_table
+from perfkit.report.markdown_table import code, escape
+from perfkit.units import counted, human_seconds
+
+_SHA_DIGITS = 10
+_MOST_LISTED = 8
+_MOST_CAUSES = 5
+_MOST_MOVED = 5
+
+
+class BisectLine:
+    """Shows on standard error which commits are measured, and how many are suspected.
+
+    It redraws only when it is told something: no thread of its own runs beside what is measured. Without a
+    terminal each pair has a line of its own.
+    """
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        console = console_on(sys.stderr)
+        self._enabled = enabled
+        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._commits: tuple[Commit, ...] = ()
+        self._pair: tuple[int, int] | None = None
+
+    def __enter__(self) -> Self:
+        if self._in_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
+        """Say what is sought."""
+        self._commits = tuple(commits)
+        self.say(
+            f"bisecting {visible(benchmark)}: {counted(len(commits) - 1, 'commit')} from"
+            f" {_commit(commits[0])} to {_commit(commits[-1])}"
+        )
+
+    def say(self, text: str) -> None:
+        """Say which stage begins."""
+        if self._in_terminal:
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+        elif self._enabled:
+            sys.stderr.write(f"{text}\n")
+
+    def update(self, state: SearchState) -> None:
+        """Say what is measured next."""
+        pair = (state.base, state.head)
+        if self._in_terminal or pair != self._pair:
+            names = dict.fromkeys(self._commits[place].sha[:_SHA_DIGITS] for place in pair)
+            launches = f", launch {state.launches + 1}" if self._in_terminal and len(names) > 1 else ""
+            self.say(
+                f"measuring {' and '.join(names)}{launches}: {counted(state.left, 'commit')} suspected,"
+                f" {state.left_s:.0f} s left"
+            )
+        self._pair = pair
+
+
+def bisection_view(report: BisectionReport) -> Group:
+    """Return the whole result for a terminal, the answer first."""
+    parts: list[RenderableType] = [Text(answer_sentence(report), style=_STYLES[report.answer])]
+    for number, step in enumerate(report.steps):
+        if number:
+            parts.append(Text(f"also found: {step_sentence(report, step)}"))
+        parts.append(Text("\n".join(_step_lines(report, step))))
+        parts += _causes(step)
+        if step.explanation is not None:
+            if step.explanation.section is not None:
+                parts.append(section_table(step.explanation.section, _MOST_MOVED))
+            parts += listed(step.explanation.findings)
+    skipped = _skipped_lines(report)
+    if skipped:
+        parts.append(Text("\n".join(skipped)))
+    parts.append(
+        Text("\n".join((*_closing(report), *(f"note: {note}" for note in report.notes))), style="dim")
+    )
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+
+
+def bisection_markdown(report: BisectionReport) -> str:
+    """Return the whole result as markdown, the answer first."""
+    lines = [f"## perfkit bisect: {report.answer}", "", escape(answer_sentence(report)), ""]
+    for number, step in enumerate(report.steps):
+        if number:
+            lines += [f"Also found: {escape(step_sentence(report, step))}", ""]
+        lines += [f"- {escape(line)}" for line in _step_lines(report, step)]
+        lines += [f"- {escape(_cause(cause, step))}" for cause in _shown_causes(step)]
+        if step.explanation is not None:
+            section = step.explanation.section
+            lines += ["", *(section_rows(section, "call", _MOST_MOVED) if section else ())]
+            lines += [f"- {escape(line)}" for line in step.explanation.findings]
+        lines.append("")
+    lines += [f"- {escape(line)}" for line in (*_skipped_lines(report), *report.notes)]
+    lines += ["", *(escape(line) for line in _closing(report))]
+    ends = f"{_commit(report.good)} to {_commit(report.bad)}"
+    lines.append(f"Benchmark {code(report.benchmark.name)}, {escape(ends)}")
+    return "\n".join(lines) + "\n"
+
+
+_STYLES = {"found": "bold red", "no change": "bold green", "undecided": "bold yellow"}
+
+
+def answer_sentence(report: BisectionReport) -> str:
+    """Return the answer in a sentence."""
+    name = visible(report.benchmark.name.rpartition("::")[2])
+    if report.answer == "found":
+        return step_sentence(report, report.steps[0])
+    if report.answer == "no change":
+        return (
+            f"No commit changed {_title(report)} of {name}: {report.why},"
+            f" {_short(report.good)} and {_short(report.bad)}."
+        )
+    told, left = f"Undecided: {report.why}", report.left
+    if left is not None:
+        told += (
+            f"; with probability {left.probability:.2f} one of {counted(left.commits, 'commit')} after"
+            f" {_short(left.last_before)} up to {_short(left.bad)} made a change"
+        )
+    goes_on = report.wall_s >= report.budget_s
+    return f"{told}. {'The same command goes on.' if goes_on else 'Try it at a quieter time.'}"
+
+
+def step_sentence(report: BisectionReport, step: FoundStep) -> str:
+    """Return who made a step, how large it is and how sure that is, in a sentence."""
+    name = visible(report.benchmark.name.rpartition("::")[2])
+    many = len(step.suspects)
+    who = _short(step.suspects[-1].commit)
+    if many > 1:
+        who = f"One of {many} commits, {_short(step.suspects[0].commit)} to {who},"
+    if step.counted is not None:
+        one = step.counted
+        old, new = (amount_text(amount, one.metric.unit) for amount in (one.base, one.head))
+        moved = signed_amount((one.head or 0.0) - (one.base or 0.0), one.metric.unit)
+        return f"{who} changed {_title(report)} of {name} from {old} to {new} ({moved})."
+    ratio, low, high = (100 * ((value or 1.0) - 1) for value in (step.ratio, step.low, step.high))
+    word, sign = ("slower", 1) if ratio > 0 else ("faster", -1)
+    ends = sorted((sign * low, sign * high))
+    return (
+        f"{who} made {name} {abs(ratio):.1f} % {word} ({100 * report.confidence:g} % interval"
+        f" {ends[0]:.1f} to {ends[1]:.1f} %), probability {min(step.probability, 0.999):.3g}."
+    )
+
+
+def _title(report: BisectionReport) -> str:
+    name = report.metric.name
+    return f"the {TITLES.get(name, name)}"
+
+
+def _step_lines(report: BisectionReport, step: FoundStep) -> Iterator[str]:
+    shown = step.suspects[-_MOST_LISTED:]
+    if len(shown) < len(step.suspects):
+        yield f"{len(step.suspects) - len(shown)} commits before these"
+    for one in shown:
+        yield _suspect_line(one)
+    before, after = (_level(level, report.metric.unit) for level in (step.before, step.after))
+    yield f"before: {before}; after: {after}"
+
+
+def _suspect_line(one: Suspect) -> str:
+    when = f", {one.commit.time:%Y-%m-%d}" if one.commit.time else ""
+    skipped = f"; skipped: {visible(one.skipped)}" if one.skipped else ""
+    return (
+        f"{_commit(one.commit)}, {visible(one.author or 'author not known')}{when},"
+        f" {counted(one.files, 'file')} +{one.added} -{one.removed}{skipped}"
+    )
+
+
+def _level(level: Level | None, unit: str) -> str:
+    if level is None:
+        return "not measured by itself"
+    if unit != "s":
+        return amount_text(level.mean, unit)
+    return f"mean {human_seconds(level.mean)}, sd {human_seconds(level.sd)} over {_launches(level.launches)}"
+
+
+def _launches(number: int) -> str:
+    return "1 launch" if number == 1 else f"{number} launches"
+
+
+def _shown_causes(step: FoundStep) -> Sequence[MovedCause]:
+    return step.counted.causes[:_MOST_CAUSES] if step.counted is not None else ()
+
+
+def _causes(step: FoundStep) -> Iterator[RenderableType]:
+    causes = _shown_causes(step)
+    if causes:
+        yield Text("\n".join(_cause(cause, step) for cause in causes))
+
+
+def _cause(cause: MovedCause, step: FoundStep) -> str:
+    unit = step.counted.metric.unit if step.counted is not None else "1"
+    place = f" at {visible(cause.place)}" if cause.place else ""
+    return f"{signed_amount(cause.head - cause.base, unit)} {visible(cause.what)}{place}"
+
+
+def _skipped_lines(report: BisectionReport) -> list[str]:
+    lines = [f"skipped {_commit(one.commit)}: {visible(one.reason)}" for one in report.skipped[:_MOST_LISTED]]
+    more = len(report.skipped) - len(lines)
+    return [*lines, f"and {more} more: --json has them all"] if more > 0 else lines
+
+
+def _closing(report: BisectionReport) -> Iterator[str]:
+    if report.answer == "found":
+        yield f"{report.why[:1].upper()}{report.why[1:]}."
+    launches = f", {_launches(report.launches)}" if report.launches else ""
+    earlier = f" ({report.earlier} of them by earlier runs)" if report.earlier else ""
+    yield (
+        f"{report.measured} of {report.commits + 1} commits measured{launches}{earlier},"
+        f" {len(report.skipped)} skipped, {human_seconds(report.wall_s)}"
+    )
+
+
+def _commit(commit: Commit) -> str:
+    return f'{_short(commit)} "{visible(commit.subject or "")}"'
+
+
+def _short(commit: Commit) -> str:
+    return commit.sha[:_SHA_DIGITS]

@@ -1,0 +1,150 @@
+"""Shows what a calibration found in the terminal: error rates, noise, and what to configure."""
+
+from __future__ import annotations
+
+import glob
+import json
+import math
+from collections.abc import Iterator, Mapping
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.gating.calibration import Calibration, Share, Steadiness
+from perfkit.report.gate.wording import percent
+from perfkit.report.names import BrokenName, NamedTable, short_names
+from perfkit.units import counted, human_seconds
+
+_MARGINS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5)
+
+
+def calibration_view(found: Calibration) -> Group:
+    """Return the whole finding, the decision last; it fits a terminal of 80 columns."""
+    names = short_names(one.benchmark for one in found.benchmarks)
+    offered = offered_configuration(found)
+    sections: tuple[RenderableType, ...] = (
+        _rates(found),
+        _benchmarks(found, names),
+        Text(_guide(found), style="dim"),
+        *([_offered(offered)] if offered else []),
+    )
+    style = "bold green" if found.exit_code == EXIT_PASS else "bold yellow"
+    decision = Text(decision_sentence(found), style=style)
+    spaced = (Group(section, "") for section in sections)
+    return Group(*spaced, decision)
+
+
+def _offered(rules: str) -> Group:
+    """Return rules as they are to be pasted: a line that is longer than the terminal is not broken."""
+    words = Text("What these benchmarks can be held to, for pyproject.toml:\n")
+    return Group(words, Text(rules, no_wrap=True, overflow="ignore"))
+
+
+def decision_sentence(found: Calibration) -> str:
+    """Return a sentence that says whether the gate's error rates hold here, with the exit code."""
+    margin, code = percent(found.margin), f"exit code {found.exit_code}"
+    if not found.accused.of:
+        return f"NOT MEASURED: no gate of identical code has run; {code}"
+    if found.exit_code == EXIT_NOT_MEASURED:
+        missed = f"{found.unmeasured} of {counted(found.undecided.of, 'verdict')} on identical code"
+        what = "a benchmark that failed or took too long: mend it, or leave it out with --select"
+        return f"NOT MEASURED: {missed} came of {what}; {code}"
+    accused = f"{found.accused.count} of {counted(found.accused.of, 'gate')} of identical code"
+    if found.exit_code == EXIT_REGRESSED:
+        return f"NOT TO BE TRUSTED: {accused} accused or praised it, more than alpha allows; {code}"
+    if found.exit_code == EXIT_INCONCLUSIVE:
+        share = _share_text(found.undecided)
+        return f"TOO NOISY for a margin of {margin}: {share} of the verdicts stayed undecided; {code}"
+    bound = f"at most {100 * found.accused.high:.1f} %, at 95 % confidence"
+    return f"TRUSTED at a margin of {margin}: {accused} accused or praised it ({bound}); {code}"
+
+
+def offered_configuration(found: Calibration) -> str:
+    """Return rules for the benchmarks whose margin is too narrow, or nothing where the margin suits all."""
+    rules = [
+        f"[[tool.perfkit.rules]]\nmatch = {_matching(one.benchmark)}\n{_offer(one.decidable)}"
+        for one in found.benchmarks
+        if one.decidable is not None and one.decidable > found.margin
+    ]
+    return "\n\n".join(rules)
+
+
+def _matching(name: str) -> str:
+    """Return the glob that matches this name alone, as TOML: the brackets of parameters would be a set."""
+    return json.dumps(glob.escape(name), ensure_ascii=False)
+
+
+def _offer(decidable: float) -> str:
+    margin = next((margin for margin in _MARGINS if margin >= decidable), None)
+    return "gate = false" if margin is None else f'margin = "{100 * margin:g}%"'
+
+
+def _rates(found: Calibration) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column(f"{found.gates} of {counted(found.planned, 'gate')}", overflow="fold", ratio=1)
+    for heading in ("counted", "share", "95 % bound"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row(
+        "identical code: gates that accuse or praise", *_cells(found.accused), _at_most(found.accused)
+    )
+    table.add_row("identical code: UNCHANGED", *_cells(found.unchanged), _at_least(found.unchanged))
+    table.add_row("identical code: undecided", *_cells(found.undecided), _at_most(found.undecided))
+    if found.unmeasured:
+        table.add_row("identical code: not measured", f"{found.unmeasured} of {found.undecided.of}")
+    for power in found.powers:
+        reading = "" if power.median_reading is None else f", read as {100 * power.median_reading:+.1f} %"
+        others = f", others accused in {power.others_accused}" if power.others_accused else ""
+        what = f"planted +{percent(power.plant)}: found{reading}{others}"
+        table.add_row(what, *_cells(power.found), _at_least(power.found))
+    return table
+
+
+def _cells(share: Share) -> tuple[str, str]:
+    return f"{share.count} of {share.of}", _share_text(share)
+
+
+def _share_text(share: Share) -> str:
+    return f"{100 * share.count / share.of:.0f} %" if share.of else "-"
+
+
+def _at_most(share: Share) -> str:
+    return f"<= {100 * share.high:.1f} %"
+
+
+def _at_least(share: Share) -> str:
+    return f">= {100 * share.low:.1f} %"
+
+
+def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("benchmark", ratio=1)
+    for heading in ("a call", "taken", "sd pre-\nloaders", "sd laun-\nches", "sd\nrounds", "detect-\nable"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in found.benchmarks:
+        table.add_row(BrokenName(names[one.benchmark]), *_line(one))
+    return table
+
+
+def _line(one: Steadiness) -> Iterator[str]:
+    yield human_seconds(one.seconds)
+    yield f"{one.launches:g}"
+    for deviation in (one.components.preloaders, one.components.launches, one.components.rounds):
+        yield _deviation(deviation)
+    yield "-" if one.effect is None else f"+{100 * one.effect:.1f} %"
+
+
+def _deviation(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def _guide(found: Calibration) -> str:
+    return (
+        "Taken: launches until decided (median). Then the standard deviations of the ratio between"
+        " preloaders, between launches of one, between rounds of one; and the slowdown that would be"
+        " REGRESSED 19 times of 20 within the budget. A gate took"
+        f" {human_seconds(found.median_gate_s)} (median), at alpha {found.policy.alpha:g} for all benchmarks"
+        " together."
+    )

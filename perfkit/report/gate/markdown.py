@@ -1,0 +1,332 @@
+"""Writes a gate's result as a comment on a pull request."""
+
+from __future__ import annotations
+
+import html
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
+from perfkit.gating.acceptance import COUNTED
+from perfkit.model import Commit
+from perfkit.model.comparisons import TARGET_FILE, Comparison, Explanation, GateReport, Verdict
+from perfkit.model.differences import Part
+from perfkit.report.change_log import machine_title
+from perfkit.report.explain.markdown import section_rows
+from perfkit.report.explain.terminal import telling_callees
+from perfkit.report.gate.decision import (
+    both_sentence,
+    cost_sentence,
+    decision_lines,
+    decision_word,
+    explained_sentence,
+    reading_guide,
+)
+from perfkit.report.gate.exact import exact_markdown
+from perfkit.report.gate.short import first_of_many
+from perfkit.report.gate.wording import (
+    MOST_MOVED,
+    accept_command,
+    accept_line,
+    bound_of_all_calls,
+    can_accept,
+    change_text,
+    decides,
+    details,
+    explanation_title,
+    in_order,
+    interval_text,
+    is_timed,
+    launches_text,
+    limit_of_all_calls,
+    percent,
+    slowest_part,
+    some_do_not_gate,
+    times_text,
+    told_changes,
+    without_many_not_reached,
+)
+from perfkit.report.history import sparkline
+from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
+from perfkit.report.names import short_names
+from perfkit.report.surroundings import difference_of_sides, options_of
+from perfkit.units import counted, human_seconds
+
+# The last column is left out where no verdict is about typical calls alone.
+_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches", "Mean of all calls")
+_UNDER_PROFILER = (
+    "Under cProfile, which makes every call slower: compare these lines with one another, not with the table"
+    " above."
+)
+_SIDES = "Base is the code before this change, head the code with it."
+_HOW_MADE = (
+    "A launch is a fresh process of each side, which are timed in turns; a benchmark is launched until its"
+    " verdict is certain, so that an interval that is wide may be enough. Change is taken within launches, so"
+    " that its last digit may differ from what the rounded times give."
+)
+_TOLD_LOOKS = 7
+# A table of more benchmarks hides what moved among what did not.
+_LONG_TABLE = 10
+_LINE_BREAK = "\\\n"
+# A picture of fewer runs shows nothing.
+_FEWEST_BARS = 5
+# So many benchmarks have their command beside the commit that lets all pass.
+_MOST_COMMANDS = 3
+_BARS_SAID = (
+    "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
+    " quickest to the slowest."
+)
+
+
+def render_comment(report: GateReport) -> str:
+    """Return the decision, the table, the remarks, and how to reproduce the gate."""
+    both = both_sentence(report)
+    if report.against is None or both is None:
+        return _single_comment(report)
+    return "\n".join((escape(both), "", _single_comment(report), _single_comment(report.against)))
+
+
+def render_without_report(problem: str, address: str | None) -> str:
+    """Return the comment for a gate that left no result, which must not read as one that found nothing."""
+    output = f"[its output]({address})" if address else "its output"
+    return (
+        "## perfkit gate: NOT MEASURED\n\n"
+        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; {output} says why.\n"
+    )
+
+
+def _single_comment(report: GateReport) -> str:
+    against = f" against {escape(report.release)}" if report.release else ""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
+    # Who may not merge wants to know why first.
+    answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
+    sections = (
+        f"## perfkit gate{against}: {decision_word(report)}",
+        *map(escape, told_changes(report.changed_rules)),
+        _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
+        _next_step(report),
+        *answer,
+        *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
+        exact_markdown(report.exact),
+        "\n".join(f"- {escape(note)}" for note in report.notes),
+        collapsed("How to read this", _guide(report, names)) if is_timed(report) else "",
+        collapsed("Machine, cost, rules, and how to measure it again", _footer(report)),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _guide(report: GateReport, names: Mapping[str, str]) -> str:
+    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, explained_sentence())))
+
+
+def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
+    """Return the verdict on the benchmark that is explained."""
+    return next(
+        (one.verdict for one in report.comparisons if one.benchmark.name == explanation.benchmark), None
+    )
+
+
+def _next_step(report: GateReport) -> str:
+    """Return what a person does now who has never heard of perfkit."""
+    if report.exit_code == EXIT_PASS:
+        return "**What to do:** nothing; for all that was measured, this can be merged."
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        return (
+            "**What to do:** do not merge yet: run it again, which goes on where it ended, or give it more"
+            " seconds by `--budget`."
+        )
+    wanted = "If it is meant to be so"
+    if report.exit_code == EXIT_NOT_MEASURED:
+        mend = "mend the lines named below, in the code or in the benchmark, and push again"
+        wanted = "To merge it without comparing them"
+    elif (part := _first_part(report)) is not None:
+        mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
+    else:
+        mend = "look at what is named below, and push again"
+    told, passing = f"**What to do:** do not merge yet: {mend}.", _ways_to_pass(report)
+    if not passing:
+        return told
+    return _LINE_BREAK.join((told, f"{wanted}, give a reason, and it passes:", *passing))
+
+
+def _first_part(report: GateReport) -> Part | None:
+    """Return the part of the code that made the first slower benchmark slower, where that is known."""
+    explained = {one.benchmark: one for one in report.explanations}
+    slower = (one for one in in_order(report.comparisons) if one.verdict == "REGRESSED" and decides(one))
+    parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
+    return next((part for part in parts if part is not None), None)
+
+
+def _place_of(part: Part) -> str:
+    """Return a function with its line, and what it calls if that takes the time."""
+    through = next((f", and at its calls of {escape(one.name)}" for one in telling_callees(part)), "")
+    return f"{escape(part.name)}, {code(part.place)}{through}"
+
+
+def _ways_to_pass(report: GateReport) -> list[str]:
+    """Return what to type to let all findings pass, nothing where that cannot be.
+
+    Most readers of the comment have no ledger with this gate in it, and need none for a commit's message.
+    """
+    found = [one.benchmark.name for one in in_order(report.comparisons) if accept_command(one, "")]
+    found += [one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED]
+    known = [one.benchmark.name for one in report.comparisons]
+    names = short_names([*known, *(one.benchmark.name for one in report.exact)])
+    meant = list(dict.fromkeys(names[name] for name in found))
+    if not meant or not can_accept(report):
+        return []
+    if report.head.dirty:
+        return [code(accept_line(name)) for name in meant]
+    trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
+    others = len(meant) - _MOST_COMMANDS
+    return [
+        code(f"git commit --allow-empty -m 'Let it pass' {trailers} && git push") + ",",
+        "or, where the ledger is that has this gate, "
+        + ", ".join(code(accept_line(name)) for name in meant[:_MOST_COMMANDS])
+        + (f", and likewise for {counted(others, 'other')}" if others > 0 else ""),
+    ]
+
+
+def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
+    """Return the earlier levels of what regressed, where they are enough for a picture."""
+    regressed = {one.benchmark.name for one in report.comparisons if one.verdict == "REGRESSED"}
+    return {
+        name: levels
+        for name, levels in report.past.items()
+        if name in regressed and len(levels) >= _FEWEST_BARS and all(0 < level < math.inf for level in levels)
+    }
+
+
+def _unknown(report: GateReport) -> Iterator[str]:
+    """Say that what could not be measured may be slower: a reader might take silence for good news."""
+    if report.exit_code == EXIT_NOT_MEASURED:
+        yield "It is not known whether this change makes them slower."
+
+
+def _results(
+    comparisons: Sequence[Comparison], names: Mapping[str, str], past: Mapping[str, Sequence[float]]
+) -> str:
+    """Return the table; where it would be long, what did not change is in a table of its own, folded."""
+    if not comparisons:
+        return ""
+    listed, rest = first_of_many(comparisons)
+    shown, others = without_many_not_reached(listed)
+    last = [[others, "", "", "", "", "NOT REACHED", "", ""]] if others else []
+    columns = _HEADINGS if any(map(limit_of_all_calls, comparisons)) else _HEADINGS[:-1]
+    same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
+    moved = [found for found in shown if found not in same]
+    first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
+    table = _table(columns, [*first, *last])
+    table += f"\n\n{_BARS_SAID}" if past else ""
+    if rest:
+        table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
+    if not same:
+        return table
+    rows = _table(columns, [_result(found, names) for found in same])
+    folded = collapsed(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
+    return "\n\n".join(filter(None, (table, folded)))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of the first cells of rows."""
+    return (
+        "\n".join((*table_head(columns), *(table_row(row[: len(columns)]) for row in rows))) if rows else ""
+    )
+
+
+def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
+    """Return the cells of a row."""
+    emphasis = "**" if comparison.verdict == "REGRESSED" else ""
+    return [
+        " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
+        *times_text(comparison),
+        change_text(comparison.estimate),
+        interval_text(comparison.estimate),
+        f"MORE CPU ×{comparison.cpu_ratio:.2g}, IMPROVED"
+        if comparison.costs_more_cpu
+        else f"{emphasis}{comparison.verdict}{emphasis}",
+        launches_text(comparison.estimate),
+        bound_of_all_calls(comparison),
+    ]
+
+
+def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    explained = {one.benchmark: one for one in report.explanations}
+    told = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
+    return "\n".join(remark for remark in told if remark is not None)
+
+
+def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
+    """Return what the table does not say of a benchmark; of a slower one, where the time is spent."""
+    part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
+    where = f"most of what was added is spent in {_place_of(part)}" if part else ""
+    told = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
+    return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {told}" if told else None
+
+
+def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Verdict | None) -> str:
+    """Return what a profile shows; where the time did not move, its lines would only seem to contradict."""
+    name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
+    section = None if verdict == "UNCHANGED" else explanation.section
+    title = explanation_title(replace(explanation, section=section))
+    parts = (
+        _UNDER_PROFILER if section else "",
+        "\n".join(section_rows(section, "call", MOST_MOVED)) if section else "",
+        "\n".join(f"- {escape(line)}" for line in explanation.findings),
+    )
+    told = "\n\n".join(part for part in parts if part)
+    return collapsed(f"<code>{name}</code>: {title}", told) if told else ""
+
+
+def _footer(report: GateReport) -> str:
+    return _LINE_BREAK.join(_footer_lines(report))
+
+
+def _footer_lines(report: GateReport) -> Iterator[str]:
+    yield cost_sentence(report)
+    yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
+    if (difference := difference_of_sides(report)) is not None:
+        yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
+    yield f"Machine: {escape(machine_title(report.machine))}"
+    if is_timed(report):
+        yield _rules(report)
+    if report.base.dirty or report.head.dirty:
+        yield "Not to be reproduced from commits: uncommitted changes were measured."
+    elif report.base_environment is None or report.wanted:
+        margins = {one.margin for one in report.comparisons}
+        margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+        options = [*(margin if is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
+        command = shlex.join(
+            ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
+        )
+        is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
+        of_target = " with the same `--target`" if is_target else ""
+        yield f"Reproduce: {code(command)}{of_target}"
+    else:
+        yield "To reproduce it, name the environments of both sides, which the ledger keeps by what differs."
+
+
+def _commit(commit: Commit) -> str:
+    dirty = " with uncommitted changes" if commit.dirty else ""
+    subject = f" ({escape(commit.subject)})" if commit.subject else ""
+    return f"{code(commit.sha)}{subject}{dirty}"
+
+
+def _rules(report: GateReport) -> str:
+    how = ", recomputed from the ledger" if report.from_ledger else ""
+    which = "benchmarks that gate" if some_do_not_gate(report.comparisons) else "benchmarks"
+    return (
+        f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all {which} and looks"
+        f" together, budget {human_seconds(report.budget_s)}, looks after {_in_short(report.policy.looks)}"
+        " launches"
+    )
+
+
+def _in_short(looks: Sequence[int]) -> str:
+    """Return the first looks; the later ones follow the same rule, and few gates reach them."""
+    told = ", ".join(map(str, looks[:_TOLD_LOOKS]))
+    return told if len(looks) <= _TOLD_LOOKS else f"{told}, …"

@@ -1,0 +1,345 @@
+"""Puts one comparison into words, which are the same in every view."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Sequence
+
+from perfkit.model.comparisons import (
+    UNDECIDED,
+    Comparison,
+    Estimate,
+    ExactComparison,
+    Explanation,
+    GateReport,
+    Need,
+    Verdict,
+)
+from perfkit.model.differences import Part
+from perfkit.units import human_seconds
+
+# Verdicts that need attention come first in a table.
+_ORDER: tuple[Verdict, ...] = (
+    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "SKIPPED",
+    "IMPROVED",
+    "NOT SLOWER",
+    "UNCHANGED",
+)  # fmt: skip
+# So many functions are shown of a regressed benchmark.
+MOST_MOVED = 5
+# So many benchmarks that were not reached are listed.
+_MOST_NOT_REACHED = 12
+_ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
+# Verdicts that say of a benchmark that it did not become slower.
+NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "NOT SLOWER", "IMPROVED")
+_CAUSES: dict[Verdict, str] = {
+    "NEW": "base has no such benchmark",
+    "MISSING": "head has no such benchmark any more",
+    "CHANGED": "its own source differs between the sides",
+    "FAILED": "it failed",
+    "TIMEOUT": "it took longer than its limit",
+    "SKIPPED": "it was skipped on both sides",
+}
+_LARGEST_IN_PERCENT = 10.0
+# In a sentence "twice as slow" is plainer than "100 % slower".
+_LARGEST_SLOWER = 2.0
+_SMALLEST_IN_PERCENT = 0.1
+# A limit beyond the first factor, and so many times as far as the estimate, says nothing.
+_LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
+# A place in code, and no name of something that has none.
+_LINE = re.compile(r"\.py:\d+$")
+
+
+def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first."""
+    return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
+
+
+def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
+    """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
+    kept: list[Comparison] = []
+    listed = 0
+    for found in comparisons:
+        not_reached = found.verdict == "NOT REACHED"
+        if not not_reached or listed < _MOST_NOT_REACHED:
+            kept.append(found)
+            listed += not_reached
+    left = len(comparisons) - len(kept)
+    return kept, f"and {left} more" if left else None
+
+
+def decides(comparison: Comparison | ExactComparison) -> bool:
+    """Tell whether a comparison can change the exit code."""
+    return comparison.gating and comparison.accepted is None and not is_excused(comparison)
+
+
+def is_excused(comparison: Comparison | ExactComparison) -> bool:
+    """Tell whether nothing but a setting lets an undecided benchmark pass."""
+    undecided = isinstance(comparison, Comparison) and comparison.excused_by is not None
+    return undecided and comparison.gating and comparison.accepted is None
+
+
+def is_timed(report: GateReport) -> bool:
+    """Tell whether a gate timed anything, or would have."""
+    return any(found.estimate is not None for found in report.comparisons) or not report.exact
+
+
+def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
+    """Tell whether some benchmarks gate and others do not, which have no share of alpha."""
+    return {comparison.gating for comparison in comparisons} == {True, False}
+
+
+def told_changes(changed_rules: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence on the rules that head changes; nothing where it changes none."""
+    if not changed_rules:
+        return ()
+    told = (
+        f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
+        " next commit on (`--rules head` uses them now)."
+    )
+    return (told,)
+
+
+def percent(share: float) -> str:
+    """Return a share with the digits it needs: "2 %", "0.5 %"."""
+    return f"{100 * share:g} %"
+
+
+def change_text(estimate: Estimate | None) -> str:
+    """Return the change of the time as "+3.1 %", or as a factor where percent would mislead: "×12.3"."""
+    if estimate is None:
+        return "-"
+    if _is_factor(estimate):
+        return _factor(estimate.ratio)
+    return f"{_signed(round(100 * (estimate.ratio - 1), 1))} %"
+
+
+def interval_text(estimate: Estimate | None) -> str:
+    """Return the interval of the change, "+2.6 to +3.6 %", its limits rounded outward."""
+    if estimate is None:
+        return "-"
+    if _is_factor(estimate):
+        factors = _low_factor(estimate), _high_factor(estimate)
+        return _UNKNOWN if set(factors) == {_UNKNOWN} else " to ".join(factors)
+    low, high = _limits(estimate)
+    return f"{_signed(low)} to {_signed(high)} %"
+
+
+def slower_text(estimate: Estimate | None) -> str:
+    """Return how much slower a benchmark became: "3.1 % slower (between 2.6 and 3.6 %)"."""
+    if estimate is None:
+        return "slower"
+    if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
+        limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
+        if _high_factor(estimate) == _UNKNOWN:
+            limits = f"at least {estimate.low:.1f} times, at most unknown"
+        return f"{estimate.ratio:.1f} times as slow ({limits})"
+    low, high = _limits(estimate)
+    return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
+
+
+def open_text(comparison: Comparison) -> str:
+    """Return what is known of a benchmark that is not decided: "at most +3.6 %"."""
+    if comparison.verdict == "NOT REACHED":
+        return "not measured yet"
+    judged, whole = comparison.estimate, comparison.other
+    if judged is None and (seen := seen_change(comparison)) is not None:
+        return f"{seen}, which may be chance"
+    if judged is None or _high_factor(judged) == _UNKNOWN:
+        return "nothing known yet"
+    told = at_most(judged)
+    if judged.calls == "all" or whole is None or whole.high <= judged.high:
+        return told
+    return f"{told} in a typical call, {upper_text(whole)} in all calls"
+
+
+def upper_text(estimate: Estimate | None) -> str:
+    """Return the upper limit of the change, "+3.6 %", rounded outward."""
+    if estimate is None:
+        return "-"
+    return _high_factor(estimate) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+
+
+def at_most(estimate: Estimate | None) -> str:
+    """Return the upper limit in words, "at most +3.6 %"; where it says nothing, that it is unknown."""
+    limit = upper_text(estimate)
+    return limit if limit == _UNKNOWN else f"at most {limit}"
+
+
+def limit_of_all_calls(comparison: Comparison) -> str | None:
+    """Return what all calls may have slowed down by at most, where a typical call alone made the verdict.
+
+    None where all calls became no slower than the margin either, and where the verdict is about all of them.
+    """
+    whole = comparison.other if _is_of_typical_calls(comparison) else None
+    return upper_text(whole) if whole is not None and whole.high > 1 + comparison.margin else None
+
+
+def bound_of_all_calls(comparison: Comparison) -> str:
+    """Return the same for a table: "at most +3.6 %" wherever a typical call made the verdict, else "-"."""
+    return at_most(comparison.other) if _is_of_typical_calls(comparison) else "-"
+
+
+def _is_of_typical_calls(comparison: Comparison) -> bool:
+    """Tell whether a typical call alone made the verdict that a benchmark is no slower."""
+    judged, whole = comparison.estimate, comparison.other
+    known = judged is not None and whole is not None and judged.calls == "typical"
+    return known and comparison.verdict in NOT_SLOWER
+
+
+def seen_change(comparison: Comparison) -> str | None:
+    """Return the change of two times that were not measured by turns; None where either is not known."""
+    if comparison.estimate is not None or not comparison.base_s or not comparison.head_s:
+        return None
+    ratio = comparison.head_s / comparison.base_s
+    return change_text(
+        Estimate(ratio=ratio, low=ratio, high=ratio, confidence=0.0, launches=0, launch_sd=None)
+    )
+
+
+def times_text(comparison: Comparison, *, of_open: bool = False) -> tuple[str, str]:
+    """Return the times of both sides; unless ``of_open``, none that would suggest a change too early."""
+    if _is_open(comparison) and not of_open:
+        return "-", "-"
+    return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
+
+
+def _is_open(comparison: Comparison) -> bool:
+    """Tell whether an undecided benchmark may not have changed at all."""
+    estimate = comparison.estimate
+    undecided = comparison.verdict in UNDECIDED
+    return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
+
+
+def direction_text(estimate: Estimate | None) -> str:
+    """Return the direction in which a benchmark moved, if it is known: "slower by 0.4 to 2.6 %"."""
+    if estimate is None:
+        return "too few launches to compare"
+    if estimate.low <= 1 <= estimate.high:
+        return (
+            f"not decided after {_rests_on(estimate)}: may be slower or faster ({interval_text(estimate)}),"
+            " so no times are shown"
+        )
+    word = "slower" if estimate.low > 1 else "faster"
+    if _is_factor(estimate):
+        return f"{word}, {interval_text(estimate)}"
+    small, large = sorted(map(abs, _limits(estimate)))
+    return f"{word} by {small:.1f} to {large:.1f} %"
+
+
+def _rests_on(estimate: Estimate) -> str:
+    one, many = ("occasion", "occasions") if estimate.unit == "occasions" else ("launch", "launches")
+    return f"{estimate.launches} {one if estimate.launches == 1 else many}"
+
+
+def need_text(need: Need) -> str:
+    """Return what a decision would take: "needs about 12 more launches, 21.3 s"."""
+    launches = "1 more launch" if need.launches == 1 else f"{need.launches} more launches"
+    return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
+
+
+def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
+    """Return the remarks that a reader of a comparison needs besides its numbers.
+
+    Without ``directions`` the interval of a slowdown is left out, where a table has it already.
+    """
+    said = [comparison.message or _CAUSES.get(comparison.verdict)]
+    need = comparison.need
+    if comparison.verdict == "NOT REACHED":
+        # A note says of all of them together what would have been enough.
+        said, need = [], None
+    if comparison.verdict == "NOT SLOWER":
+        said = [f"not slower ({interval_text(comparison.estimate)})"]
+    if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
+        told = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
+        said = [direction_text(comparison.estimate) if told else None, comparison.message]
+        if comparison.estimate is None:
+            # The message only says how many launches are too few.
+            said = [": ".join(one for one in said if one)]
+    if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
+        typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
+        said.append(f"that is all calls together; a typical one: {typical}")
+    if need is not None:
+        said.append(need_text(need))
+    if comparison.excused_by is not None:
+        said.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
+    if not comparison.gating:
+        said.append("does not gate")
+    if comparison.accepted is not None:
+        said.append(f"accepted: {comparison.accepted}")
+    return [sentence for sentence in said if sentence]
+
+
+def explanation_title(explanation: Explanation) -> str:
+    """Return the heading of what is said of a benchmark."""
+    profiled = explanation.section is not None
+    return "what moved, per call under cProfile" if profiled else "its time and its counts"
+
+
+def slowest_part(explanation: Explanation | None) -> Part | None:
+    """Return the part of a benchmark that took the most time more, where its line is known."""
+    section = None if explanation is None else explanation.section
+    parts = section.parts if section else ()
+    slower = [part for part in parts if _LINE.search(part.place) and part.amount.moved_s > 0]
+    return max(slower, key=lambda part: part.amount.moved_s, default=None)
+
+
+def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
+    """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
+
+    ``name`` is what tells the benchmark from the others of its gate.
+    """
+    if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
+        return None
+    return accept_line(name)
+
+
+def accept_line(name: str) -> str:
+    """Return the command that lets the findings of a benchmark pass, as far as they block."""
+    return f'perfkit accept {shlex.quote(name)} --reason "…"'
+
+
+def can_accept(report: GateReport) -> bool:
+    """Tell whether findings of a gate can be accepted: what environments cost is no commit's doing."""
+    return report.base_environment is None
+
+
+def after_waiting(waited_s: float) -> str:
+    """Return how long another perfkit kept a command waiting, "" where none did."""
+    return f" after {human_seconds(waited_s)} of waiting for another perfkit" if waited_s else ""
+
+
+def launches_text(estimate: Estimate | None) -> str:
+    """Return the number of launches a comparison rests on."""
+    return "-" if estimate is None else str(estimate.launches)
+
+
+def _is_factor(estimate: Estimate) -> bool:
+    return estimate.high >= _LARGEST_IN_PERCENT or estimate.low < _SMALLEST_IN_PERCENT
+
+
+def _high_factor(estimate: Estimate) -> str:
+    """Return the upper limit, "unknown" where launches scatter too much to say anything of it."""
+    unknown = estimate.high > _LARGEST_KNOWN and estimate.high > _LEAST_KNOWN * estimate.ratio
+    return _UNKNOWN if unknown else _factor(estimate.high)
+
+
+def _low_factor(estimate: Estimate) -> str:
+    unknown = estimate.low < 1 / _LARGEST_KNOWN and estimate.low < estimate.ratio / _LEAST_KNOWN
+    return _UNKNOWN if unknown else _factor(estimate.low)
+
+
+def _factor(ratio: float) -> str:
+    return f"×{ratio:.1f}" if ratio >= 1 else f"×{ratio:.2g}"
+
+
+def _limits(estimate: Estimate) -> tuple[float, float]:
+    """Return the limits of the change in percent, rounded outward to a tenth, so none looks too tight."""
+    low, high = (round(1000 * (limit - 1), 6) for limit in (estimate.low, estimate.high))
+    return math.floor(low) / 10, math.ceil(high) / 10
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}" if value else "0.0"

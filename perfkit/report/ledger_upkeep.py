@@ -1,0 +1,149 @@
+"""Shows what the upkeep of a ledger found and did: the verdict in one sentence, then a line for each file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
+from perfkit.units import counted, human_bytes
+
+_MOST_NAMES = 3
+_WORDS = {
+    "recovered": ("recovered", "would recover"),
+    "quarantined": ("moved into quarantine", "would move into quarantine"),
+    "removed": ("removed", "would remove"),
+    "rewritten": ("written anew", "would write anew"),
+}
+
+
+def verification_view(found: Verification) -> str:
+    """Return whether a ledger is sound, then a line for each problem with what to do about it."""
+    amount = f"{_number(found.rows, 'row')} of {_number(found.runs, 'run')}"
+    problems, files = _number(len(found.problems), "problem"), _number(found.files, "file")
+    verdict = (
+        f"NOT SOUND: {problems} in {found.ledger}; {amount} can be read"
+        if found.problems
+        else f"SOUND: {found.ledger} is as it was written, {files} with {amount}"
+    )
+    notes = []
+    if found.unsealed:
+        notes.append(
+            f"No checksum in {_number(found.unsealed, 'file')}, since written by an older perfkit; "
+            "decoded whole. Compacting gives one."
+        )
+    if found.quarantined:
+        notes.append(f"{_number(found.quarantined, 'file')} in quarantine, which nothing reads: .quarantine/")
+    return _text(verdict, map(_problem, found.problems), notes)
+
+
+def compaction_view(done: Compaction) -> str:
+    """Return what became of the files, then a line for each part."""
+    notes = []
+    if done.removed:
+        would = "would be" if done.dry_run else "were"
+        notes.append(
+            f"{_number(len(done.removed), 'file')} {would} removed whose place others had taken before."
+        )
+    if done.in_git and done.parts and not done.dry_run:
+        notes.append("Git keeps the removed files in its history; commit the new ones with the removals.")
+    lines = [*map(_problem, done.problems), *map(_part, done.parts)]
+    return _text(_compacted(done), lines, notes)
+
+
+def _compacted(done: Compaction) -> str:
+    before = _number(sum(len(part.files) for part in done.parts), "file")
+    after = _number(done.files_after, "file")
+    if done.parts and done.dry_run:
+        verdict = f"{before} would be put into {len(done.parts):,}, which leaves {after}"
+    elif done.parts:
+        verdict = f"{before} became {len(done.parts):,}{_sizes(done)}; the ledger has {after}"
+    else:
+        verdict = f"Nothing was compacted among {after}"
+        if not done.problems:
+            verdict += ": no month that is over has two files that fit into one"
+    if done.problems:
+        bad = _number(len(done.problems), "file")
+        verdict += f"; {bad} cannot be read, and the others of such a month stay as they are"
+    return verdict
+
+
+def repair_view(done: Repair) -> str:
+    """Return what was done, then a line for each file, and what is left."""
+    acts, left = _number(len(done.actions), "repair"), _number(len(done.left), "problem")
+    if done.dry_run:
+        verdict = f"{acts} would be made in {done.ledger}, and {left} would be left"
+    elif done.left:
+        verdict = f"NOT SOUND: {acts} made and {left} left in {done.ledger}"
+    else:
+        verdict = f"SOUND: {acts} made, and nothing is left to do in {done.ledger}"
+    notes = []
+    moved = [action.file for action in done.actions if action.kind == "quarantined"]
+    if moved and not done.dry_run:
+        more = " …" if len(moved) > _MOST_NAMES else ""
+        notes.append(
+            "Nothing was deleted: .quarantine/ has each file. Where git has a sound one, bring it back:"
+        )
+        names = " ".join(map(shlex.quote, moved[:_MOST_NAMES]))
+        notes.append(f"  git -C {shlex.quote(done.ledger)} checkout -- {names}{more}")
+    lines = [*(_action(action, dry_run=done.dry_run) for action in done.actions), *map(_problem, done.left)]
+    return _text(verdict, lines, notes)
+
+
+def merge_view(done: Merge) -> str:
+    """Return what was taken over, then a line for each file that was not."""
+    notes = []
+    if done.removed:
+        notes.append(
+            f"{_number(len(done.removed), 'file')} went here whose rows are in a compacted one that came."
+        )
+    if done.staged:
+        notes.append(
+            f"{_number(done.staged, 'run')} there, cut off or still going on, did not come: "
+            f"`perfkit ledger list --ledger {done.other}` recovers what was cut off."
+        )
+    return _text(_merged(done), map(_problem, done.problems), notes)
+
+
+def _merged(done: Merge) -> str:
+    taken = _number(done.runs, "run")
+    if done.statements:
+        taken += f" and {_number(done.statements, 'statement')}"
+    verdict = (
+        f"{taken} {'would be' if done.dry_run else 'were'} taken over from {done.other}; "
+        f"{_number(done.known, 'run')} of it {'was' if done.known == 1 else 'were'} here before"
+    )
+    if done.problems:
+        return f"NOT ALL: {verdict}, and {_number(len(done.problems), 'file')} stayed there"
+    return verdict
+
+
+def _text(verdict: str, lines: Iterable[str], notes: Sequence[str]) -> str:
+    """Return it all as lines that only the terminal wraps: the commands and paths in them can be copied."""
+    return "\n".join((f"{verdict}.", *(f"  {line}" for line in lines), *notes))
+
+
+def _problem(problem: Problem) -> str:
+    return f"{problem.file}: {problem.what}; {problem.advice}"
+
+
+def _action(action: Action, *, dry_run: bool) -> str:
+    to = f" (now {action.to})" if action.to and not dry_run else ""
+    return f"{_WORDS[action.kind][dry_run]} {action.file}: {action.why}{to}"
+
+
+def _part(part: Part) -> str:
+    before = f"{part.month or 'all'}: {_number(len(part.files), 'file')}, {human_bytes(part.bytes_before)}"
+    if part.bytes_after is None:
+        return before
+    return f"{before}, became {human_bytes(part.bytes_after)} with {_number(part.rows or 0, 'row')}"
+
+
+def _sizes(done: Compaction) -> str:
+    before = sum(part.bytes_before for part in done.parts)
+    after = sum(part.bytes_after or 0 for part in done.parts)
+    return f", {human_bytes(before)} into {human_bytes(after)}" if after else ""
+
+
+def _number(number: int, noun: str) -> str:
+    return counted(number, noun).replace(str(number), f"{number:,}", 1)

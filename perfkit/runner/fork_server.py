@@ -1,0 +1,230 @@
+"""The coordinator's side of a fork server: a process that imports modules once, then forks children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from perfkit.errors import NotMeasuredError
+from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.runner.commands import (
+    SAFE_PATH,
+    ChildProcess,
+    GuardedCommand,
+    agent_command,
+    ended_in_words,
+    last_line,
+)
+
+_IMPORT_LIMIT_S = 120.0
+_FORK_LIMIT_S = 20.0
+_END_LIMIT_S = 2.0
+
+
+class ForkServerLostError(NotMeasuredError):
+    """A fork server has ended, or no longer answers."""
+
+
+class ForkServer:
+    """A process that forks children, at the other end of a channel; it writes to the file ``log``."""
+
+    def __init__(self, process: ChildProcess, channel: Channel, log: Path) -> None:
+        self.faults_of_reuse: int | None = None
+        self._process, self._channel, self._log = process, channel, log
+        self._preloading = False
+
+    @classmethod
+    def started(
+        cls,
+        entry: str,
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = SAFE_PATH,
+        python: str = sys.executable,
+    ) -> Self:
+        """Start a fork server whose children each call ``entry``, "module:function"."""
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("w") as output:
+            descriptor = theirs.fileno()
+            process = GuardedCommand(
+                agent_command("preload", str(descriptor), entry, options=options, python=python),
+                output=output.fileno(),
+                environment=environment,
+                inherit=[descriptor],
+            )
+        return cls(process, Channel(ours), log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it with all its children."""
+        self._channel.close()
+        self._process.end()
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's process."""
+        return self._process.pid
+
+    def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str] = ()) -> None:
+        """Order it to import modules, without waiting; those that cannot be imported are skipped.
+
+        pytest rewrites the assertions of ``rewritten`` packages, as it does for its plugins.
+
+        Raises:
+            ForkServerLostError: it has ended.
+        """
+        self.finish_preload()
+        with self._told_when_lost("import what is shared"):
+            self._channel.send({"kind": "preload", "modules": list(modules), "rewritten": list(rewritten)})
+        self._preloading = True
+
+    def finish_preload(self) -> None:
+        """Wait until the modules ordered last are imported.
+
+        Raises:
+            ForkServerLostError: importing them ended the server, or took too long.
+        """
+        if self._preloading:
+            self._preloading = False
+            with self._told_when_lost("import what is shared"):
+                self._channel.receive(_IMPORT_LIMIT_S)
+
+    def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
+        """Return the top-level names of the roots' own modules that it has loaded, wherever they came from.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        order = {"kind": "tell_own", "roots": [*map(str, roots)], "origins": [*map(str, origins)]}
+        with self._told_when_lost("tell what it has imported"):
+            return tuple(self._ask(order, _FORK_LIMIT_S)["names"])
+
+    def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
+
+        A child that hangs is ended after ``limit_s`` seconds. ``faults_of_reuse`` is known from then on.
+
+        Raises:
+            ForkServerLostError: the server has ended, or gave no answer in time.
+        """
+        with self._told_when_lost("try a fork"):
+            answer = self._ask({"kind": "try_fork", "limit_s": limit_s}, 2 * _FORK_LIMIT_S)
+        self.faults_of_reuse = answer["faults"]
+        reason: str | None = answer["reason"]
+        return reason
+
+    def start(
+        self, *arguments: object, log: Path, folder: str, descriptors: Sequence[int] = ()
+    ) -> ForkedProcess:
+        """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``.
+
+        Its current folder is ``folder``, and what it prints goes to the file ``log``.
+
+        Raises:
+            ForkServerLostError: the server has ended, or gave no answer in time.
+        """
+        self.finish_preload()
+        order = {"kind": "fork", "arguments": arguments, "log": str(log.absolute()), "folder": folder}
+        with self._told_when_lost("fork a child"):
+            self._channel.send_descriptors(order, descriptors)
+            pid = self._channel.receive(_FORK_LIMIT_S)["pid"]
+        return ForkedProcess(pid, self)
+
+    def reap(self, pid: int) -> int:
+        """Return the exit status of a child that has ended, and end the processes that it left behind.
+
+        Raises:
+            ForkServerLostError: the server has ended, or gave no answer in time.
+        """
+        with self._told_when_lost("tell how a child ended"):
+            return int(self._ask({"kind": "reap", "pid": pid}, _FORK_LIMIT_S)["status"])
+
+    def _ask(self, order: Message, limit_s: float) -> Message:
+        self.finish_preload()
+        self._channel.send(order)
+        return self._channel.receive(limit_s)
+
+    @contextlib.contextmanager
+    def _told_when_lost(self, task: str) -> Iterator[None]:
+        try:
+            yield
+        except (ChannelClosedError, ChannelTimeoutError) as error:
+            raise ForkServerLostError(
+                f"the process that children are forked from failed to {task}: {self._how_lost(error)};"
+                " see what else takes memory or ends processes here, then run the command again"
+            ) from error
+
+    def _how_lost(self, error: Exception) -> str:
+        if isinstance(error, ChannelTimeoutError):
+            said = "it gave no answer in time"
+        else:
+            # It may still print why it ends; ending it now would hide that behind SIGKILL.
+            status = self._process.wait(_END_LIMIT_S)
+            said = f"it {ended_in_words(self._process.end() if status is None else status)}"
+        return "; ".join(filter(None, (said, last_line(self._log))))
+
+
+class ForkedProcess(ChildProcess):
+    """A child of a fork server, which alone can collect its exit status."""
+
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        super().__init__()
+        self._pid = pid
+        self._server = server
+        self._status: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, and of its group."""
+        return self._pid
+
+    def wait(self, limit_s: float | None = None) -> int | None:
+        """Wait for ``limit_s`` seconds at most, and return its exit status, None if it still runs.
+
+        A child whose server has ended was killed with it.
+        """
+        if self._status is None and self._is_over(limit_s):
+            try:
+                self._status = self._server.reap(self._pid)
+            except ForkServerLostError:
+                self._status = -signal.SIGKILL
+        return self._status
+
+    def end(self) -> int:
+        """End it with its whole tree, if it has not ended, and return its exit status.
+
+        Raises:
+            ForkServerLostError: its server has ended, and so has the child.
+        """
+        if self._status is None:
+            self.kill()
+            self._status = self._server.reap(self._pid)
+        return self._status
+
+    def _is_over(self, limit_s: float | None) -> bool:
+        # No other process can have its number until the server has collected its status.
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            return True
+        try:
+            readable, _, _ = select.select([descriptor], [], [], limit_s)
+        finally:
+            os.close(descriptor)
+        return bool(readable)

@@ -1,0 +1,342 @@
+"""Measured children: forked from a preloader or a side's server, or fresh where forking is impossible."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Protocol, Self
+
+from perfkit.config import AsvSuite
+from perfkit.model import SIDES, Side
+from perfkit.runner.agent import COLLECTING
+from perfkit.runner.agent.channel import Channel, Message
+from perfkit.runner.agent.tree import Process
+from perfkit.runner.commands import (
+    AGENT,
+    ChildProcess,
+    GuardedCommand,
+    Interpreter,
+    agent_command,
+    tail_of,
+)
+from perfkit.runner.fork_server import ForkServer, ForkServerLostError
+from perfkit.temporary import remove_folder
+
+# Every session imports this.
+HARNESS = ("pytest",)
+_TRIAL_LIMIT_S = 5.0
+_FAREWELL_S = 1.0
+# pytest ends the message on a wrong option with these places.
+_PLACES = ("inifile:", "rootdir:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What a child is to do: run ``nodes`` of ``paths`` in ``root`` by pytest, or list them where it is None.
+
+    ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
+    for temporary files; ``log`` is the file for its output. ``plants`` maps benchmarks to the share by which
+    they are made slower on purpose. ``layout`` is the seed from which its memory's layout is drawn. With
+    ``as_is`` its garbage collector visits the imported objects too, as it does without perfkit. A child
+    that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
+    may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
+    ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
+    benchmark is run: the last of ``steps`` steps is counted. ``caches`` is the folder in which the side keeps
+    what tools build as it runs. The comparison ``began``, and the ``oldest`` side was committed, at these
+    seconds since the epoch: native libraries built outside of the checkouts since then are refused.
+    """
+
+    root: str
+    origins: tuple[str, ...]
+    paths: tuple[str, ...]
+    nodes: tuple[str, ...] | None
+    select: str | None
+    temporary: str
+    log: str
+    plants: Mapping[str, float]
+    caches: str
+    began: float
+    oldest: float
+    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    asv: AsvSuite | None = None
+    layout: int = 0
+    as_is: bool = False
+    serves: bool = False
+    training: str | None = None
+    steps: int = 0
+
+
+class Child:
+    """One measured process, and the channel to it; its temporary files go away with it.
+
+    ``missing`` are the benchmarks that it cannot run, as it did not collect them, with the reason, "" where
+    that is not known. ``over`` are those of which no message is expected any more.
+    """
+
+    def __init__(self, side: Side, process: ChildProcess, channel: Channel, log: Path) -> None:
+        self.side, self.channel, self.log = side, channel, log
+        self.missing: dict[str, str] = {}
+        self.over: set[str] = set()
+        self._process = process
+        self._kept: list[Message] = []
+
+    @property
+    def _temporary(self) -> Path:
+        """The folder of its temporary files, which lies beside its log."""
+        return self.log.with_suffix("")
+
+    @property
+    def pid(self) -> int:
+        """The number of its process, and of its group."""
+        return self._process.pid
+
+    def stop(self) -> None:
+        """Stop the whole process tree."""
+        self._process.stop()
+
+    def resume(self) -> None:
+        """Let the whole process tree go on."""
+        self._process.resume()
+
+    def look(self) -> tuple[Process, ...]:
+        """Return the tree; processes that left the child's group are stopped with it from now on."""
+        return self._process.look()
+
+    def receive(self, limit_s: float) -> Message:
+        """Wait for the next message of a benchmark that is not over, of the session, or for a report.
+
+        A benchmark that begins anew although it is over, as some plugin may have it, is made to end at once.
+
+        Raises:
+            ChannelClosedError: it has ended.
+            ChannelTimeoutError: it sent nothing in time.
+        """
+        while True:
+            message = self._kept.pop() if self._kept else self.channel.receive(limit_s)
+            if message["kind"] == "missing":
+                self.missing.update(message["nodes"])
+            if message.get("node") not in self.over:
+                return message
+            if message["kind"] == "ready":
+                self.channel.send({"kind": "abandon", "reason": "it is over in this launch"})
+
+    def keep(self, message: Message) -> None:
+        """Keep a message, which is the next one that is received."""
+        self._kept.append(message)
+
+    def end(self) -> int:
+        """End the child if it has not ended, and return its exit status (negative: a signal).
+
+        Raises:
+            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
+        """
+        try:
+            return self._process.end()
+        finally:
+            self.channel.close()
+            self._remove_files()
+
+    def leave(self, limit_s: float) -> None:
+        """Close its channel, wait for ``limit_s`` seconds at most, and end it if it has not ended.
+
+        Raises:
+            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
+        """
+        self.channel.close()
+        self._process.wait(limit_s)
+        self.end()
+
+    def as_server(self) -> ForkServer:
+        """Return it as a fork server, which a child that serves is once it has listed its benchmarks."""
+        return ForkServer(self._process, self.channel, self.log)
+
+    @property
+    def collecting(self) -> str:
+        """The file that its session is collecting, "" where it has not begun to collect."""
+        try:
+            return (self._temporary / COLLECTING).read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+    def _remove_files(self) -> None:
+        """Remove its temporary files: those of all launches of a run could fill the disk."""
+        with contextlib.suppress(OSError):
+            remove_folder(self._temporary)
+
+    def last_words(self) -> str:
+        """Return the last line of its output that says what happened."""
+        lines = [line.strip() for line in tail_of(self.log, 1 + len(_PLACES))]
+        found = next((line for line in reversed(lines) if not line.startswith(_PLACES)), "")
+        # So pytest frames what ended a session.
+        return found.strip("! ").removeprefix("_pytest.outcomes.")
+
+
+class Source(Protocol):
+    """Makes children."""
+
+    def start(self, side: Side, assignment: Assignment) -> Child:
+        """Start a child."""
+
+
+class Preloader:
+    """A process that has imported what both sides share, and forks children; ``number`` names its log.
+
+    Where sides have interpreters of their own, it is a process for each of these.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        environment: Mapping[str, str],
+        folder: Path,
+        interpreters: Mapping[Side, Interpreter] = MappingProxyType({}),
+    ) -> None:
+        own = {side: interpreters.get(side, Interpreter()) for side in SIDES}
+        apart = own["base"] != own["head"]
+        started: dict[str, ForkServer] = {}
+        for side in SIDES if apart else SIDES[:1]:
+            started[side] = ForkServer.started(
+                f"{AGENT}.child:run_child",
+                log=folder / f"preloader-{number}{f'-{side}' if apart else ''}.log",
+                environment={**environment, **own[side].variables},
+                python=own[side].python,
+            )
+        self._servers = {side: started.get(side, started["base"]) for side in SIDES}
+        self._processes = tuple(started.values())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        for server in self._processes:
+            server.close()
+
+    def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str]) -> None:
+        """Order it to import modules, without waiting; pytest rewrites the assertions of some packages.
+
+        Raises:
+            ForkServerLostError: it has ended.
+        """
+        for server in self._processes:
+            server.begin_preload(modules, rewritten)
+
+    def finish_preload(self) -> None:
+        """Wait until the modules ordered last are imported.
+
+        Raises:
+            ForkServerLostError: importing them ended it, or took too long.
+        """
+        for server in self._processes:
+            server.finish_preload()
+
+    def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
+        """Return the top-level names of the roots' own modules that it has loaded.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        found = (name for server in self._processes for name in server.loaded_own(roots, origins))
+        return tuple(dict.fromkeys(found))
+
+    def why_no_fork(self) -> str | None:
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        return next((why for server in self._processes if (why := server.why_no_fork())), None)
+
+    @property
+    def faults_of_reuse(self) -> int | None:
+        """The most page faults of using memory again, None where no fork was tried or that is not known."""
+        found = [server.faults_of_reuse for server in self._processes]
+        return max((faults for faults in found if faults is not None), default=None)
+
+    def start(self, side: Side, assignment: Assignment) -> Child:
+        """Fork a child.
+
+        Raises:
+            ForkServerLostError: the preloader has ended, or gave no answer in time.
+        """
+        return _forked(self._servers[side], side, assignment)
+
+
+class SideServer:
+    """A side's child that has imported and collected its benchmarks, and forks a child for each launch."""
+
+    def __init__(self, child: Child) -> None:
+        self._side, self._child = child.side, child
+        self._server = child.as_server()
+
+    def why_no_fork(self) -> str | None:
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        return self._server.why_no_fork(_TRIAL_LIMIT_S)
+
+    def start(self, assignment: Assignment) -> Child:
+        """Fork a child that runs the benchmarks assigned.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        return _forked(self._server, self._side, assignment)
+
+    def end(self) -> None:
+        """Give its session a second to end by itself, then end it."""
+        with contextlib.suppress(ForkServerLostError):
+            self._child.leave(_FAREWELL_S)
+
+
+def _forked(server: ForkServer, side: Side, assignment: Assignment) -> Child:
+    log = Path(assignment.log)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = server.start(
+            asdict(assignment), log=log, folder=assignment.root, descriptors=[theirs.fileno()]
+        )
+    return Child(side, process, Channel(ours), log)
+
+
+class FreshProcesses:
+    """Starts each child as a new process, run by the command ``under`` (such as Valgrind) if one is given."""
+
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        under: Sequence[str] = (),
+        interpreters: Mapping[Side, Interpreter] = MappingProxyType({}),
+    ) -> None:
+        self._environment, self._under, self._interpreters = environment, under, interpreters
+
+    def start(self, side: Side, assignment: Assignment) -> Child:
+        """Start a fresh process, by the interpreter of its side."""
+        interpreter = self._interpreters.get(side, Interpreter())
+        log = Path(assignment.log)
+        # As an argument it could not have more than 128 KiB on Linux, which the ids of a large suite fill.
+        order = log.with_suffix(".order")
+        order.write_text(json.dumps(asdict(assignment)), encoding="utf-8")
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("w") as output:
+            descriptor = theirs.fileno()
+            command = agent_command(
+                "run_fresh", str(descriptor), assignment.log, str(order), python=interpreter.python
+            )
+            process = GuardedCommand(
+                [*self._under, *command],
+                output=output.fileno(),
+                environment={**self._environment, **interpreter.variables},
+                inherit=[descriptor],
+            )
+        return Child(side, process, Channel(ours), log)

@@ -1,0 +1,283 @@
+"""Counting on both sides at the same time: nothing is timed, so neither side has to be stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from perfkit.model import SIDES, Side, Status
+from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.agent.provenance import foreign_in_words
+from perfkit.runner.lockstep.children import Child
+from perfkit.runner.lockstep.launch import (
+    NOT_PROVEN,
+    Failure,
+    SideReport,
+    ended,
+    failure_of,
+    joined_report,
+    read_report,
+)
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.runner import BenchmarkError, Runner
+
+# What torch raises on a device without memory left.
+_DEVICE_FULL = "OutOfMemoryError"
+# What was counted in a process that a benchmark ended is counted once more, in a process without that one.
+_TRIES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedSides:
+    """The counts of each benchmark on each side, what failed, and what the sides reported at their end."""
+
+    counts: Mapping[Side, Mapping[str, Counts]]
+    failures: tuple[Failure, ...]
+    reports: Mapping[Side, SideReport]
+
+
+def count_benchmarks(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    *,
+    limit_s: Callable[[str], float],
+    on_benchmark: Callable[[str], None],
+    names: Sequence[Side] = SIDES,
+) -> CountedSides:
+    """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
+
+    A benchmark that kills or hangs its process has no counts on that side; new processes count the others,
+    those as well that were counted before it, since the process ended without the proof of its code.
+    Where both sides have no room on an accelerator, or need the same port or lock, each is counted alone.
+    """
+    launcher.draw_layout()
+    alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
+    together = [node for node in nodes if node not in alone]
+    found: list[CountedSides] = []
+    if together or not alone:
+        found.append(_count(launcher, together, limit_s, on_benchmark, names))
+    crowded = {one.node for part in found for one in part.failures if _needs_all(one) and len(names) > 1}
+    alone += [node for node in together if node in crowded]
+    if not alone:
+        return found[0]
+    apart = [_count(launcher, alone, limit_s, on_benchmark, [side]) for side in names]
+    return _joined(found, apart, crowded)
+
+
+def _needs_all(failure: Failure) -> bool:
+    """Tell whether a benchmark failed because the other side had what it needs."""
+    return failure.device_full or failure.in_use
+
+
+def _joined(
+    together: Sequence[CountedSides], apart: Sequence[CountedSides], crowded: AbstractSet[str]
+) -> CountedSides:
+    """Return what was counted together and apart, without the failures of what was counted once more."""
+    parts = (*together, *apart)
+    by_side = [{one.node for one in part.failures if one.status == "skipped"} for part in apart]
+    skipped = set[str]().union(*by_side).intersection(*by_side) if len(apart) > 1 else set()
+    kept = [one for part in together for one in part.failures if one.node not in crowded]
+    kept += [replace(one, both=one.node in skipped) for part in apart for one in part.failures]
+    reports = {side: [part.reports[side] for part in parts if side in part.reports] for side in SIDES}
+    return CountedSides(
+        counts={
+            side: {node: counts for part in parts for node, counts in part.counts.get(side, {}).items()}
+            for side in SIDES
+            if any(side in part.counts for part in parts)
+        },
+        failures=tuple(kept),
+        reports={side: joined_report(known) for side, known in reports.items() if known},
+    )
+
+
+def _count(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    limit_s: Callable[[str], float],
+    on_benchmark: Callable[[str], None],
+    names: Sequence[Side],
+) -> CountedSides:
+    sides = [_Side(launcher, side, nodes) for side in names]
+    wanted = nodes
+    try:
+        for _ in range(_TRIES):
+            for node in wanted:
+                on_benchmark(node)
+                for one in sides:
+                    one.begin(node, limit_s(node))
+                for one in sides:
+                    one.finish(node)
+            for one in sides:
+                one.prove()
+            wanted = [node for node in nodes if any(node in one.wanted for one in sides)]
+        for one in sides:
+            one.give_up()
+    finally:
+        for one in sides:
+            one.end()
+    by_side = [{one.node for one in side.failures if one.status == "skipped"} for side in sides]
+    skipped = set[str]().union(*by_side).intersection(*by_side) if len(sides) > 1 else set()
+    return CountedSides(
+        counts={one.side: one.counts for one in sides},
+        failures=tuple(
+            replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
+        ),
+        reports={one.side: joined_report(one.reports) for one in sides if one.reports},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedSteps:
+    """A training step's counts in each run of a side, or why there are none, and the files ``loaded``."""
+
+    runs: Mapping[Side, Sequence[Counts | Failure]]
+    loaded: frozenset[str]
+
+
+def count_training(
+    launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
+) -> CountedSteps:
+    """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
+
+    Each run draws other inputs, which are alike on both sides. Where they have no room on an accelerator
+    together, or need the same port or lock, one is counted after the other.
+    """
+    wanted = [SIDES] * runs
+    counted = _counted_runs(launcher, places, wanted, steps, limit_s)
+    failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
+    if not any(_DEVICE_FULL in one.message or one.in_use for one in failed):
+        return counted
+    parts = [_counted_runs(launcher, places, [[side]], steps, limit_s) for side in SIDES for _ in range(runs)]
+    return CountedSteps(
+        runs={side: [one for part in parts for one in part.runs.get(side, ())] for side in SIDES},
+        loaded=frozenset[str]().union(*(part.loaded for part in parts)),
+    )
+
+
+def _counted_runs(
+    launcher: Launcher, places: Mapping[Side, str], runs: Sequence[Sequence[Side]], steps: int, limit_s: float
+) -> CountedSteps:
+    """Count these runs of sides, all at once; the sides of one run draw the same inputs."""
+    children: list[Child] = []
+    for sides in runs:
+        launcher.draw_layout()
+        children += [launcher.start_training(side, places[side], steps=steps) for side in sides]
+    found: dict[Side, list[Counts | Failure]] = {child.side: [] for child in children}
+    loaded: set[str] = set()
+    try:
+        for child in children:
+            counts = _counted_steps(child, places[child.side], limit_s)
+            # Failed processes are checked too, since they may have failed because they ran other code.
+            report = read_report(child) if isinstance(counts, Counts) or counts.raised else None
+            if report is not None and report.foreign:
+                counts = _failure(child, places[child.side], "error", _foreign(report.foreign))
+            found[child.side].append(counts)
+            loaded.update(report.loaded if report is not None else ())
+    finally:
+        for child in children:
+            child.end()
+    return CountedSteps(runs=found, loaded=frozenset(loaded))
+
+
+def _failure(child: Child, place: str, status: Status, message: str) -> Failure:
+    return Failure(node=place, side=child.side, status=status, message=message)
+
+
+def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure:
+    try:
+        answer = child.channel.receive(limit_s)
+    except ChannelTimeoutError:
+        return _failure(child, place, "timeout", f"was not done within {limit_s:g} s")
+    except ChannelClosedError:
+        said = child.last_words()
+        return _failure(child, place, "error", f"its process ended before its steps were counted; {said}")
+    if answer["kind"] == "done":
+        return _failure(child, place, "error", _foreign(answer["foreign"]))
+    if "problem" in answer:
+        return replace(_failure(child, place, "error", answer["problem"]), raised=True)
+    return msgspec.convert(answer, Counts)
+
+
+def _foreign(modules: Mapping[str, str]) -> str:
+    return f"{foreign_in_words(modules)}, not from the checkout"
+
+
+class _Side:
+    """One side's process, and what it has counted."""
+
+    def __init__(self, launcher: Launcher, side: Side, nodes: Sequence[str]) -> None:
+        self._launcher, self.side = launcher, side
+        self._child: Child | None = launcher.start(side, nodes=nodes)
+        self._runner: Runner | None = None
+        self._unproven: list[str] = []
+        self._dropped: list[str] = []
+        self.wanted: Sequence[str] = nodes
+        self.counts: dict[str, Counts] = {}
+        self.failures: list[Failure] = []
+        self.reports: list[SideReport] = []
+
+    def begin(self, node: str, limit_s: float) -> None:
+        """Order its process to count a benchmark, without waiting; start a process if there is none."""
+        self._runner = None
+        if node not in self.wanted:
+            return
+        if self._child is None:
+            self._child = self._launcher.start(self.side, nodes=self.wanted[self.wanted.index(node) :])
+        self._runner = Runner(self._child, node, limit_s=limit_s)
+        try:
+            self._runner.arrive()
+            self._runner.begin_counting(self._launcher.root(self.side))
+        except BenchmarkError as error:
+            self._fail(node, error)
+
+    def finish(self, node: str) -> None:
+        """Wait for the counts, unless the benchmark has failed already."""
+        if self._runner is None:
+            return
+        try:
+            self.counts[node] = msgspec.convert(self._runner.finish_counting(), Counts)
+            self._unproven.append(node)
+        except BenchmarkError as error:
+            self._fail(node, error)
+
+    def prove(self) -> None:
+        """Keep the report that its process sends at its end; what has none is ``wanted`` once more."""
+        if self._child is not None:
+            report = read_report(self._child)
+            if report is not None:
+                self.reports.append(report)
+            else:
+                self._drop()
+            self.end()
+        self.wanted, self._dropped = self._dropped, []
+
+    def give_up(self) -> None:
+        """Take what no process has proved for failed."""
+        self.failures += [
+            Failure(node=node, side=self.side, status="error", message=NOT_PROVEN) for node in self.wanted
+        ]
+
+    def _drop(self) -> None:
+        """Drop the counts of a process that ended without its report: nobody knows which code they are of."""
+        for node in self._unproven:
+            del self.counts[node]
+        self._dropped += self._unproven
+
+    def end(self) -> int:
+        """End its process and return its exit status, 0 where there is none."""
+        child, self._child = self._child, None
+        self._unproven = []
+        return child.end() if child is not None else 0
+
+    def _fail(self, node: str, error: BenchmarkError) -> None:
+        self._runner = None
+        failure = failure_of(node, error)
+        child = self._child
+        assert child is not None  # noqa: S101 (it has just failed there)
+        if error.fatal:
+            self._drop()
+        self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

@@ -1,0 +1,423 @@
+"""One launch: a child of each side runs its pytest session, and at each benchmark both are timed in turns."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from perfkit.model import SIDES, Side, Status
+from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.runner.commands import ended_in_words
+from perfkit.runner.lockstep.children import Child
+from perfkit.runner.lockstep.pace import Pace, corrected, plan_pace
+from perfkit.runner.lockstep.runner import WAITS_FOR_LOCK, BenchmarkError, Runner
+from perfkit.runner.lockstep.turns import (
+    Timing,
+    calibrate,
+    settle,
+    take_rounds,
+    take_turns,
+    time_first_call,
+    timing_of,
+)
+
+_GOODBYE_S = 30.0
+# Why times and counts of a process do not count whose report never came.
+NOT_PROVEN = "its process ended without telling which code it had run"
+# One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
+UNPROVEN_IN_A_ROW = 2
+# What libraries call a port or a lock that another process has. Ranks that meet those of the other side at a
+# port end in various ways.
+_IN_USE = re.compile(
+    r"EADDRINUSE|already in use|already locked|is locked\b|unable to lock|could not be acquired"
+    r"|(?:acquire|obtain|get) (?:the |a )?(?:file ?)?lock|BlockingIOError|AlreadyLocked|LockException"
+    r"|Process(?:Exited|Raised)Exception|Dist(?:Network|Store)Error|Connection (?:reset|refused|closed)"
+    rf"|FileExistsError.*\.(?:lock|pid)\b|{WAITS_FOR_LOCK}",
+    re.IGNORECASE,
+)
+# Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
+# they last so many seconds, a launch takes fewer.
+_MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
+# A process takes seconds to begin to use an accelerator, so a launch there times a second at least.
+_LAUNCH_ON_DEVICE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a launch has no times or counts of a benchmark, and on which side.
+
+    ``raised`` says that the test itself raised or skipped, ``both`` that both sides skipped it, and
+    ``device_full`` that an accelerator had no memory left.
+    """
+
+    node: str
+    side: Side
+    status: Status
+    message: str
+    raised: bool = False
+    both: bool = False
+    device_full: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it failed as where the other side has a port or a lock that it needs."""
+        return bool(_IN_USE.search(self.message))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideReport:
+    """What a child reported at the end of its session, or once it had listed its benchmarks.
+
+    ``foreign`` are modules of the code under test that came from elsewhere; ``loaded`` the files of the
+    tree that were imported; ``libraries`` the imported modules of packages and the standard library, in
+    order; ``torch`` its threads and precision flags, empty where it was not loaded.
+    """
+
+    foreign: Mapping[str, str]
+    loaded: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    torch: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included.
+
+    ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
+    that a throttled device, or the other side on the same device, spoilt. Of the ``unproven`` benchmarks a
+    side ended without its report, so that nobody knows which code their times are of: ``silent`` are such
+    sides, each with the last line that it printed.
+    """
+
+    timings: Mapping[str, Timing]
+    failures: tuple[Failure, ...]
+    reports: Mapping[Side, SideReport]
+    seconds: Mapping[str, float]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    set_aside: tuple[LaunchRecord, ...] = ()
+    unproven: frozenset[str] = frozenset()
+    silent: Mapping[Side, str] = field(default_factory=dict)
+
+    @property
+    def proven(self) -> Mapping[str, Timing]:
+        """The times of the benchmarks of which both sides have proved their code."""
+        return {node: timing for node, timing in self.timings.items() if node not in self.unproven}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRules:
+    """The seconds that a launch spends on a benchmark at least, and those it may send nothing at most.
+
+    ``check_s`` are those that a check may take, whether the sides disturb one another on an accelerator.
+    """
+
+    launch_s: float
+    limit_s: Callable[[str], float]
+    check_s: float = 0.0
+
+
+def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
+    """Return the libraries' modules that both sides imported, in head's order."""
+    known = set(base.libraries)
+    return tuple(name for name in head.libraries if name in known)
+
+
+def run_launch(
+    children: Sequence[Child], nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
+) -> LaunchRecord:
+    """Measure ``nodes`` in two running children, the first of which begins each turn; both are ended.
+
+    ``paces`` holds the plans of earlier launches; plans of new benchmarks are added to it. A benchmark that
+    fails is left out; one that kills or hangs its process also ends the launch for those after it.
+    """
+    timings: dict[str, Timing] = {}
+    failures: list[Failure] = []
+    seconds: dict[str, float] = {}
+    reports: dict[Side, SideReport] = {}
+    try:
+        for node in nodes:
+            begun = time.monotonic()
+            try:
+                timings[node] = _measure(node, children, paces, rules)
+            except BenchmarkError as error:
+                failures.append(failure_of(node, error))
+                if error.fatal:
+                    break
+            seconds[node] = time.monotonic() - begun
+        else:
+            for child in children:
+                child.resume()
+            said = {child.side: read_report(child) for child in children}
+            reports = {side: report for side, report in said.items() if report is not None}
+    finally:
+        statuses = {child.side: child.end() for child in children}
+    return LaunchRecord(
+        timings=timings,
+        failures=tuple(
+            ended(failure, statuses[failure.side], next(one for one in children if one.side == failure.side))
+            for failure in failures
+        ),
+        reports=reports,
+        seconds=seconds,
+        unproven=frozenset(timings) if len(reports) < len(children) else frozenset(),
+        silent={child.side: child.last_words() for child in children if child.side not in reports},
+    )
+
+
+def run_alone(
+    start: Callable[[Side], Child],
+    order: Sequence[Side],
+    nodes: Sequence[str],
+    *,
+    paces: dict[str, Pace],
+    rules: LaunchRules,
+) -> LaunchRecord:
+    """Measure ``nodes`` in a child of each side, the second of which is started once the first has ended.
+
+    Each has the device to itself then. The second makes as many rounds of a benchmark as the first, at the
+    same pace. What fails on the first side is not measured on the second.
+    """
+    first = _run_side(start(order[0]), nodes, paces, rules, None)
+    second = _run_side(start(order[1]), first.wanted_of_other, paces, rules, first)
+    measured = {order[0]: first, order[1]: second}
+    both = [node for node in nodes if node in first.runners and node in second.runners]
+    timings = {}
+    for node in both:
+        runners = {side: one.runners[node] for side, one in measured.items()}
+        timing = timings[node] = timing_of(runners, paces[node], alone=True)
+        paces[node] = _corrected(paces[node], timing, rules)
+    skipped = first.skipped & second.skipped
+    failures = [replace(one, both=one.node in skipped) for one in first.failures.values()]
+    failures += [one for one in second.failures.values() if one.node not in skipped]
+    reports = {side: one.report for side, one in measured.items() if one.report is not None}
+    return LaunchRecord(
+        timings=timings,
+        failures=tuple(failures),
+        reports=reports,
+        seconds={node: first.seconds[node] + second.seconds.get(node, 0.0) for node in first.seconds},
+        unproven=frozenset(timings) if len(reports) < len(measured) else frozenset(),
+        silent={side: one.last_words for side, one in measured.items() if one.report is None},
+    )
+
+
+@dataclass
+class _AloneSide:
+    """A side that has the device to itself, and what it measured: the runner, turns and core by benchmark."""
+
+    runners: dict[str, Runner] = field(default_factory=dict)
+    turns: dict[str, int] = field(default_factory=dict)
+    cores: dict[str, int | None] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    report: SideReport | None = None
+    last_words: str = ""
+
+    @property
+    def skipped(self) -> set[str]:
+        """The benchmarks that it skipped."""
+        return {node for node, failure in self.failures.items() if failure.status == "skipped"}
+
+    @property
+    def wanted_of_other(self) -> list[str]:
+        """The benchmarks that the other side is to run: what one side skips the other may skip as well."""
+        return [node for node in self.seconds if node in self.runners or node in self.skipped]
+
+
+def _run_side(
+    child: Child, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules, before: _AloneSide | None
+) -> _AloneSide:
+    """Measure the benchmarks of one side and end its child; ``before`` is the side that came first."""
+    own = _AloneSide()
+    try:
+        for node in nodes:
+            begun = time.monotonic()
+            runner = Runner(child, node, limit_s=rules.limit_s(node))
+            try:
+                _measure_alone(node, runner, own, paces, rules, before)
+            except BenchmarkError as error:
+                own.failures[node] = failure_of(node, error)
+                if error.fatal:
+                    break
+            finally:
+                own.seconds[node] = time.monotonic() - begun
+        else:
+            own.report = read_report(child)
+    finally:
+        status = child.end()
+    own.failures = {node: ended(failure, status, child) for node, failure in own.failures.items()}
+    if own.report is None:
+        own.last_words = child.last_words()
+    return own
+
+
+def _measure_alone(
+    node: str,
+    runner: Runner,
+    own: _AloneSide,
+    paces: dict[str, Pace],
+    rules: LaunchRules,
+    before: _AloneSide | None,
+) -> None:
+    try:
+        wishes = runner.arrive()
+        if before is not None and node not in before.runners:
+            runner.abandon()
+            return
+        if node not in paces:
+            paces[node] = _first_pace([runner], wishes, rules)
+        own.cores[node] = before.cores[node] if before else runner.core
+        turns = before.turns[node] if before else None
+        own.turns[node] = take_rounds(runner, pace=paces[node], turns=turns, core=own.cores[node])
+        runner.leave()
+        runner.await_end()
+        own.runners[node] = runner
+    except BenchmarkError as error:
+        if not error.fatal:
+            runner.abandon()
+        raise
+
+
+def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
+    """Return what several records of one launch hold together, each of other benchmarks."""
+    if len(records) == 1:
+        return records[0]
+    reports = {side: [one.reports[side] for one in records if side in one.reports] for side in SIDES}
+    return LaunchRecord(
+        timings={node: timing for one in records for node, timing in one.timings.items()},
+        failures=tuple(failure for one in records for failure in one.failures),
+        reports={side: joined_report(known) for side, known in reports.items() if known},
+        seconds={node: seconds for one in records for node, seconds in one.seconds.items()},
+        unproven=frozenset[str]().union(*(one.unproven for one in records)),
+        silent={side: words for one in records for side, words in one.silent.items()},
+    )
+
+
+def joined_report(reports: Sequence[SideReport]) -> SideReport:
+    """Return what the reports of a side say together."""
+
+    def united(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(names))
+
+    return SideReport(
+        foreign={name: file for one in reports for name, file in one.foreign.items()},
+        loaded=united(name for one in reports for name in one.loaded),
+        libraries=united(name for one in reports for name in one.libraries),
+        torch=next((one.torch for one in reports if one.torch), {}),
+    )
+
+
+def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, *, why: str) -> LaunchRecord:
+    """Return a record whose times of some benchmarks are set aside, for they were measured ``again``."""
+    timings = {node: timing for node, timing in record.timings.items() if node in nodes}
+    spoilt = replace(record, timings=timings, failures=(), marks=(why,), set_aside=())
+    rest = replace(
+        record,
+        timings={node: timing for node, timing in record.timings.items() if node not in nodes},
+        failures=tuple(one for one in record.failures if one.node not in nodes),
+        unproven=record.unproven.difference(nodes),
+    )
+    joined = joined_records([rest, again])
+    return replace(joined, set_aside=(*record.set_aside, *((spoilt,) if timings else ())))
+
+
+def read_report(child: Child, *, limit_s: float = _GOODBYE_S) -> SideReport | None:
+    """Return the report of a child whose session is over, None where it sent nothing for so many seconds."""
+    child.resume()
+    try:
+        while (message := child.receive(limit_s))["kind"] != "done":
+            pass
+    except (ChannelClosedError, ChannelTimeoutError):
+        return None
+    return SideReport(
+        foreign=message["foreign"],
+        loaded=tuple(message.get("loaded", ())),
+        libraries=tuple(message.get("libraries", ())),
+        torch=message.get("torch", {}),
+    )
+
+
+def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
+    runners = [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
+    try:
+        for child in children:
+            child.resume()
+        wishes, _ = (runner.arrive() for runner in runners)
+        if node not in paces:
+            paces[node] = _first_pace(runners, wishes, rules)
+        timing = take_turns(runners, pace=paces[node])
+        paces[node] = _corrected(paces[node], timing, rules)
+        for runner in runners:
+            runner.leave()
+        for runner in runners:
+            runner.await_end()
+    except BenchmarkError as error:
+        if not error.fatal:
+            for runner in runners:
+                runner.abandon()
+            error.both = all(runner.skipped for runner in runners)
+        raise
+    return timing
+
+
+def _first_pace(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) -> Pace:
+    """Return how to measure a benchmark that is measured for the first time.
+
+    On an accelerator its times settle first. One that allows a number of calls is not called for that.
+    """
+    free = wishes["rounds"] is None and any(runner.on_device for runner in runners)
+    warmup = settle(runners) if free else 0
+    launch_s = _launch_s(rules, on_device=free)
+    return replace(_plan(runners, wishes["loops"], wishes["rounds"], launch_s), warmup=warmup)
+
+
+def _corrected(pace: Pace, timing: Timing, rules: LaunchRules) -> Pace:
+    launch_s = _launch_s(rules, on_device=timing.on_device)
+    return corrected(pace, timing.base_s, timing.head_s, launch_s=launch_s)
+
+
+def _launch_s(rules: LaunchRules, *, on_device: bool) -> float:
+    return max(rules.launch_s, _LAUNCH_ON_DEVICE_S) if on_device else rules.launch_s
+
+
+def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
+    """Return how to measure a benchmark, whose rounds must have ``loops`` calls and may be ``rounds``.
+
+    Of few calls that are allowed none is spent on learning how long one takes. Calls that would last longer
+    than any launch are measured as those of other benchmarks, which takes fewer of them.
+    """
+    if rounds is not None and rounds >= _MANY_ROUNDS and (loops or 1) * rounds >= _MANY_CALLS:
+        if time_first_call(runners) * (loops or 1) * rounds >= _MANY_CALLS_S:
+            loops = rounds = None
+        else:
+            rounds -= 1
+    iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
+    pipeline = any(len(runner.child.look()) > 1 for runner in runners)
+    return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
+
+
+def failure_of(node: str, error: BenchmarkError) -> Failure:
+    """Return an error as the failure of a benchmark."""
+    return Failure(
+        node=node,
+        side=error.side,
+        status=error.status,
+        message=error.message,
+        raised=error.raised,
+        both=error.both,
+        device_full=error.device_full,
+    )
+
+
+def ended(failure: Failure, status: int, child: Child) -> Failure:
+    """Return a failure with how its process ended, where the benchmark itself gave no message."""
+    if failure.message:
+        return failure
+    how = f"its process {ended_in_words(status)}"
+    if status == -signal.SIGKILL:
+        return replace(failure, status="oom", message=how)
+    words = child.last_words() if status >= 0 else ""
+    return replace(failure, message="; ".join(filter(None, (how, words))))

@@ -1,0 +1,123 @@
+"""The machine: what identifies it, and what else is known of it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import psutil
+
+from perfkit.errors import NotMeasuredError
+from perfkit.extras import is_installed
+from perfkit.identity import fingerprint
+from perfkit.model import Machine
+from perfkit.runner.machine.devices import own_devices
+
+_GIB = 1 << 30
+_MEMORY = Path("/proc/meminfo")
+# The lines of /proc/cpuinfo that cpuinfo takes a CPU's name from.
+_NAMES_OF_CPU = frozenset({"model name", "cpu", "processor", "uarch"})
+
+
+def read_machine() -> Machine:
+    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it.
+
+    Raises:
+        NotMeasuredError: the kernel shows nothing of it.
+    """
+    check_proc()
+    identity = {
+        "cpu": _cpu_model(),
+        "logical_cpus": str(psutil.cpu_count(logical=True)),
+        "ram_gib": str(round(psutil.virtual_memory().total / _GIB)),
+        "gpus": ", ".join(_gpu_models()),
+    }
+    other = {
+        "node": platform.node(),
+        "system": f"{platform.system()} {platform.release()}",
+        "architecture": platform.machine(),
+        "physical_cpus": str(psutil.cpu_count(logical=False)),
+        "load_1min": f"{psutil.getloadavg()[0]:.2f}",
+        **_governor(),
+        **own_devices().facts(),
+    }
+    return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
+
+
+def check_proc() -> None:
+    """Refuse a Linux without ``/proc``, where no process can be followed and no machine told from another.
+
+    Raises:
+        NotMeasuredError: it is not mounted.
+    """
+    if sys.platform == "linux" and not _MEMORY.exists():
+        raise NotMeasuredError(
+            "/proc is not mounted, so neither this machine nor its processes can be seen and nothing was"
+            " measured: mount -t proc proc /proc"
+        )
+
+
+def _cpu_model() -> str:
+    named = _named_by_kernel()
+    if named is not None:
+        return named
+    # This module comes with pytest-benchmark, which depends on one of the two distributions that have it.
+    import cpuinfo
+
+    info = cpuinfo.get_cpu_info()
+    return str(info.get("brand_raw") or info.get("arch") or platform.processor())
+
+
+def _named_by_kernel() -> str | None:
+    """Return what Linux calls the CPU: the name that cpuinfo gives, without the processes that it starts."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    fields = (line.partition(":") for line in lines)
+    named = (value.strip() for name, _, value in fields if name.strip().lower() in _NAMES_OF_CPU)
+    return next((model for model in named if model and not model.isdigit()), None)
+
+
+def _governor() -> dict[str, str]:
+    """Return how the kernel chooses the CPUs' frequency; nothing where it does not say."""
+    places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    try:
+        found = sorted({place.read_text(encoding="utf-8").strip() for place in places})
+    except OSError:
+        return {}
+    return {"governor": ", ".join(found)} if found else {}
+
+
+def _gpu_models() -> list[str]:
+    """Return the names of NVIDIA devices, without initialising CUDA in this process."""
+    if not is_installed("pynvml"):
+        return _gpus_named_by_driver()
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpus_named_by_driver(root: Path = Path("/")) -> list[str]:
+    """Return the names under which the driver lists its devices, by their places on the bus."""
+    named = {}
+    for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
+        fields = (line.partition(":") for line in _text(file).splitlines())
+        named[file.parent.name] = next((text.strip() for name, _, text in fields if name == "Model"), "")
+    return [named[place] for place in sorted(named) if named[place]]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

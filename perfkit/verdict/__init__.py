@@ -1,1 +1,0 @@
-"""Pure: measurements and policy in, verdicts out."""
