@@ -156,25 +156,25 @@ def test_synthetic_results_are_as_described() -> None:
 @pytest.mark.parametrize(
     ("module", "function", "field"),
     [
-        ("accept", "accept_finding", "acceptance"),
-        ("against", "plan_gates", None),
-        ("backfill", "run_backfill", None),
-        ("backfill", "run_range_backfill", None),
-        ("bisect", "run_bisect", None),
-        ("calibrate", "run_calibrate", None),
-        ("compare", "run_compare", None),
-        ("doctor", "run_doctor", None),
-        ("engines", "check_engine", None),
-        ("experiment", "run_experiment", "record"),
-        ("gate", "run_gate", None),
-        ("history", "state_point", "state"),
-        ("profile", "run_profile", None),
-        ("tricks", "run_tricks", None),
+        ("commands.accept", "accept_finding", "acceptance"),
+        ("commands.against", "plan_gates", None),
+        ("commands.backfill", "run_backfill", None),
+        ("commands.backfill", "run_range_backfill", None),
+        ("commands.bisect", "run_bisect", None),
+        ("commands.calibrate", "run_calibrate", None),
+        ("commands.compare", "run_compare", None),
+        ("commands.doctor", "run_doctor", None),
+        ("features.cluster.engines", "check_engine", None),
+        ("features.experiments.command", "run_experiment", "record"),
+        ("commands.gate", "run_gate", None),
+        ("commands.history", "state_point", "state"),
+        ("commands.profile", "run_profile", None),
+        ("features.tricks.command", "run_tricks", None),
     ],
 )
 def test_what_takes_long_returns_a_document(module: str, function: str, field: str | None) -> None:
     """The result that the command writes is of a record that has a schema."""
-    job = getattr(importlib.import_module(f"perfkit.commands.{module}"), function)
+    job = getattr(importlib.import_module(f"perfkit.{module}"), function)
     kind = get_type_hints(job)["return"]
     kind = get_type_hints(kind)[field] if field else kind
     kind = next(iter(get_args(kind)), kind)

@@ -309,7 +309,7 @@ def _counted_base(step: str, root: Path, before: str) -> str:
     stub.mkdir(exist_ok=True)
     (stub / "perfkit").write_text('#!/bin/sh\ngit rev-parse "$3"\n')
     (stub / "perfkit").chmod(0o755)
-    done = _run(f'PATH="{stub}:$PATH"\n{step}', root, {"BEFORE": before})
+    done = _run(f'PATH="{stub}:$PATH"\n{step}', root, {"BEFORE": before, "MAIN": "main"})
     assert 0 == done.returncode, done.stderr
     return done.stdout
 
