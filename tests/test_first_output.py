@@ -102,7 +102,7 @@ def test_a_pipe_hears_of_a_command_before_it_measures(
     environment = project.environment({"PERFKIT_LOCK_FOLDER": str(tmp_path)})
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path))
-        with machine_lock(say=print):
+        with machine_lock(log=print):
             said = study.first_words(
                 [str(PERFKIT), *MEASURING[name]], "pipe", cwd=project.root, environment=environment
             )

@@ -58,7 +58,7 @@ def main() -> None:
             end_at_once()
     except KeyboardInterrupt:
         # It came before this process listened to signals.
-        _say(_INTERRUPTED)
+        _log(_INTERRUPTED)
         _leave_at_once()
     sys.exit(code)
 
@@ -139,7 +139,7 @@ def _failed_unforeseen(error: Exception) -> int:
         return _tell(error, f"{error.strerror}: {error.filename}; give a shorter one", code=EXIT_USAGE)
     from perfkit.internal_error import internal_error_lines
 
-    _say(*internal_error_lines(error))
+    _log(*internal_error_lines(error))
     return EXIT_INTERNAL
 
 
@@ -163,7 +163,7 @@ def _tell_short_of_memory(error: Exception) -> int:
 def _tell(error: BaseException, text: str, *, code: int) -> int:
     from perfkit.internal_error import is_debugging, notes_of
 
-    _say(text, *notes_of(error))
+    _log(text, *notes_of(error))
     if is_debugging():
         import traceback
 
@@ -171,7 +171,7 @@ def _tell(error: BaseException, text: str, *, code: int) -> int:
     return code
 
 
-def _say(*lines: str) -> None:
+def _log(*lines: str) -> None:
     """Print lines to standard error, which may be closed already; what they quote may be anybody's."""
     from perfkit.report.console import visible_lines
 

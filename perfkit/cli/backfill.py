@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     ledger_at,
     seed_option,
 )
-from perfkit.cli.output import say, tell
+from perfkit.cli.output import log, tell
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
         request,
         project=project,
         progress=_Launches(json).begin,
-        say=lambda text: say(text, to_json=json),
+        log=lambda text: log(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     tell(f"{measured} -> {told_place(result.file)}", result, json=json)
@@ -132,7 +132,7 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     from perfkit.ledger.remote import mirrored_url
     from perfkit.units import counted, listed
 
-    result = run_range_backfill(request, project=project, say=lambda text: say(text, to_json=json))
+    result = run_range_backfill(request, project=project, log=lambda text: log(text, to_json=json))
     known = f", {result.known} in the ledger already" if result.known else ""
     failed = f", {counted(len(result.failures), 'failure')}" if result.failures else ""
     measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{known}{failed}"
@@ -155,4 +155,4 @@ class _Launches:
 
         done, since_s = number - 1, time.monotonic() - self._began_s
         left = f"; about {human_seconds(since_s / done * (of - done), digits=2)} left" if done else ""
-        say(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}{left}", to_json=self._json)
+        log(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}{left}", to_json=self._json)

@@ -61,7 +61,7 @@ def compare(
         ledger=ledger_at(ledger or project.ledger_place),
     )
     with stages(only_drawn=True) as progress:
-        progress.say("reading the ledger")
+        progress.info("reading the ledger")
         report = run_compare(request, project=project)
     tell(apart_view(report), report, json=json, verdict=decision_sentence(report))
     sys.exit(report.exit_code)

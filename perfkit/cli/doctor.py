@@ -45,6 +45,6 @@ def doctor(
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
     request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with stages() as progress:
-        fitness = run_doctor(request, project=project_in(None), say=progress.say, tell=progress.tell)
+        fitness = run_doctor(request, project=project_in(None), log=progress.info, tell=progress.tell)
     tell(doctor_view(fitness), fitness, json=json, verdict=decision_sentence(fitness))
     sys.exit(fitness.exit_code)

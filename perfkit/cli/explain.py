@@ -103,7 +103,7 @@ def explain(
         wait_s=wait,
     )
     with stages(only_drawn=True) as progress:
-        found = run_explain(request, project=load_project(Path.cwd()), voice=_Voice(), progress=progress)
+        found = run_explain(request, project=load_project(Path.cwd()), log=_Voice(), progress=progress)
     difference = found.difference
 
     def write_page() -> None:
@@ -130,7 +130,7 @@ def explain(
 class _Voice:
     """Prints progress to standard error."""
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Print a message."""
         from perfkit.report.console import visible_lines
 

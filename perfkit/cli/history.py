@@ -85,7 +85,7 @@ def show(
     )
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     with stages(only_drawn=True) as progress:
-        progress.say("reading the history")
+        progress.info("reading the history")
         report = read_history(project, place, request)
     tell(history_view(report), report, json=json)
     if check:

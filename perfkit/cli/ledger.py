@@ -46,7 +46,7 @@ def list_(
 
     place = _existing(ledger)
     with stages(only_drawn=True) as progress:
-        progress.say("reading the ledger")
+        progress.info("reading the ledger")
         runs = list_runs(place)
     tell(runs_table(runs, last=last), runs, json=json, verdict=counted(len(runs), "run"))
 

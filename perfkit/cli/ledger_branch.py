@@ -34,7 +34,7 @@ def pull(
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)
     with stages(only_drawn=True) as progress:
-        progress.say(f"fetching {branch} of {remote}")
+        progress.info(f"fetching {branch} of {remote}")
         told = pull_ledger(project, place, branch=branch, remote=remote)
     show(told)
 
@@ -52,7 +52,7 @@ def push(
         # What a killed command has staged goes with the machine otherwise: a branch has whole files alone.
         ledger_at(place)
     with stages(only_drawn=True) as progress:
-        progress.say(f"pushing to {branch} of {remote}")
+        progress.info(f"pushing to {branch} of {remote}")
         told = push_ledger(project, place, branch=branch, remote=remote)
     show(told)
 

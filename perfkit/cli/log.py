@@ -54,7 +54,7 @@ def log(
     file = out or project.path(project.config.log.file)
     rows = ledger_at(ledger or project.ledger_place, to_read=True)
     with stages(only_drawn=True) as progress:
-        progress.say("reading the ledger")
+        progress.info("reading the ledger")
         result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     told = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"

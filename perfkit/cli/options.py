@@ -249,7 +249,7 @@ def _copied(place: str | Path, *, to_read: bool) -> Path:
             nonlocal bar
             if bar is None and total >= _MANY_FILES and not is_quiet():
                 bar = shown.enter_context(StageProgress())
-                bar.say(f"copying {total} files of {place}")
+                bar.info(f"copying {total} files of {place}")
             if bar is not None:
                 bar.tell(done / total)
 

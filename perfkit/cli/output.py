@@ -95,7 +95,7 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
         raise _unwritable(stream, error) from error
 
 
-def say(text: str, *, to_json: str | None = None) -> None:
+def log(text: str, *, to_json: str | None = None) -> None:
     """Print a line about what is being done, unless the person asked for the verdict alone.
 
     Raises:

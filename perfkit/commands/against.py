@@ -72,9 +72,9 @@ def run_gates(
         report = replace(report, notes=(*_notes(release), *report.notes))
         return Gated(report=report, exit_code=report.exit_code)
     # Nobody else measures in between.
-    with measuring(progress.say, wait_s=request.wait_s) as waited_s:
+    with measuring(progress.info, wait_s=request.wait_s) as waited_s:
         report = replace(run_gate(request, project=project, progress=progress), waited_s=waited_s)
-        progress.say(f"{decision_word(report)} against its base; now against {release.name}")
+        progress.info(f"{decision_word(report)} against its base; now against {release.name}")
         try:
             other = run_gate(
                 release.request_for(request, report.head.sha), project=project, progress=progress

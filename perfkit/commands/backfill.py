@@ -117,11 +117,11 @@ def run_backfill(
     *,
     project: Project,
     progress: Callable[[int, int, Slot], None],
-    say: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.
 
-    ``say`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
+    ``log`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
 
     Raises:
         RepositoryError: a commit is not known.
@@ -140,8 +140,8 @@ def run_backfill(
         benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
     )
     top = Path(str(repository.working_tree_dir)).resolve()
-    with measuring(say, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
-        roots, failed = _laid_out(commits, project, top, folder, say)
+    with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
+        roots, failed = _laid_out(commits, project, top, folder, log)
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
         collected = Collected(run, commits=commits, seed=request.seed)
         try:
@@ -167,7 +167,7 @@ def run_backfill(
 
 
 def _laid_out(
-    commits: Sequence[Commit], project: Project, top: Path, folder: Path, say: Callable[[str], None]
+    commits: Sequence[Commit], project: Project, top: Path, folder: Path, log: Callable[[str], None]
 ) -> tuple[dict[str, Path], dict[str, str]]:
     """Lay commits out on paths of equal length; return the project's place in each, and why others failed."""
     prepared = _prepare_commands(project, [commit.sha for commit in commits])
@@ -178,7 +178,7 @@ def _laid_out(
         generated = dataclasses.replace(Generated.of(project), prepare=prepared.get(commit.sha))
         try:
             for sentence in lay_out_commit(top, commit, root, generated):
-                say(f"{short}: {sentence}")
+                log(f"{short}: {sentence}")
         except (RepositoryError, NotMeasuredError) as error:
             failed[commit.sha] = str(error)
         else:
@@ -187,11 +187,11 @@ def _laid_out(
 
 
 def run_range_backfill(
-    request: BackfillRequest, *, project: Project, say: Callable[[str], None]
+    request: BackfillRequest, *, project: Project, log: Callable[[str], None]
 ) -> RangeResult:
     """Measure the commits of ranges that are not in the ledger yet, each as a run of its own.
 
-    The same command goes on where an earlier one was stopped, in whatever way. ``say`` hears what is done,
+    The same command goes on where an earlier one was stopped, in whatever way. ``log`` hears what is done,
     and about how long the rest takes.
 
     Raises:
@@ -208,11 +208,11 @@ def run_range_backfill(
     tasks = _Tasks.of(request, project, shas)
     engine_choice = request.choice.engine
     with open_engine(
-        engine_choice, project=project, code=tasks.code, commits=shas, wait_s=request.wait_s, say=say
+        engine_choice, project=project, code=tasks.code, commits=shas, wait_s=request.wait_s, log=log
     ) as engine:
         classes = engine.classes()
-        plan = BackfillPlan(tasks, classes, ledger=ledger, margin=project.config.margin_share, say=say)
-        say(plan.begun)
+        plan = BackfillPlan(tasks, classes, ledger=ledger, margin=project.config.margin_share, log=log)
+        log(plan.begun)
         try:
             engine.perform(plan)
         except KeyboardInterrupt:
@@ -369,9 +369,9 @@ class BackfillPlan:
         *,
         ledger: Ledger,
         margin: float,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._tasks, self._ledger, self._margin, self._say = tasks, ledger, margin, say
+        self._tasks, self._ledger, self._margin, self._log = tasks, ledger, margin, log
         self._wanted = range(len(tasks.shas))
         self._failures: list[str] = []
         self._seconds: list[float] = []
@@ -411,7 +411,7 @@ class BackfillPlan:
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
         told = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
-        self._say(
+        self._log(
             f"{self._before + self._measured} of {self._all}: commit {task.commits[0][:_SHA_DIGITS]}"
             f" on {task.machine.machine_id}, {told}, {human_seconds(seconds)}{self._time_left()}"
         )
@@ -420,7 +420,7 @@ class BackfillPlan:
         """Note that a commit could not be measured for a reason that is not its own."""
         self._unmeasured += 1
         self._failures.append(f"commit {task.commits[0][:_SHA_DIGITS]} was not measured: {reason}")
-        self._say(self._failures[-1])
+        self._log(self._failures[-1])
 
     def give_back(self, task: Task) -> None:
         """Take a commit back, whose turn is next."""

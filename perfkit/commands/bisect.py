@@ -62,7 +62,7 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
     known = HistoryRequest(benchmarks=(benchmark,), metric=metric)
     steps = step_ranges(project, request.ledger, known, places=commits.places())
     try:
-        held = measuring(progress.say, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
+        held = measuring(progress.info, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
         with held, temporary_folder() as folder:
             began = time.monotonic()
             progress.begin(commits.commits, benchmark)
@@ -75,7 +75,7 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
                 steps=steps,
             )
             plan = PairPlan(wanted=wanted, metric=metric, all_parents=request.all_parents)
-            with open_pairs(request.engine, plan, ledger, say=progress.say) as meter:
+            with open_pairs(request.engine, plan, ledger, log=progress.info) as meter:
                 found = (bisect_time if metric == TIME else bisect_count)(question, meter, progress)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the same command goes on") from None

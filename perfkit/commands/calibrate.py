@@ -70,7 +70,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     pair = identical_sides(project.root)
-    progress.say("collecting benchmarks")
+    progress.info("collecting benchmarks")
     names = _gating_benchmarks(request, project, pair)
     if not names:
         raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
@@ -101,7 +101,7 @@ def _rehearse_here(
     done = finished_cases(ledger.rows(), study)
     left = [case for case in cases if case.number not in done]
     if done:
-        progress.say(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
+        progress.info(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
     spent_s: list[float] = []
     try:
         for number, case in enumerate(left):
@@ -134,7 +134,7 @@ def _rehearse_elsewhere(
         code=code,
         commits=[head.sha],
         wait_s=request.wait_s,
-        say=progress.say,
+        log=progress.info,
     ) as engine:
         machines = engine.classes()
         if len(machines) > 1:
@@ -146,7 +146,7 @@ def _rehearse_elsewhere(
         ledger = Ledger(request.ledger)
         done = finished_cases(ledger.rows(), study)
         if done:
-            progress.say(f"{len(done)} of {len(cases)} gates are done already")
+            progress.info(f"{len(done)} of {len(cases)} gates are done already")
         made = partial(_task_of, request=request, code=code, stamp=head.time, study=study)
         rest = _Cases(
             [made(case, machines[0]) for case in cases if case.number not in done],
@@ -186,12 +186,12 @@ class _Cases:
         unpack(task, content)
         file_once(self._ledger.path, task, content)
         self._finished += 1
-        self._progress.say(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
+        self._progress.info(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
         self._progress.tell(self._finished / self._total)
 
     def failed(self, task: Task, reason: str) -> None:
         """Say why a gate could not be run; it is no part of the study then."""
-        self._progress.say(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
+        self._progress.info(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
 
     def give_back(self, task: Task) -> None:
         """Take a gate back whose worker was lost."""
@@ -257,14 +257,14 @@ def rehearse_case(doing: Doing) -> None:
     case = Case(number=int(said["case"]), plant=number.get("plant"), benchmark=said.get("planted"))
     project = load_project(doing.project)
     pair = identical_sides(doing.project, task.commits[0])
-    _rehearse(case, request, project, pair, study=said["study"], progress=_Told(doing.say))
+    _rehearse(case, request, project, pair, study=said["study"], progress=_Told(doing.log))
 
 
 class _Told:
     """Passes sentences on, and no shares."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.info = log
 
     def tell(self, share: float) -> None:
         """Pass nothing on."""
@@ -304,7 +304,7 @@ def _rehearse(
     terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
     scope = _scope(request, seed=seed, plants=plants)
     with surveyed_sides(
-        pair, project, scope, margin=request.margin, wait_s=request.wait_s, say=progress.say
+        pair, project, scope, margin=request.margin, wait_s=request.wait_s, log=progress.info
     ) as opened:
         found = compare_sides(
             opened.sides,
@@ -335,7 +335,7 @@ def _tell(
     left: int,
 ) -> None:
     remaining_s = (left - len(spent_s)) * sum(spent_s) / len(spent_s)
-    progress.say(
+    progress.info(
         f"gate {case.number} of {total}, {_describe(case)}: exit {rehearsed.exit_code},"
         f" {rehearsed.wall_s:.0f} s; about {remaining_s / 60:.0f} min left"
     )

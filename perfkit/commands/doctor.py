@@ -49,23 +49,23 @@ def run_doctor(
     request: DoctorRequest,
     *,
     project: Project,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     tell: Callable[[float], None],
 ) -> Fitness:
     """Read the machine's conditions, measure identical code against itself, and judge both.
 
-    ``say`` hears which stage begins, ``tell`` the share of the measuring that is done.
+    ``log`` hears which stage begins, ``tell`` the share of the measuring that is done.
 
     Raises:
         RunInterruptedError: the person stopped it.
     """
-    say("looking at the machine")
+    log("looking at the machine")
     conditions = [_others(), *read_conditions(), *_torch()]
     config = project.config
     margin = request.margin or config.margin_share
     try:
-        with measuring(say, wait_s=request.wait_s) as waited_s:
-            say("measuring identical code against itself")
+        with measuring(log, wait_s=request.wait_s) as waited_s:
+            log("measuring identical code against itself")
             alike, allocator = _measure(request, tell)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None

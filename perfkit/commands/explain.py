@@ -17,7 +17,7 @@ from perfkit.extras import is_installed
 from perfkit.model import SIDES, Balance, Commit, PassName, Side
 from perfkit.model.differences import Difference, FlameFrame
 from perfkit.model.memory import MemorySnapshot
-from perfkit.model.progress import Voice
+from perfkit.model.progress import Log
 from perfkit.model.readings import Reading, StepTimes
 from perfkit.profiling.diff.difference import CleanSteps, explain
 from perfkit.profiling.diff.flames import flames_of
@@ -78,7 +78,7 @@ class ExplainedProfiles:
 
 
 def run_explain(
-    request: ExplainRequest, *, project: Project, voice: Voice, progress: Voice | None = None
+    request: ExplainRequest, *, project: Project, log: Log, progress: Log | None = None
 ) -> ExplainedProfiles:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
@@ -94,8 +94,8 @@ def run_explain(
         _check_known(request, project)
         both = [] if request.target else [name for name in names if _exists(name)]
         for name in both:
-            voice.say(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
-        return explain_commits(request, project=project, voice=voice)
+            log.info(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
+        return explain_commits(request, project=project, log=log)
     for name in names:
         if not _exists(name) and names_commit(project.root, name):
             raise UsageError(
@@ -170,7 +170,7 @@ def explain_files(
     *,
     project: Project,
     own: tuple[str, ...] = (),
-    progress: Voice | None = None,
+    progress: Log | None = None,
 ) -> ExplainedProfiles:
     """Return what differs between two files of profiles; those of loaders' workers beside them count too.
 
@@ -185,7 +185,7 @@ def explain_files(
     )
 
 
-def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> ExplainedProfiles:
+def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
     """Profile a training loop at two commits and return what differs.
 
     Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
@@ -201,30 +201,30 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
     target = _target(request, project)
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     for remark in pair.remarks:
-        voice.say(remark)
+        log.info(remark)
     with (
-        measuring(voice.say, wait_s=request.wait_s),
+        measuring(log.info, wait_s=request.wait_s),
         checkouts(pair, generated=Generated.of(project)) as laid,
         temporary_folder() as folder,
         PassLauncher() as launcher,
     ):
         scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
-        return _measured(scene, pair, voice)
+        return _measured(scene, pair, log)
 
 
-def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> ExplainedProfiles:
-    voice.say("clean passes, by turns")
+def _measured(scene: _Scene, pair: SidePair, log: Log) -> ExplainedProfiles:
+    log.info("clean passes, by turns")
     clean = scene.side_by_side("clean")
     balance: SideBySide | None = None
     if is_installed("torch"):
         # Without torch a loop has no steps, and nothing that a step is made of.
-        voice.say("balance passes, by turns")
+        log.info("balance passes, by turns")
         balance = scene.side_by_side("balance")
     readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     code = code_names(scene.project, scene.request.own)
     for number, side in enumerate(_IN_TURN, start=1):
-        voice.say(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
+        log.info(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
         stat = scene.profile(side, number)
         readings[side].append(read_profile(stat, code))
         workers[side] += [found] if (found := _workers(stat, code)) else []

@@ -22,7 +22,7 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
     Raises:
         LedgerError: the ledger cannot be read or written.
     """
-    progress.say(f"compacting {ledger}")
+    progress.info(f"compacting {ledger}")
     before = None if also_current else f"{datetime.now(UTC):%Y-%m}"
     in_git = _is_in_git(ledger)
     done = upkeep.compact(ledger, before=before, dry_run=dry_run, tell=progress.tell)
@@ -36,7 +36,7 @@ def verify_ledger(ledger: Path, *, progress: Progress) -> Verification:
     Raises:
         LedgerError: the folder cannot be read.
     """
-    found, _ = soundness.verify(ledger, say=progress.say, tell=progress.tell)
+    found, _ = soundness.verify(ledger, log=progress.info, tell=progress.tell)
     return _printable(found)
 
 
@@ -47,7 +47,7 @@ def repair_ledger(ledger: Path, *, dry_run: bool, progress: Progress) -> Repair:
         LedgerError: the ledger cannot be read or written.
     """
     in_git = _is_in_git(ledger)
-    done = upkeep.repair(ledger, dry_run=dry_run, say=progress.say, tell=progress.tell)
+    done = upkeep.repair(ledger, dry_run=dry_run, log=progress.info, tell=progress.tell)
     _settle(ledger, dry_run=dry_run)
     return _printable(dataclasses.replace(done, in_git=in_git))
 
@@ -59,7 +59,7 @@ def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progres
         UsageError: the other one is no folder, or the same.
         LedgerError: a ledger cannot be read or written.
     """
-    progress.say(f"looking at the files of {other}")
+    progress.info(f"looking at the files of {other}")
     done = merging.merge(ledger, other, dry_run=dry_run, tell=progress.tell)
     _settle(ledger, dry_run=dry_run)
     return _printable(done)

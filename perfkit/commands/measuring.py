@@ -14,10 +14,10 @@ _holds_machine = ContextVar("holds_machine", default=False)
 
 
 @contextmanager
-def measuring(say: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
+def measuring(log: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
     """Hold the machine, and yield the seconds that another perfkit kept this one waiting.
 
-    ``say`` hears for whom this one waits, and what was tidied up. It gives up after ``wait_s`` seconds, with
+    ``log`` hears for whom this one waits, and what was tidied up. It gives up after ``wait_s`` seconds, with
     None never. A job that makes other ones holds the machine around them, and they go on at once.
 
     Raises:
@@ -28,8 +28,8 @@ def measuring(say: Callable[[str], None], *, wait_s: float | None) -> Iterator[f
         yield 0.0
         return
     check_proc()
-    with machine_lock(say=say, wait_s=wait_s) as waited_s:
-        sweep(say)
+    with machine_lock(log=log, wait_s=wait_s) as waited_s:
+        sweep(log)
         held = _holds_machine.set(True)
         try:
             yield waited_s

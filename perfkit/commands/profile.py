@@ -60,11 +60,11 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     run = settle(request, project)
     with (
         PassProgress(enabled=request.progress) as progress,
-        measuring(progress.say, wait_s=request.wait_s) as waited_s,
+        measuring(progress.info, wait_s=request.wait_s) as waited_s,
         staging(run.out) as folder,
         PassLauncher() as launcher,
     ):
-        sweep(progress.say, place=run.out.parent, prefix=STAGING_PREFIX)
+        sweep(progress.info, place=run.out.parent, prefix=STAGING_PREFIX)
         scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
         passes, unrecorded = None, None
         try:

@@ -8,14 +8,14 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot
-from perfkit.model.progress import Voice
+from perfkit.model.progress import Log
 from perfkit.model.readings import Reading
 from perfkit.profiling.read.files import is_pickle, read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames, printable
 
 
 def read_profiles(
-    files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Voice | None = None
+    files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Log | None = None
 ) -> tuple[Reading, ...]:
     """Return what each file says; ``own`` are the packages to take for one's own code, else the configured.
 
@@ -28,14 +28,14 @@ def read_profiles(
     return tuple(read_told(file, code, progress) for file in files)
 
 
-def read_told(file: Path, code: CodeNames, progress: Voice | None) -> Reading:
+def read_told(file: Path, code: CodeNames, progress: Log | None) -> Reading:
     """Return what a file says, once ``progress`` has heard that it is being read.
 
     Raises:
         UsageError: the file is missing, damaged or no profile.
     """
     if progress is not None:
-        progress.say(f"reading {file.name}")
+        progress.info(f"reading {file.name}")
     return read_profile(file, code)
 
 

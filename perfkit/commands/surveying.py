@@ -21,7 +21,7 @@ from perfkit.model.progress import ComparisonProgress
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
 from perfkit.report.gate.wording import told_changes
-from perfkit.runner.lockstep.scout import say_nothing
+from perfkit.runner.lockstep.scout import ignore_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +81,14 @@ def surveyed_sides(
     *,
     margin: float | None,
     wait_s: float | None,
-    say: Callable[[str], None],
-    tell_stage: Callable[[str], None] = say_nothing,
+    log: Callable[[str], None],
+    tell_stage: Callable[[str], None] = ignore_log,
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
     rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
-    ``say`` hears for whom this process waits, ``tell_stage`` which stage begins.
+    ``log`` hears for whom this process waits, ``tell_stage`` which stage begins.
 
     Raises:
         NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
@@ -96,14 +96,14 @@ def surveyed_sides(
         UsageError: neither side has what was asked for, there is nothing to compare, or an environment cannot
             be built.
     """
-    with measuring(say, wait_s=wait_s) as waited_s:
-        built = side_environments(environments, say=tell_stage)
+    with measuring(log, wait_s=wait_s) as waited_s:
+        built = side_environments(environments, log=tell_stage)
         # Building an environment may take minutes, which are no part of the budget.
         began = time.monotonic()
         tell_stage("checking out both sides")
         with open_sides(pair, project, scope, environments=built) as sides:
             tell_stage("collecting benchmarks")
-            survey = take_survey(sides, margin=margin, rules=rules, say=tell_stage)
+            survey = take_survey(sides, margin=margin, rules=rules, log=tell_stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
 
 
@@ -146,8 +146,8 @@ def requested_sides(
         scope,
         margin=request.terms.margin,
         wait_s=request.wait_s,
-        say=progress.say,
-        tell_stage=progress.say,
+        log=progress.info,
+        tell_stage=progress.info,
         environments=request.environments,
         rules=request.rules,
     ) as opened:

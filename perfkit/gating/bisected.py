@@ -97,7 +97,7 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
     # Where it is undecided, the steps are only where one is likely.
     sure = found.steps if found.status == "found" else ()
     if sure and meter.profiles:
-        progress.say("profiling what was found")
+        progress.info("profiling what was found")
     steps = tuple(
         _timed_step(step, search, meter, question.commits, explained=number == 0)
         for number, step in enumerate(sure)
@@ -212,7 +212,7 @@ def _growth(search: TimeSearch, meter: PairMeter, progress: BisectProgress) -> d
     few = search.last - search.first < _WORTH_PROFILING
     if few or not meter.profiles or search.clock() >= search.deadline:
         return {}
-    progress.say("profiling both ends")
+    progress.info("profiling both ends")
     found = meter.explain(search.first, search.last)
     return growth(found.section) if found is not None and found.section is not None else {}
 

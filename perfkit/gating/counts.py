@@ -75,14 +75,14 @@ def count_compared(
     compared: Sequence[ComparedBenchmark],
     launcher: Launcher,
     *,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     decide: bool,
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
 ) -> Tally:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
-    Where they do not decide, counts that failed on head alone are missing, with the reason. ``say`` receives
+    Where they do not decide, counts that failed on head alone are missing, with the reason. ``log`` receives
     the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
     the failures. ``base_own`` are the benchmarks that base has without head's files, None where both sides
     have all.
@@ -96,7 +96,7 @@ def count_compared(
         launcher,
         tuple(known),
         limit_s=lambda node: known[node].limit_s,
-        on_benchmark=say,
+        on_benchmark=log,
     )
     found = count()
     while mend(found.failures):
@@ -107,7 +107,7 @@ def count_compared(
     if moved := [node for node in known if _moved(counts, node)]:
         # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
         launcher.renew(alone=True)
-        again = count_benchmarks(launcher, moved, limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+        again = count_benchmarks(launcher, moved, limit_s=lambda node: known[node].limit_s, on_benchmark=log)
         reports.append(again.reports)
         for side in SIDES:
             counts[side] |= {
@@ -198,13 +198,13 @@ def check_valgrind() -> None:
 
 
 def count_instructions(
-    compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, say: Callable[[str], None]
+    compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, log: Callable[[str], None]
 ) -> Tally:
-    """Count the instructions of each benchmark; ``say`` receives the node id of each one before."""
+    """Count the instructions of each benchmark; ``log`` receives the node id of each one before."""
     pairs = []
     for one in compared:
         node = one.benchmark.name
-        say(node)
+        log(node)
         pairs.append(
             CountedPair(
                 benchmark=one.benchmark,

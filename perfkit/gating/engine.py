@@ -411,7 +411,7 @@ class _Comparing:
             self.sides.launcher,
             error=method.policy.alpha / method.policy.family,
             has_time=lambda: time.monotonic() < until,
-            say=lambda node: self.progress.say(f"measuring {node}"),
+            log=lambda node: self.progress.info(f"measuring {node}"),
             base_own=self.surveyed.base_own,
             mend=self.sides.missing.bring,
         )
@@ -443,7 +443,7 @@ class _Comparing:
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
-            self.progress.say("measuring")
+            self.progress.info("measuring")
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
 
@@ -456,10 +456,10 @@ class _Comparing:
     def _announce(self, forecast: Forecast) -> None:
         method = self.method
         told = forecast.announced(self._margins(), budget_s=method.budget_s, goes_on=method.go_on_s > 0)
-        self.progress.say(told)
+        self.progress.info(told)
 
     def _announce_going_on(self, forecast: Forecast) -> None:
-        self.progress.say(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
+        self.progress.info(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
 
     def _fails(self, comparisons: Sequence[Comparison]) -> bool:
         """Tell whether the gate fails already, by a benchmark that gates, REGRESSED and is not accepted."""
@@ -502,13 +502,13 @@ class _Comparing:
         )
         tallies = []
         if method.counted:
-            self.progress.say("counting")
+            self.progress.info("counting")
             if benchmarks:
                 tallies.append(
                     count_compared(
                         benchmarks,
                         launcher,
-                        say=self._say_counting,
+                        log=self._say_counting,
                         decide=not method.timed,
                         base_own=self.surveyed.base_own,
                         mend=self.sides.missing.bring,
@@ -519,7 +519,7 @@ class _Comparing:
             tallies.append(count_targets(targets, self.sides.project, launcher, method.rules))
         if method.instructions:
             tallies.append(
-                count_instructions(benchmarks, self.sides.callgrind, say=self._say_counting_instructions)
+                count_instructions(benchmarks, self.sides.callgrind, log=self._say_counting_instructions)
             )
         return joined(tallies)
 
@@ -556,12 +556,12 @@ class _Comparing:
         """Name each benchmark that is counted, or of many how many were."""
         self._counted += 1
         if len(self._compared) <= _NAMED_ONE_BY_ONE:
-            self.progress.say(f"counting {node}")
+            self.progress.info(f"counting {node}")
         elif self._counted % _NAMED_ONE_BY_ONE == 0:
-            self.progress.say(f"counted {self._counted} of {len(self._compared)} benchmarks")
+            self.progress.info(f"counted {self._counted} of {len(self._compared)} benchmarks")
 
     def _say_counting_instructions(self, node: str) -> None:
-        self.progress.say(f"counting instructions of {node}")
+        self.progress.info(f"counting instructions of {node}")
 
 
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:

@@ -66,7 +66,7 @@ def explain_benchmarks(
     regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
     no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
     if regressed or no_faster:
-        progress.say(f"profiling what {'regressed' if regressed else 'became no faster'}")
+        progress.info(f"profiling what {'regressed' if regressed else 'became no faster'}")
     explained = {
         name: explain_benchmark(known[name], sides, call_s=one.head_s)
         for one in comparisons

@@ -27,7 +27,7 @@ def measure_numbers(
     *,
     error: float,
     has_time: Callable[[], bool],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
 ) -> Tally:
@@ -51,7 +51,7 @@ def measure_numbers(
         if not wanted or (launch >= _TO_REPEAT and not has_time()):
             break
         count = functools.partial(
-            count_benchmarks, launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=say
+            count_benchmarks, launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=log
         )
         found = count()
         while mend(found.failures):

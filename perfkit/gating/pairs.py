@@ -179,7 +179,7 @@ class OpenPair:
 class PairMeter:
     """Measures pairs of places of a range; the last pair stays open until another one is asked for.
 
-    ``say`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known; one
+    ``log`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known; one
     that is known before is the only one that is measured. ``profiles`` says whether it can explain a pair.
     """
 
@@ -190,10 +190,10 @@ class PairMeter:
         wanted: Wanted,
         ledger: Ledger,
         *,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         benchmark: Benchmark | None = None,
     ) -> None:
-        self._wanted, self._ledger, self._say = wanted, ledger, say
+        self._wanted, self._ledger, self._log = wanted, ledger, log
         self._stack = ExitStack()
         self._pair: OpenPair | None = None
         self.open_pair: tuple[int, int] | None = None
@@ -227,7 +227,7 @@ class PairMeter:
             return {}
         self.close()
         places: dict[Side, int] = {"base": base, "head": head}
-        self._say(f"opening {self._told(base)}" + (f" and {self._told(head)}" if base != head else ""))
+        self._log(f"opening {self._told(base)}" + (f" and {self._told(head)}" if base != head else ""))
         run_id = new_run_id()
         try:
             sides = self._stack.enter_context(self._laid(base, head, run_id))

@@ -21,7 +21,7 @@ from perfkit.runner.agent.provenance import is_native
 from perfkit.runner.lockstep.counted import count_benchmarks
 from perfkit.runner.lockstep.launch import Failure, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
+from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted, ignore_log
 from perfkit.units import counted, listed
 
 _CONFTEST = "conftest.py"
@@ -74,11 +74,11 @@ def take_survey(
     *,
     margin: float | None,
     rules: RulesOf = "base",
-    say: Callable[[str], None] = say_nothing,
+    log: Callable[[str], None] = ignore_log,
 ) -> Survey:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
 
-    ``rules`` is the side whose markers decide. ``say`` receives a sentence now and then where that takes
+    ``rules`` is the side whose markers decide. ``log`` receives a sentence now and then where that takes
     long.
 
     Raises:
@@ -93,7 +93,7 @@ def take_survey(
         folder=subfolder(sides.project, sides.pair, "head"),
         prepared=sides.project.config.prepare is not None,
     )
-    listed = launcher.survey(say=say)
+    listed = launcher.survey(log=log)
     head, base_own = (proven(listed[side], side) for side in ("head", "base"))
     refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
@@ -153,7 +153,7 @@ def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -
     launcher.survey(["base"])
     limit_s = sides.project.config.gate.limit
     found = count_benchmarks(
-        launcher, own, limit_s=lambda _: limit_s, on_benchmark=say_nothing, names=["base"]
+        launcher, own, limit_s=lambda _: limit_s, on_benchmark=ignore_log, names=["base"]
     )
     overlay(surveyed.laid, source=roots.head, target=roots.base)
     launcher.survey(["base"])

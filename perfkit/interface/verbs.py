@@ -282,7 +282,7 @@ def explain(
         own=tuple(own),
         wait_s=wait_s,
     )
-    profiles = run_explain(request, project=_project(repository), voice=_Voice(enabled=progress))
+    profiles = run_explain(request, project=_project(repository), log=_Voice(enabled=progress))
     return Explained(difference=profiles.difference, profiles=profiles)
 
 
@@ -292,7 +292,7 @@ class _Voice:
 
     enabled: bool
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Print a message."""
         if self.enabled:
             print(text, file=sys.stderr)  # noqa: T201 (progress, as the command prints it)

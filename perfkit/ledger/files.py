@@ -54,7 +54,7 @@ _LASTING = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errn
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
-def say_nothing(step: str) -> None:
+def ignore_log(step: str) -> None:
     """Let a step pass."""
 
 
@@ -72,7 +72,7 @@ def run_end(name: str) -> str:
 
 
 def write_table(
-    table: pa.Table, target: Path, *, replaces: Collection[str] = (), on_step: OnStep = say_nothing
+    table: pa.Table, target: Path, *, replaces: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> None:
     """Write a table as a new file, whole or not at all, with the names of the files whose place it takes.
 
@@ -86,7 +86,7 @@ def write_table(
 
 @contextmanager
 def new_file(
-    target: Path, schema: pa.Schema, *, replaces: Collection[str] = (), on_step: OnStep = say_nothing
+    target: Path, schema: pa.Schema, *, replaces: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> Iterator[pq.ParquetWriter]:
     """Write a file as the block says, with its checksum and the names of the files it takes the place of.
 
@@ -108,7 +108,7 @@ def new_file(
         seal(stream)
 
 
-def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = say_nothing) -> None:
+def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = ignore_log) -> None:
     """Write the bytes of another ledger's file as a new file, whole or not at all.
 
     Raises:

@@ -21,11 +21,11 @@ from perfkit.ledger.files import (
     OnStep,
     compacted_name,
     copy_bytes,
+    ignore_log,
     is_compacted,
     list_files,
     listed,
     run_end,
-    say_nothing,
 )
 from perfkit.ledger.soundness import (
     STATEMENTS,
@@ -47,7 +47,7 @@ def merge(
     other: Path,
     *,
     dry_run: bool = False,
-    on_step: OnStep = say_nothing,
+    on_step: OnStep = ignore_log,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Merge:
     """Copy the files of another ledger whose runs are not here, and its notes, acceptances and states.

@@ -27,6 +27,7 @@ from perfkit.ledger.files import (
     begin_hidden_folder,
     end_hidden_folder,
     files_in,
+    ignore_log,
     list_files,
     listed_if_readable,
     names_in_turn,
@@ -34,7 +35,6 @@ from perfkit.ledger.files import (
     remove_temporary,
     replaced_names,
     run_stem,
-    say_nothing,
     sync_folder,
     write_table,
 )
@@ -64,7 +64,7 @@ class Run:
     """
 
     def __init__(
-        self, staged: Path, target: Path, *, header: bytes, run_id: str, on_step: OnStep = say_nothing
+        self, staged: Path, target: Path, *, header: bytes, run_id: str, on_step: OnStep = ignore_log
     ) -> None:
         self.run_id = run_id
         self._header = header
@@ -85,7 +85,7 @@ class Run:
         run_id: str,
         recorded_at: datetime,
         folder: Path | None = None,
-        on_step: OnStep = say_nothing,
+        on_step: OnStep = ignore_log,
     ) -> Run:
         """Begin a run of a ledger; its rows are staged in ``folder``, by default where ``recover`` looks.
 
@@ -109,7 +109,7 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, ledger: Path, *, folder: Path, on_step: OnStep = say_nothing) -> Run | None:
+    def resume(cls, ledger: Path, *, folder: Path, on_step: OnStep = ignore_log) -> Run | None:
         """Go on with the run that is staged in ``folder``; None where there is none.
 
         Its ``file`` says whether it was published already, and only what was staged is still there.
@@ -374,7 +374,7 @@ class Recovered:
         return f"{what}{when} was cut off; its {rows} recovered in {self.file}, marked partial{rest}"
 
 
-def recover(ledger: Path, *, on_step: OnStep = say_nothing) -> tuple[Recovered, ...]:
+def recover(ledger: Path, *, on_step: OnStep = ignore_log) -> tuple[Recovered, ...]:
     """Publish what runs staged that were cut off, marked partial, and return what was found of each.
 
     A run that still goes on is left alone. What cannot be read or published is left where it is, and told.

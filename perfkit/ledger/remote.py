@@ -76,11 +76,11 @@ _SHORTEST_SECRET = 8
 _SECRETS = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|SAS", re.IGNORECASE)
 
 
-def say_nothing(done: int, total: int) -> None:
+def ignore_log(done: int, total: int) -> None:
     """Let a copied file pass."""
 
 
-def ledger_folder(place: str | Path, *, on_copied: OnCopied = say_nothing) -> Path:
+def ledger_folder(place: str | Path, *, on_copied: OnCopied = ignore_log) -> Path:
     """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has.
 
     Raises:
@@ -105,7 +105,7 @@ def ledger_folder(place: str | Path, *, on_copied: OnCopied = say_nothing) -> Pa
     return mirror.folder
 
 
-def existing_folder(place: str | Path, *, on_copied: OnCopied = say_nothing) -> Path:
+def existing_folder(place: str | Path, *, on_copied: OnCopied = ignore_log) -> Path:
     """Return the folder of a ledger that is there already: of a store, one that has something.
 
     Raises:
@@ -249,7 +249,7 @@ def settle_compacted(ledger: Path) -> None:
         done = mirror.put_pending()
         if done.left:
             raise RecordingError(done.told)
-        mirror.remove_replaced(mirror.refresh(say_nothing))
+        mirror.remove_replaced(mirror.refresh(ignore_log))
 
 
 class _StoreError(Exception):

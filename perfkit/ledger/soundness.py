@@ -26,13 +26,13 @@ from perfkit.ledger.files import (
     TEMPORARY,
     Listing,
     files_in,
+    ignore_log,
     is_abandoned,
     is_compacted,
     list_files,
     listed_if_readable,
     reason_of,
     run_end,
-    say_nothing,
 )
 from perfkit.ledger.index import abandoned_parts, damaged_parts
 from perfkit.ledger.notes import NOTES
@@ -297,18 +297,18 @@ def _by_row(how: np.ufunc, table: pa.Table, sizes: Any, *, of: np.ufunc = np.pos
 def verify(
     ledger: Path,
     *,
-    say: Callable[[str], None] = say_nothing,
+    log: Callable[[str], None] = ignore_log,
     tell: Callable[[float], None] = lambda _: None,
 ) -> tuple[Verification, Sequence[FileCheck]]:
     """Look at every file of a ledger and change nothing; return all that is wrong, and what each file holds.
 
-    ``say`` hears what is looked at, and ``tell`` which share of the files is done. Runs and files that other
+    ``log`` hears what is looked at, and ``tell`` which share of the files is done. Runs and files that other
     processes write meanwhile are no problems.
 
     Raises:
         LedgerError: the folder cannot be read.
     """
-    say(f"reading every file of {ledger}")
+    log(f"reading every file of {ledger}")
     listing = list_files(ledger)
     checks = list(_checks(listing, tell))
     statements = list(_statement_problems(ledger))

@@ -12,9 +12,9 @@ from perfkit.errors import LedgerError
 from perfkit.extras import need
 from perfkit.ledger.files import (
     OnStep,
+    ignore_log,
     present_files,
     run_stem,
-    say_nothing,
     write_table,
 )
 from perfkit.ledger.queries import Questions, select_rows
@@ -52,7 +52,7 @@ _FRAME = "a data frame"
 class Ledger:
     """The measurements kept in one folder."""
 
-    def __init__(self, path: Path, *, on_step: OnStep = say_nothing) -> None:
+    def __init__(self, path: Path, *, on_step: OnStep = ignore_log) -> None:
         self.path = path
         self._on_step = on_step
         self._questions = Questions(path)

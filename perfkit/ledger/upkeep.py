@@ -28,12 +28,12 @@ from perfkit.ledger.files import (
     begin_hidden_folder,
     compacted_name,
     end_hidden_folder,
+    ignore_log,
     list_files,
     new_file,
     only_one,
     remove_temporary,
     run_end,
-    say_nothing,
     sync_folder,
 )
 from perfkit.ledger.recording import recover
@@ -58,7 +58,7 @@ _MOST_ROUNDS = 4
 _MOVED = {"damaged", "foreign", "statement", "staged damage"}
 
 
-def compact_all(ledger: Path, *, on_step: OnStep = say_nothing) -> None:
+def compact_all(ledger: Path, *, on_step: OnStep = ignore_log) -> None:
     """Put the rows of all files into one; the old ones go only when it is safely written.
 
     Raises:
@@ -79,7 +79,7 @@ def compact(
     before: str | None,
     dry_run: bool = False,
     part_bytes: int = PART_BYTES,
-    on_step: OnStep = say_nothing,
+    on_step: OnStep = ignore_log,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Compaction:
     """Put the files of each month together, in parts of at most ``part_bytes`` that later ones leave alone.
@@ -182,7 +182,7 @@ def _put_together(
     listing: Listing,
     *,
     without: Collection[str] = (),
-    on_step: OnStep = say_nothing,
+    on_step: OnStep = ignore_log,
 ) -> tuple[Path, int]:
     """Write the rows of files into one that takes their place, and remove them; return it and its rows.
 
@@ -286,8 +286,8 @@ def repair(
     ledger: Path,
     *,
     dry_run: bool = False,
-    on_step: OnStep = say_nothing,
-    say: Callable[[str], None] = say_nothing,
+    on_step: OnStep = ignore_log,
+    log: Callable[[str], None] = ignore_log,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Repair:
     """Do what can be done about a ledger's problems without losing a row, and return what is left.
@@ -313,7 +313,7 @@ def repair(
                 if one.file is not None
             ]
         for _ in range(_MOST_ROUNDS):
-            found, checks = verify(ledger, say=say, tell=tell)
+            found, checks = verify(ledger, log=log, tell=tell)
             repairer = _Repairer(ledger, checks, dry_run=dry_run, on_step=on_step)
             done = list(repairer.actions(found.problems))
             actions += done

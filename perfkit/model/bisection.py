@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from perfkit.model.comparisons import ExactComparison, Explanation
-from perfkit.model.progress import Voice
+from perfkit.model.progress import Log
 from perfkit.model.results import Benchmark, Commit, Environment, Machine, Metric
 
 Answer = Literal["found", "no change", "undecided"]
@@ -105,7 +105,7 @@ class SearchState:
     left_s: float
 
 
-class BisectProgress(Voice, Protocol):
+class BisectProgress(Log, Protocol):
     """Receives what a bisection does; between launches only: nothing may run while something is timed."""
 
     def begin(self, commits: Sequence[Commit], benchmark: str) -> None:

@@ -8,21 +8,21 @@ from typing import Protocol
 from perfkit.model.comparisons import Comparison
 
 
-class Voice(Protocol):
+class Log(Protocol):
     """Receives sentences on what is done."""
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say which stage begins, or what came of one."""
 
 
-class Progress(Voice, Protocol):
+class Progress(Log, Protocol):
     """Receives sentences on what is done, and the share that is done."""
 
     def tell(self, share: float) -> None:
         """Report which share of the work is done, from 0 to 1."""
 
 
-class ComparisonProgress(Voice, Protocol):
+class ComparisonProgress(Log, Protocol):
     """Receives the state of a comparison, between launches only: nothing may run while something is timed."""
 
     def begin(self, title: str) -> None:
@@ -38,7 +38,7 @@ class Quiet:
     def begin(self, title: str) -> None:
         """Pass nothing on."""
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Pass nothing on."""
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:

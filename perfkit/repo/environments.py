@@ -107,11 +107,11 @@ def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
 
 
 def side_environments(
-    wanted: Mapping[Side, Sequence[str]], *, say: Callable[[str], None]
+    wanted: Mapping[Side, Sequence[str]], *, log: Callable[[str], None]
 ) -> Mapping[Side, SideEnvironment]:
     """Return the environments of both sides, built where they are not there yet; none where none is wanted.
 
-    ``say`` hears what takes long.
+    ``log`` hears what takes long.
 
     Raises:
         UsageError: one cannot be built, or cannot run the harness.
@@ -119,7 +119,7 @@ def side_environments(
     """
     if not any(wanted.values()):
         return {}
-    return {side: _environment(tuple(wanted.get(side, ())), side, say) for side in SIDES}
+    return {side: _environment(tuple(wanted.get(side, ())), side, log) for side in SIDES}
 
 
 def changed_packages(environments: Environments) -> dict[str, tuple[str | None, str | None]]:
@@ -156,14 +156,14 @@ def unnamed_changes(environments: Environments) -> tuple[str, ...]:
     return tuple(name for name in changed_packages(environments) if name not in asked)
 
 
-def _environment(wanted: tuple[str, ...], side: Side, say: Callable[[str], None]) -> SideEnvironment:
+def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]) -> SideEnvironment:
     if not wanted:
         return _described(wanted, Interpreter(), _ask(Interpreter()))
     if _is_folder(wanted, side):
         return _existing(Path(wanted[0]).absolute(), wanted, side)
     asked = [_asked(one, side) for one in wanted]
     lines = [line for one in asked for line in one.lines]
-    place = _kept(_key(lines), lambda folder: _build(folder, lines, side, say))
+    place = _kept(_key(lines), lambda folder: _build(folder, lines, side, log))
     whole = msgspec.json.decode((place / _COMPLETE).read_bytes(), type=_Whole)
     interpreter = Interpreter(python=str(place / "bin" / "python"))
     names = [one.name for one in asked]
@@ -410,13 +410,13 @@ def _complete(place: Path, whole: _Whole) -> None:
     new.rename(place / _COMPLETE)
 
 
-def _build(place: Path, lines: Sequence[str], side: Side, say: Callable[[str], None]) -> None:
+def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], None]) -> None:
     """Build an environment of requirements in an empty folder.
 
     Raises:
         UsageError: the installer refuses them, or the harness cannot be imported with them.
     """
-    say(f"building the environment of {side}")
+    log(f"building the environment of {side}")
     venv.EnvBuilder(symlinks=True).create(place)
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
     # With this call the files of the present environment that name further folders are obeyed as well.

@@ -25,7 +25,7 @@ _KILL_S = 5.0
 _POLL_S = 0.01
 
 
-def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
+def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
     """Remove what killed perfkits left among temporary files, and say in a line for each what it was.
 
     What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
@@ -42,10 +42,10 @@ def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str 
         else:
             problem = ""
         if problem:
-            say(problem)
+            log(problem)
     for name, what in swept.items():
         if what.folders:
-            say(f"swept up after {name}, which was killed: {what.told}")
+            log(f"swept up after {name}, which was killed: {what.told}")
 
 
 def end_residents(folder: Path, owner: Owner | None = None) -> int:

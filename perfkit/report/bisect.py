@@ -57,12 +57,12 @@ class BisectLine:
     def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
         """Say what is sought."""
         self._commits = tuple(commits)
-        self.say(
+        self.info(
             f"bisecting {visible(benchmark)}: {counted(len(commits) - 1, 'commit')} from"
             f" {_commit(commits[0])} to {_commit(commits[-1])}"
         )
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say which stage begins."""
         if self._in_terminal:
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
@@ -75,7 +75,7 @@ class BisectLine:
         if self._in_terminal or pair != self._pair:
             names = dict.fromkeys(self._commits[place].sha[:_SHA_DIGITS] for place in pair)
             launches = f", launch {state.launches + 1}" if self._in_terminal and len(names) > 1 else ""
-            self.say(
+            self.info(
                 f"measuring {' and '.join(names)}{launches}: {counted(state.left, 'commit')} suspected,"
                 f" {state.left_s:.0f} s left"
             )

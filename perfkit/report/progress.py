@@ -61,7 +61,7 @@ class PassProgress(_Drawn):
         )
         self._task: TaskID | None = None
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say what happens besides passes."""
         if self._in_terminal:
             self._bar.console.print(text, markup=False)
@@ -118,7 +118,7 @@ class StageProgress(_Drawn):
         )
         self._task: TaskID | None = None
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say which stage begins."""
         if not self._in_terminal:
             if self._has_lines:

@@ -48,7 +48,7 @@ def lock_folder() -> Path:
 @contextmanager
 def machine_lock(
     *,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     wait_s: float | None = None,
     folder: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -56,7 +56,7 @@ def machine_lock(
 ) -> Iterator[float]:
     """Hold the machine for measuring, and yield the seconds that another perfkit kept this one waiting.
 
-    ``say`` is told at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
+    ``log`` is told at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
     with None never. The kernel releases the lock of a process that ends, however it ends.
 
     Raises:
@@ -78,7 +78,7 @@ def machine_lock(
             )
         if told is None or waited_s - told >= _TELL_EVERY_S:
             again = "" if told is None else f" ({human_seconds(waited_s)} so far)"
-            say(f"waiting{again} for {holder}: it measures on this machine")
+            log(f"waiting{again} for {holder}: it measures on this machine")
             told = waited_s
         pause(_POLL_S if wait_s is None else min(_POLL_S, max(wait_s - waited_s, 0.0)))
     try:

@@ -55,7 +55,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 @pytest.fixture
 def busy() -> Iterator[None]:
     """Hold the machine."""
-    with machine_lock(say=print):
+    with machine_lock(log=print):
         yield
 
 
@@ -87,7 +87,7 @@ def test_no_command_measures_beside_another(project: GitProject, verb: str) -> N
 def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None:
     """A gate that had to wait measures as any other, and says for how long it had waited."""
     with contextlib.ExitStack() as machine:
-        machine.enter_context(machine_lock(say=print))
+        machine.enter_context(machine_lock(log=print))
         with subprocess.Popen(
             project.command("--exact-only", "--base", "HEAD~1", "--json", "-"),
             cwd=project.root,

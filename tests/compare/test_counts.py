@@ -60,7 +60,7 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     (name,) = nodes("test_it")
 
     with trees.launcher() as launcher:
-        tally = count_compared([_compared(name)], launcher, say=lambda _: None, decide=False)
+        tally = count_compared([_compared(name)], launcher, log=lambda _: None, decide=False)
 
     compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
@@ -76,7 +76,7 @@ def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(tmp
     said: list[str] = []
 
     with trees.launcher() as launcher:
-        tally = count_compared([_compared(steady), _compared(broken)], launcher, say=said.append, decide=True)
+        tally = count_compared([_compared(steady), _compared(broken)], launcher, log=said.append, decide=True)
 
     assert [steady, broken] == said
     assert [steady] == [pair.benchmark.name for pair in tally.pairs]
@@ -294,7 +294,7 @@ def test_instructions_are_counted_of_one_benchmark_after_the_other() -> None:
     said: list[str] = []
     compared = [_compared("one"), _compared("three", gating=False)]
 
-    tally = count_instructions(compared, cast("Callgrind", _Callgrind()), say=said.append)
+    tally = count_instructions(compared, cast("Callgrind", _Callgrind()), log=said.append)
 
     assert ["one", "three"] == said
     assert [("one", 3.0, True), ("three", 5.0, False)] == [

@@ -41,7 +41,7 @@ def _measured(
         benchmark=Benchmark(name=NAME, version="v"), margin=0.02, gating=True, limit_s=60.0, number=True
     )
     return numbers.measure_numbers(
-        [compared], cast("Any", None), error=0.01, has_time=lambda: has_time, say=lambda _: None
+        [compared], cast("Any", None), error=0.01, has_time=lambda: has_time, log=lambda _: None
     )
 
 

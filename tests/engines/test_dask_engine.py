@@ -58,7 +58,7 @@ def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Pa
     said: list[str] = []
     pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
 
-    with DaskEngine(shared.url, say=said.append) as engine:
+    with DaskEngine(shared.url, log=said.append) as engine:
         engine.classes()
         engine.perform(pile)
 
@@ -128,7 +128,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         pile = Pile(waiting=simulated_tasks(5, seconds=0.2), ledger=tmp_path / "ledger")
         killer = threading.Thread(target=made.kill_worker_at_work)
 
-        with DaskEngine(made.url, say=said.append) as engine:
+        with DaskEngine(made.url, log=said.append) as engine:
             engine.classes()
             killer.start()
             engine.perform(pile)

@@ -153,7 +153,7 @@ def test_a_task_for_other_machines_is_not_done(task: Task, tmp_path: Path) -> No
     file.write_text(encode(foreign))
 
     with pytest.raises(NotMeasuredError, match=r"for the machines another .* and this is"):
-        run_work(file, folder=tmp_path, into=tmp_path, say=_silent)
+        run_work(file, folder=tmp_path, into=tmp_path, log=_silent)
     with pytest.raises(NotMeasuredError, match='no kind of task "unheard_of"'):
         perform_here(dataclasses.replace(task, kind="unheard_of"), tmp_path, _silent)
     assert own_class() == task.machine

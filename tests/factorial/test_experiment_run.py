@@ -62,7 +62,7 @@ class Kept:
         self.environments.append(environment)
         self.fingerprints[variant] = found
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Remember it."""
         self.said.append(text)
 

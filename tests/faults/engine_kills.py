@@ -94,7 +94,7 @@ def _command(made: Cluster, tasks: Sequence[Task], ledger: Path, said: list[str]
     rest = [task for task in simulated_tasks(len(tasks), seconds=_SECONDS) if run_of(task) not in known]
     pile = Pile(waiting=rest, ledger=ledger)
     try:
-        with DaskEngine(made.url, say=said.append) as engine:
+        with DaskEngine(made.url, log=said.append) as engine:
             engine.classes()
             engine.perform(pile)
     except NotMeasuredError as error:

@@ -59,7 +59,7 @@ def main() -> None:
             else:
                 failed.append(target)
     whole = sum(one["inputs"] for one in _results().values())
-    _say(f"{whole:,} inputs in all; the counts are in {RESULTS}")
+    _log(f"{whole:,} inputs in all; the counts are in {RESULTS}")
     sys.exit(bool(failed))
 
 
@@ -98,10 +98,10 @@ def _chunk(target: str, inputs: int) -> bool:
     failure = re.search(r"Test unit written to (\S+)", said)
     if failure:
         known["failures"].append(Path(failure[1]).name)
-        _say(said[-6_000:])
+        _log(said[-6_000:])
     results[target] = known
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    _say(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")
+    _log(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")
     if not failure:
         _keep_some(work, kept)
     return failure is None
@@ -127,7 +127,7 @@ def _child(target: str, *arguments: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

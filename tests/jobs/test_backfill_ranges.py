@@ -34,7 +34,7 @@ def _silent(_: str) -> None:
 def _run(
     repository: Repository,
     *commits: str,
-    say: Callable[[str], None] = _silent,
+    log: Callable[[str], None] = _silent,
     launches: int = 1,
     select: str | None = None,
     **choice: Any,  # noqa: ANN401 (fields of several types)
@@ -49,7 +49,7 @@ def _run(
         seed=0,
         choice=dataclasses.replace(Choice(), **choice),
     )
-    return run_range_backfill(request, project=project, say=say)
+    return run_range_backfill(request, project=project, log=log)
 
 
 def _rows(repository: Repository) -> dict[str, list[str]]:
@@ -73,7 +73,7 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
     repository, shas = history
     said: list[str] = []
 
-    result = _run(repository, f"{shas[0]}..", say=said.append, every=2)
+    result = _run(repository, f"{shas[0]}..", log=said.append, every=2)
 
     name = "benchmarks/bench_work.py::test_work ok"
     assert {shas[0]: [name], shas[2]: [name], shas[4]: [name]} == _rows(repository)
@@ -156,7 +156,7 @@ def test_an_interrupted_backfill_goes_on(history: tuple[Repository, list[str]]) 
             raise KeyboardInterrupt
 
     with pytest.raises(RunInterruptedError, match=r"1 of 3 are in .*: the same command goes on"):
-        _run(repository, f"{shas[0]}..", say=interrupt, every=2)
+        _run(repository, f"{shas[0]}..", log=interrupt, every=2)
 
     assert (2, 1) == _known(_run(repository, f"{shas[0]}..", every=2))
     assert [1, 1, 1] == [len(rows) for rows in _rows(repository).values()]

@@ -27,7 +27,7 @@ class _Silent:
     def __init__(self) -> None:
         self.said = ""
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         self.said += text
 
     def tell(self, share: float) -> None:

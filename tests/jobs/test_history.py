@@ -801,7 +801,7 @@ def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene, metric: Metric) -
         choice=Choice(around=point.point_id, tags=True),
     )
     with pytest.raises(RepositoryError, match=f"no commit of {point.point_id} has a tag"):
-        run_range_backfill(asked, project=load_project(scene.repository.root), say=lambda _: None)
+        run_range_backfill(asked, project=load_project(scene.repository.root), log=lambda _: None)
 
 
 def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:

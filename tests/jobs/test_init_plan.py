@@ -70,7 +70,7 @@ def joined(*, parts, sign):
 
 def plan(root: Path, *services: Service) -> StartingPlan:
     """Return what `perfkit init` would write."""
-    return plan_start(load_project(root), services=services, say=lambda _: None)
+    return plan_start(load_project(root), services=services, log=lambda _: None)
 
 
 def text_of(planned: StartingPlan, path: str) -> str:

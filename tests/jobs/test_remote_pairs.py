@@ -123,7 +123,7 @@ class Scene:
         assert source is not None
         plan = PairPlan(wanted=self.wanted, metric=metric)
         terms = PairTerms(plan=plan, code=Code(head=self.sha(3)), machine=own_class(), source=source)
-        return RemotePairMeter(terms, self.ledger, say=lambda _: None, engine=engine)
+        return RemotePairMeter(terms, self.ledger, log=lambda _: None, engine=engine)
 
 
 @pytest.fixture

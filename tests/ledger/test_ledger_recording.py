@@ -24,7 +24,7 @@ from repositories import Repository
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError, RecordingError
-from perfkit.ledger.files import OnStep, say_nothing
+from perfkit.ledger.files import OnStep, ignore_log
 from perfkit.ledger.recording import Recovered, Run, recover
 from perfkit.ledger.schema import from_cells, to_cells
 from perfkit.ledger.soundness import verify
@@ -41,7 +41,7 @@ SETTLED = JudgedPolicy(
 )
 
 
-def _begin(ledger: Path, *, run: str = "run-1", on_step: OnStep = say_nothing) -> Run:
+def _begin(ledger: Path, *, run: str = "run-1", on_step: OnStep = ignore_log) -> Run:
     return Ledger(ledger, on_step=on_step).run(source="gate", run_id=run, recorded_at=START)
 
 
@@ -366,7 +366,7 @@ def test_a_run_begins_while_another_one_ends(
     assert [0] == _launches(tmp_path)
 
 
-def _recover_without_locks(ledger: Path, *, on_step: OnStep = say_nothing) -> None:
+def _recover_without_locks(ledger: Path, *, on_step: OnStep = ignore_log) -> None:
     """Recover as another host does where locks hold on one host only."""
 
     def recover_there() -> None:

@@ -56,11 +56,11 @@ def test_a_second_process_says_for_whom_it_waits(
     """It gets the machine when the first one has left, of its own will or not, and not before."""
     heard = []
 
-    def say(text: str) -> None:
+    def log(text: str) -> None:
         heard.append((holder.poll(), text))
         end(holder)
 
-    with machine_lock(say=say, folder=tmp_path) as waited_s:
+    with machine_lock(log=log, folder=tmp_path) as waited_s:
         holder.wait()
 
     ((status, text),) = heard
@@ -106,7 +106,7 @@ def test_the_wait_has_an_end_where_one_was_set(
 
     with (
         pytest.raises(NotMeasuredError) as caught,
-        machine_lock(say=heard.append, wait_s=wait_s, folder=tmp_path, clock=clock, pause=clock.pause),
+        machine_lock(log=heard.append, wait_s=wait_s, folder=tmp_path, clock=clock, pause=clock.pause),
     ):
         pass
 
@@ -123,7 +123,7 @@ def test_every_minute_it_says_for_how_long_it_has_waited(tmp_path: Path, holder:
     clock = Clock()
     with (
         pytest.raises(NotMeasuredError),
-        machine_lock(say=heard.append, wait_s=90.0, folder=tmp_path, clock=clock, pause=clock.pause),
+        machine_lock(log=heard.append, wait_s=90.0, folder=tmp_path, clock=clock, pause=clock.pause),
     ):
         pass
 
@@ -136,7 +136,7 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
     """Also where the machine is free."""
     with (
         pytest.raises(UsageError, match="--wait must be zero"),
-        machine_lock(say=print, wait_s=wait_s, folder=tmp_path),
+        machine_lock(log=print, wait_s=wait_s, folder=tmp_path),
     ):
         pass
 
@@ -144,9 +144,9 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
 def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
     """One after the other is no collision, also after a failure inside."""
     heard: list[str] = []
-    with pytest.raises(KeyboardInterrupt), machine_lock(say=heard.append, folder=tmp_path):
+    with pytest.raises(KeyboardInterrupt), machine_lock(log=heard.append, folder=tmp_path):
         raise KeyboardInterrupt
-    with machine_lock(say=heard.append, wait_s=0.0, folder=tmp_path) as waited_s:
+    with machine_lock(log=heard.append, wait_s=0.0, folder=tmp_path) as waited_s:
         pass
 
     assert ([], 0.0) == (heard, waited_s)
@@ -156,7 +156,7 @@ def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
 
 def test_the_lock_serves_every_user_of_the_machine(tmp_path: Path) -> None:
     """Whoever measured first, its file can be opened by others."""
-    with machine_lock(say=print, folder=tmp_path):
+    with machine_lock(log=print, folder=tmp_path):
         (file,) = tmp_path.iterdir()
 
     assert 0o666 == file.stat().st_mode & 0o777
@@ -166,7 +166,7 @@ def test_a_lock_that_was_tidied_away_is_made_anew(tmp_path: Path, holder: Proces
     """A lock on a file that nobody finds any more keeps nobody out."""
     (tmp_path / NAME).unlink()
 
-    with machine_lock(say=print, wait_s=0.0, folder=tmp_path):
+    with machine_lock(log=print, wait_s=0.0, folder=tmp_path):
         assert holder.poll() is None
         assert (tmp_path / NAME).exists()
 
@@ -183,7 +183,7 @@ def test_what_stands_in_the_place_of_the_lock_is_never_written_to(tmp_path: Path
     else:
         (tmp_path / NAME).mkdir()
 
-    with pytest.raises(UsageError, match="remove it"), machine_lock(say=print, folder=tmp_path):
+    with pytest.raises(UsageError, match="remove it"), machine_lock(log=print, folder=tmp_path):
         pass
 
     assert "precious" == victim.read_text()

@@ -319,7 +319,7 @@ def test_a_collection_that_takes_long_says_where_it_is(
     trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
     said: list[str] = []
     with trees.launcher() as launcher:
-        listed = launcher.survey(say=said.append)
+        listed = launcher.survey(log=said.append)
 
     assert nodes("test_it") == list(listed["head"].found)
     assert [] != [one for one in said if f"pytest is at {FILE} of " in one and " s so far" in one], said

@@ -137,7 +137,7 @@ def test_an_environment_stands_alone(tmp_path: Path) -> None:
 def test_nothing_wanted_is_nothing_built() -> None:
     """The usual gate measures both sides in the present environment."""
     wanted: dict[Side, list[str]] = {"base": [], "head": []}
-    assert {} == side_environments(wanted, say=pytest.fail)
+    assert {} == side_environments(wanted, log=pytest.fail)
 
 
 def test_the_key_of_an_environment_follows_from_all_it_depends_on(

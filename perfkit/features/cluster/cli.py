@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, examples
-from perfkit.cli.output import say, tell
+from perfkit.cli.output import log, tell
 
 _engine = typer.Typer(
     no_args_is_help=True,
@@ -39,6 +39,6 @@ def check(
     from perfkit.features.cluster.engines import check_engine, check_exit_code
     from perfkit.features.cluster.report import decision_sentence, workers_view
 
-    workers = check_engine(url, say=lambda text: say(text, to_json=json))
+    workers = check_engine(url, log=lambda text: log(text, to_json=json))
     tell(workers_view(workers), workers, json=json, verdict=decision_sentence(workers))
     sys.exit(check_exit_code(workers))

@@ -21,4 +21,4 @@ def work(
     """Do the task that a file holds with the code in this folder, and write the ledger file it ends in."""
     from perfkit.features.cluster.work import run_work
 
-    run_work(task, folder=Path.cwd(), into=into, say=typer.echo)
+    run_work(task, folder=Path.cwd(), into=into, log=typer.echo)

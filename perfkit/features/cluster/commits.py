@@ -193,7 +193,7 @@ def measure_commit(doing: Doing) -> None:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slots[0], str(error))
                 return
             for slot in slots:
-                doing.say(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
+                doing.log(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
                 collected.measure(slot, root, _terms(task))
         if not run.rows:
             for slot, result in collected.failed_launches:
@@ -217,7 +217,7 @@ def _laid_out(doing: Doing, commit: Commit, top: Path, folder: Path) -> Path:
         project=top / task.code.folder, copy=copy, link=link, prepare=task.settings.get("prepare")
     )
     for sentence in lay_out_commit(top, commit, tree, generated):
-        doing.say(f"{commit.sha[:10]}: {sentence}")
+        doing.log(f"{commit.sha[:10]}: {sentence}")
     if task.code.overlay is not None:
         today = folder / "today"
         add_worktree(top, task.code.overlay, today)

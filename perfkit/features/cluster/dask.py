@@ -71,7 +71,7 @@ class _Crew:
 class DaskEngine:
     """A cluster at ``dask://HOST:PORT``, for ``with``.
 
-    ``bundle`` returns the bytes of the code that tasks need, once for each worker. ``say`` hears which
+    ``bundle`` returns the bytes of the code that tasks need, once for each worker. ``log`` hears which
     workers are refused or lost. ``wanted`` are the ids of the machines that may be used, empty for all. It
     waits ``connect_s`` seconds for a scheduler, and ``patience_s`` where there is no fit worker.
     """
@@ -81,13 +81,13 @@ class DaskEngine:
         url: str,
         *,
         bundle: Callable[[], bytes] = bytes,
-        say: Callable[[str], None] = lambda _: None,
+        log: Callable[[str], None] = lambda _: None,
         wanted: Collection[str] = (),
         patience_s: float = _PATIENCE_S,
         connect_s: float = _CONNECT_S,
     ) -> None:
         self._address = scheduler_address(url)
-        self._bundle, self._say, self._wanted = bundle, say, wanted
+        self._bundle, self._log, self._wanted = bundle, log, wanted
         self._patience_s, self._connect_s = patience_s, connect_s
         self._crew = _Crew()
         self._sent: dict[str, _Sent] = {}
@@ -242,7 +242,7 @@ class DaskEngine:
         problems += [facts] if isinstance(facts, str) else _problems_in(facts)
         if problems or isinstance(facts, str):
             self._crew.refused[address] = "; ".join(problems)
-            self._say(f"the worker {address} is refused: {self._crew.refused[address]}")
+            self._log(f"the worker {address} is refused: {self._crew.refused[address]}")
         elif self._wanted and facts.machine.machine_id not in self._wanted:
             self._crew.refused[address] = f"its machine is {facts.machine.machine_id}"
         else:
@@ -334,7 +334,7 @@ class DaskEngine:
         if self._losses[run] >= _MOST_LOSSES:
             work.failed(sent.task, f"each of {_MOST_LOSSES} workers was lost that measured it")
             return
-        self._say(f"the worker {sent.address} is lost; its task is done anew")
+        self._log(f"the worker {sent.address} is lost; its task is done anew")
         work.give_back(sent.task)
 
     def _take_in(self, work: Work) -> None:
@@ -396,7 +396,7 @@ class DaskEngine:
         if self._in_a_row[sent.address] >= _MOST_IN_A_ROW:
             self._crew.fit.pop(sent.address, None)
             self._crew.refused[sent.address] = f"{_MOST_IN_A_ROW} tasks in a row failed, the last: {reason}"
-            self._say(f"the worker {sent.address} gets no more tasks: {self._crew.refused[sent.address]}")
+            self._log(f"the worker {sent.address} gets no more tasks: {self._crew.refused[sent.address]}")
         if self._failures[run] >= _MOST_FAILURES:
             work.failed(sent.task, reason)
         else:

@@ -92,7 +92,7 @@ def open_engine(
     code: Code,
     commits: Sequence[str],
     wait_s: float | None,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Iterator[Engine]:
     """Open the engine that was chosen; the local one holds this machine meanwhile.
 
@@ -103,19 +103,19 @@ def open_engine(
     if choice.is_local:
         from perfkit.features.cluster.work import perform_here
 
-        with measuring(say, wait_s=wait_s):
-            perform = partial(perform_here, project=project.root, say=say)
+        with measuring(log, wait_s=wait_s):
+            perform = partial(perform_here, project=project.root, log=log)
             yield LocalEngine(machine=own_class(), perform_task=perform)
         return
     top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
     sent = _sent(choice, code.head, code.overlay, commits)
     with DaskEngine(
-        choice.url, bundle=partial(make_bundle, top, sent), say=say, wanted=choice.machines
+        choice.url, bundle=partial(make_bundle, top, sent), log=log, wanted=choice.machines
     ) as engine:
         yield engine
 
 
-def check_engine(url: str, *, say: Callable[[str], None]) -> tuple[CheckedWorker, ...]:
+def check_engine(url: str, *, log: Callable[[str], None]) -> tuple[CheckedWorker, ...]:
     """Look at every worker of a cluster, and send a tiny task there and back.
 
     Raises:
@@ -130,9 +130,9 @@ def check_engine(url: str, *, say: Callable[[str], None]) -> tuple[CheckedWorker
         stamp=datetime.fromtimestamp(0, UTC),
     )
     # Nobody answers for as long as a connection may take.
-    say(f"asking {url} for its workers")
-    with DaskEngine(url, say=say) as engine:
-        say("looking at the workers")
+    log(f"asking {url} for its workers")
+    with DaskEngine(url, log=log) as engine:
+        log("looking at the workers")
         return tuple(engine.check(task))
 
 

@@ -82,7 +82,7 @@ class PairTerms:
 
 @contextmanager
 def open_pairs(
-    choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, say: Callable[[str], None]
+    choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, log: Callable[[str], None]
 ) -> Iterator[PairMeter]:
     """Open what measures pairs: this machine, or those of one class of an engine.
 
@@ -92,7 +92,7 @@ def open_pairs(
     """
     wanted = plan.wanted
     if choice.is_local:
-        with PairMeter(wanted, ledger, say=say) as meter:
+        with PairMeter(wanted, ledger, log=log) as meter:
             yield meter
         return
     project, overlay = wanted.project, _uncommitted(wanted)
@@ -100,12 +100,12 @@ def open_pairs(
     sent = [wanted.commits.sha(wanted.commits.last)]
     head = resolve(open_repository(project.root), "HEAD").sha
     code = needed_code(choice, project=project, head=head, overlay=overlay, commits=sent)
-    with open_engine(choice, project=project, code=code, commits=sent, wait_s=None, say=say) as engine:
+    with open_engine(choice, project=project, code=code, commits=sent, wait_s=None, log=log) as engine:
         machine, *others = engine.classes()
         if others:
-            say(f"measuring on {machine.told}, not on {told_classes(others)}; --machine names another")
+            log(f"measuring on {machine.told}, not on {told_classes(others)}; --machine names another")
         terms = PairTerms(plan=plan, code=code, machine=machine, source=wanted.source.sha or overlay or "")
-        with RemotePairMeter(terms, ledger, say=say, engine=engine) as remote:
+        with RemotePairMeter(terms, ledger, log=log, engine=engine) as remote:
             yield remote
 
 
@@ -128,9 +128,9 @@ class RemotePairMeter(PairMeter):
     profiles = False
 
     def __init__(
-        self, terms: PairTerms, ledger: Ledger, *, say: Callable[[str], None], engine: Engine
+        self, terms: PairTerms, ledger: Ledger, *, log: Callable[[str], None], engine: Engine
     ) -> None:
-        super().__init__(terms.plan.wanted, ledger, say=say)
+        super().__init__(terms.plan.wanted, ledger, log=log)
         self._engine, self._terms, self._metric = engine, terms, terms.plan.metric
         self._known_runs = set(ledger.outcomes_of_runs("bisect"))
         self._left: dict[tuple[int, int], list[float]] = {}
@@ -180,7 +180,7 @@ class RemotePairMeter(PairMeter):
     def _asked(self, places: Sequence[int]) -> Mapping[int, str]:
         """Have a batch of places measured, file it and keep it; return which of them cannot be measured."""
         told = " and ".join(self._told(place) for place in dict.fromkeys(places))
-        self._say(f"asking a worker for {told}")
+        self._log(f"asking a worker for {told}")
         batch = _Batch(self._next_task(places), ledger=self._ledger)
         self._engine.perform(batch)
         if batch.reason:
@@ -262,7 +262,7 @@ def measure_pair(doing: Doing) -> None:
     with temporary_folder() as folder:
         alpha = float(said["alpha"])
         wanted = Wanted.laid(project, commits, said["benchmark"], source, folder, alpha=alpha)
-        with PairMeter(wanted, Ledger(doing.ledger), say=doing.say, benchmark=benchmark) as meter:
+        with PairMeter(wanted, Ledger(doing.ledger), log=doing.log, benchmark=benchmark) as meter:
             if metric != TIME:
                 meter.count(places, metric)
             elif not meter.open(places[0], places[-1]):

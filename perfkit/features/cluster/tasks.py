@@ -64,7 +64,7 @@ class Doing:
     task: Task
     project: Path
     ledger: Path
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
 
 # A kind of task is one function: it measures what a task says and records it in the ledger of ``Doing``.

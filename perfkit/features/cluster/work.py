@@ -26,7 +26,7 @@ from perfkit.temporary import temporary_folder
 _GROUP = "perfkit.tasks"
 
 
-def run_work(file: Path, *, folder: Path, into: Path, say: Callable[[str], None]) -> Path:
+def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]) -> Path:
     """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``.
 
     Raises:
@@ -41,18 +41,18 @@ def run_work(file: Path, *, folder: Path, into: Path, say: Callable[[str], None]
     if task.machine != here:
         raise NotMeasuredError(f"the task is for the machines {task.machine.told}, and this is {here.told}")
     target = into / file_name(task)
-    target.write_bytes(perform_here(task, folder / task.code.folder, say))
+    target.write_bytes(perform_here(task, folder / task.code.folder, log))
     return target
 
 
-def perform_here(task: Task, project: Path, say: Callable[[str], None]) -> bytes:
+def perform_here(task: Task, project: Path, log: Callable[[str], None]) -> bytes:
     """Do a task in this process, and return the bytes of the one ledger file that it ends in.
 
     Raises:
         NotMeasuredError: the kind is not known here, or the task ended without a row.
     """
     with temporary_folder() as ledger:
-        _kind(task.kind)(Doing(task=task, project=project, ledger=ledger, say=say))
+        _kind(task.kind)(Doing(task=task, project=project, ledger=ledger, log=log))
         return pack(task, ledger)
 
 
@@ -67,7 +67,7 @@ def _kind(name: str) -> Kind:
 
 
 def _commit(doing: Doing) -> None:
-    with measuring(doing.say, wait_s=None):
+    with measuring(doing.log, wait_s=None):
         measure_commit(doing)
 
 
@@ -82,7 +82,7 @@ def _pair(doing: Doing) -> None:
     # What pairs import takes as long as all else.
     from perfkit.features.cluster.remote_pairs import measure_pair
 
-    with measuring(doing.say, wait_s=None):
+    with measuring(doing.log, wait_s=None):
         measure_pair(doing)
 
 

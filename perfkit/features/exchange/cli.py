@@ -78,7 +78,7 @@ def import_(
         commit=commit,
     )
     with stages() as progress:
-        progress.say("importing")
+        progress.info("importing")
         report = import_files(request, progress=progress.tell)
     tell(_told(report), report, json=json, failure=_failure(report))
 
@@ -131,7 +131,7 @@ def export(
         source=source,
     )
     with stages(only_drawn=True) as progress:
-        progress.say("exporting")
+        progress.info("exporting")
         report = export_rows(request)
     _tell_export(report, out)
 

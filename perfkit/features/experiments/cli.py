@@ -24,7 +24,7 @@ from perfkit.cli.options import (
     project_in,
     seed_option,
 )
-from perfkit.cli.output import say, stages, tell
+from perfkit.cli.output import log, stages, tell
 from perfkit.extras import need
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
 
     def say_waited() -> None:
         if measured.waited_s:
-            say(f"measured{after_waiting(measured.waited_s)}", to_json=json)
+            log(f"measured{after_waiting(measured.waited_s)}", to_json=json)
 
     def write() -> None:
         if markdown is not None:

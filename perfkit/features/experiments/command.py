@@ -71,12 +71,12 @@ def run_experiment(
     target = resolve_target(experiment.target, project, folder=project.root)
     keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
     if keeper.file is not None:
-        progress.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
+        progress.info(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
         return keeper.recorded()
     known = keeper.known()
     if known is not None:
         trials = len(known.trials)
-        progress.say(f"going on with an experiment that was stopped: {trials} trials are kept")
+        progress.info(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
         setting=TrialSetting(
@@ -92,7 +92,7 @@ def run_experiment(
         trials=list(known.trials) if known else [],
     )
     try:
-        with measuring(progress.say, wait_s=wait_s) as waited_s:
+        with measuring(progress.info, wait_s=wait_s) as waited_s:
             record = run.run()
         rows, unrecorded = keeper.finish(record.stopped)
         return Measured(record=record, rows=rows, waited_s=waited_s, unrecorded=unrecorded)

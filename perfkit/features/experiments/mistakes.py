@@ -63,14 +63,14 @@ class OperatorLook:
         grows = all(low < high for low, high in itertools.pairwise(recent))
         if grows and len(recent) > _GROWING_STEPS:
             where = f" at {held[0][1]}" if held[0][1] else ""
-            self._say(
+            self._log(
                 "graph",
                 f"a loss is accumulated with its graph{where}: after steps in a row"
                 f" {', '.join(map(str, recent))} nodes of it are alive; accumulate loss.detach(), or"
                 " loss.item() after the loop",
             )
 
-    def _say(self, kind: str, text: str) -> None:
+    def _log(self, kind: str, text: str) -> None:
         self._said.setdefault(kind, text)
 
     def _handle(
@@ -86,7 +86,7 @@ class OperatorLook:
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             self._see(name, tensor, args, frame)
         if name == _WITH_LOGITS and self._is_squashed(args[0]):
-            self._say(
+            self._log(
                 "sigmoid",
                 f"a sigmoid stands before a loss that takes logits{self._at(frame)}: it would be applied"
                 " twice; pass the logits, or use binary_cross_entropy",
@@ -127,7 +127,7 @@ class OperatorLook:
             if not bool(lost.any()):
                 return
             largest = float(origin[lost].abs().max())
-        self._say(
+        self._log(
             "overflow",
             f"float16 holds numbers up to {_HALF_MOST}{self._at(frame)}: {largest:g} became infinite when"
             " it was cast; scale it down, or use bfloat16",

@@ -89,7 +89,7 @@ class ExperimentRun:
         for number, variant in enumerate(self.experiment.variants):
             if variant.name in self.fingerprints or variant.name in self._failed():
                 continue
-            self.progress.say(f"looking at what {variant.name} does")
+            self.progress.info(f"looking at what {variant.name} does")
             self.progress.tell(number / len(self.experiment.variants))
             found = self._launch("look", variant, seed=self.experiment.seed)
             if found.problem is not None:
@@ -134,7 +134,7 @@ class ExperimentRun:
                 f" {len(self.experiment.variants)} variants: {elapsed_s:.0f} s are over after"
                 f" {place.order} of them; raise --budget"
             )
-        self.progress.say(f"block {place.block + 1}, {place.variant.name}")
+        self.progress.info(f"block {place.block + 1}, {place.variant.name}")
         found = self._launch("time", place.variant, seed=place.seed)
         wrong = broken_cast(place.variant, found.casts)
         if wrong is not None:
@@ -172,7 +172,7 @@ class ExperimentRun:
         assert found.problem is not None  # noqa: S101 (the caller has seen it)
         if found.problem.kind == "usage":
             raise UsageError(found.problem.message)
-        self.progress.say(f"{place.variant.name} failed: {found.problem.message}")
+        self.progress.info(f"{place.variant.name} failed: {found.problem.message}")
         self._keep(_trial(place, found), found)
 
     def _keep(self, trial: Trial, found: TrialResult) -> None:

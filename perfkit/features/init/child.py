@@ -127,15 +127,15 @@ def _try_all(order: Order, guard: _Guard, answer: TextIO) -> None:
             # A second benchmark of the same file would say little more.
             continue
         if candidate.module not in modules:
-            _say(answer, Step(candidate=number))
+            _log(answer, Step(candidate=number))
             modules[candidate.module] = _import_problem(candidate.module, order.root)
         if modules[candidate.module] is not None:
-            _say(answer, Step(candidate=number, problem=modules[candidate.module]))
+            _log(answer, Step(candidate=number, problem=modules[candidate.module]))
             continue
         for which, attempt in enumerate(candidate.attempts):
-            _say(answer, Step(candidate=number, attempt=which))
+            _log(answer, Step(candidate=number, attempt=which))
             step = _tried(number, which, attempt, guard)
-            _say(answer, step)
+            _log(answer, step)
             if step.call_s is not None and order.times_s[0] <= step.call_s <= order.times_s[3]:
                 if order.times_s[1] <= step.call_s <= order.times_s[2]:
                     good.add(candidate.module)
@@ -234,7 +234,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _say(answer: TextIO, step: Step) -> None:
+def _log(answer: TextIO, step: Step) -> None:
     answer.write(msgspec.json.encode(step).decode() + "\n")
 
 

@@ -47,7 +47,7 @@ def init(
     services = [_service(name) for name in dict.fromkeys(ci or ())]
     project = project_in(repo)
     with stages() as progress:
-        plan = plan_start(project, services=services, say=progress.say)
+        plan = plan_start(project, services=services, log=progress.info)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes and not dry_run and json is None
     if not yes or not plan.files:
         sentence = starting_sentence(plan, written=False)

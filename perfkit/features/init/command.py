@@ -40,11 +40,11 @@ _PYTEST_LIMIT_S = 60.0
 
 
 def plan_start(
-    project: Project, *, services: Sequence[Service] = (), say: Callable[[str], None]
+    project: Project, *, services: Sequence[Service] = (), log: Callable[[str], None]
 ) -> StartingPlan:
     """Look at a repository, try which of its code can be called, and return what would be written.
 
-    ``say`` hears what is being done.
+    ``log`` hears what is being done.
 
     Raises:
         RepositoryError: there is no git repository.
@@ -56,7 +56,7 @@ def plan_start(
             f"{root} is in no git repository, and a gate compares commits; run `git init`, commit, then"
             " `perfkit init`"
         )
-    say("looking at the files")
+    log("looking at the files")
     layout = read_layout(root)
     _refuse_several(root, layout)
     started = _is_configured(root)
@@ -65,8 +65,8 @@ def plan_start(
     remarks = list(_remarks(root, layout, started=started))
     tried = None
     if not started and benchmarks is None and not layout.benchmark_files:
-        say("reading which functions there are")
-        tried = try_candidates(find_candidates(root, layout), root=root, sources=layout.sources, say=say)
+        log("reading which functions there are")
+        tried = try_candidates(find_candidates(root, layout), root=root, sources=layout.sources, log=log)
         place = benchmark_place(layout)
         if tried.kept:
             benchmarks = str(Path(place).parent)
@@ -81,7 +81,7 @@ def plan_start(
         planned, told = service_files(service, root, layout)
         files += planned
         remarks += [line for line in told if line not in remarks]
-    say("asking pytest whether it takes this project's options")
+    log("asking pytest whether it takes this project's options")
     remarks += _pytest_problem(root, layout.pytest_file)
     has_benchmarks = bool(
         layout.benchmark_files or layout.asv_benchmarks or (tried and tried.kept) or started

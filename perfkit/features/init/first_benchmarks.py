@@ -42,7 +42,7 @@ def try_candidates(
     root: Path,
     sources: Sequence[str],
     limit_s: float = _LIMIT_S,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Tried:
     """Try candidates in order until enough ran, or the time is over."""
     left = list(candidates[:_MOST_CANDIDATES])
@@ -51,7 +51,7 @@ def try_candidates(
     problems: list[str] = []
     tried, deadline = 0, time.monotonic() + limit_s
     while left and len(kept) < _ENOUGH and time.monotonic() < deadline:
-        say(f"trying which of {len(left)} functions and classes can be called")
+        log(f"trying which of {len(left)} functions and classes can be called")
         order = Order(
             root=str(root),
             sources=tuple(sources),

@@ -89,11 +89,11 @@ def run_tricks(request: TricksRequest, *, project: Project, progress: Comparison
         RunInterruptedError: the person stopped it; its launches so far are kept.
     """
     # Torch is imported for them.
-    progress.say("reading the tricks")
+    progress.info("reading the tricks")
     run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
     with (
-        measuring(progress.say, wait_s=request.wait_s) as waited_s,
+        measuring(progress.info, wait_s=request.wait_s) as waited_s,
         temporary_folder() as folder,
     ):
         return replace(run.run(folder), waited_s=waited_s)
@@ -201,7 +201,7 @@ class _Run:
 
     def _checked(self, cases: Sequence[TrickCase], folder: Path, *, claims: bool = False) -> Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
-        self._progress.say("checking that both sides give the same")
+        self._progress.info("checking that both sides give the same")
         checks = Checks(cases=tuple(cases), loop=self._loop, claims=claims)
         found = check(checks, folder, environment=os.environ)
         self._claims += found.claims

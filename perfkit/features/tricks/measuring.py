@@ -101,7 +101,7 @@ def measure(
 def _measured(
     plan: Plan, launcher: Launcher, keep: Keep, progress: ComparisonProgress, deadline: float
 ) -> TrickMeasurements:
-    progress.say("setting up")
+    progress.info("setting up")
     found = scout(launcher.start("head", nodes=None))
     launcher.warm_up(found.report.libraries)
     compared = {
@@ -122,7 +122,7 @@ def _measured(
         deadline=deadline,
     )
     comparison.keep = lambda measured: keep(plan, found.report, compared, measured)
-    progress.say("measuring")
+    progress.info("measuring")
     comparison.run(schedule(seed=plan.seed), progress)
     return TrickMeasurements(
         plan=plan,
@@ -137,10 +137,10 @@ def _counted(
     plan: Plan, compared: Mapping[str, ComparedBenchmark], launcher: Launcher, progress: ComparisonProgress
 ) -> Tally:
     """Count a call of each case that is measured; of a loop, a step."""
-    progress.say("counting")
+    progress.info("counting")
     measured = [case for case in plan.cases if node_of(case) in compared]
     apart = [compared[node_of(case)] for case in measured if not case.loop]
-    tallies = [count_compared(apart, launcher, say=lambda _: None, decide=False)]
+    tallies = [count_compared(apart, launcher, log=lambda _: None, decide=False)]
     for case in measured:
         if case.loop:
             places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}

@@ -64,7 +64,7 @@ class GateProgress:
             self._lines.begin()
         self._tell(title)
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Say which stage begins."""
         self._stage, self._time = text, ""
         self._tell(text)
@@ -82,7 +82,7 @@ class GateProgress:
 
     def _tell(self, text: str) -> None:
         if self._lines is not None:
-            self._lines.say(text)
+            self._lines.info(text)
         self._draw()
 
     def _draw(self) -> None:
@@ -125,7 +125,7 @@ class PlainLines:
         """Begin with a comparison in which nothing is decided yet."""
         self._decided.clear()
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Write one line."""
         sys.stderr.write(f"{visible_lines(text)}\n")
 
@@ -137,7 +137,7 @@ class PlainLines:
                 self._decided.add(state.benchmark.name)
                 if len(self._decided) > _MOST_DECIDED and state.verdict != "REGRESSED":
                     continue
-                self.say(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
+                self.info(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
 
 
 def _result(state: Comparison) -> str:

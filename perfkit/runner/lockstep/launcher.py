@@ -47,7 +47,7 @@ from perfkit.runner.lockstep.pace import Pace
 from perfkit.runner.lockstep.preloads import expected_imports, plugins
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
 from perfkit.runner.lockstep.schedule import Slot, other
-from perfkit.runner.lockstep.scout import Scouted, read_listing, say_nothing
+from perfkit.runner.lockstep.scout import Scouted, ignore_log, read_listing
 
 _Found = TypeVar("_Found")
 
@@ -288,17 +288,17 @@ class Launcher:
         self._replace_source()
 
     def survey(
-        self, sides: Sequence[Side] = SIDES, *, say: Callable[[str], None] = say_nothing
+        self, sides: Sequence[Side] = SIDES, *, log: Callable[[str], None] = ignore_log
     ) -> Mapping[Side, Scouted]:
         """Return the benchmarks that sides have now; the processes that collected them serve later launches.
 
-        ``say`` receives a sentence now and then where that takes long. Where these processes cannot be forked
+        ``log`` receives a sentence now and then where that takes long. Where these processes cannot be forked
         from, each launch imports and collects for itself, and ``why_not_served`` says why.
 
         Raises:
             NotMeasuredError: pytest cannot collect a side, or two preloaders in a row were lost.
         """
-        return self._repeated_once(lambda: self._collected(sides, say))
+        return self._repeated_once(lambda: self._collected(sides, log))
 
     def survey_alone(self, side: Side) -> Scouted:
         """Return the benchmarks of a side while no process of the other side runs.
@@ -310,7 +310,7 @@ class Launcher:
         return self.survey([side])[side]
 
     def _collected(
-        self, sides: Sequence[Side], say: Callable[[str], None] = say_nothing
+        self, sides: Sequence[Side], log: Callable[[str], None] = ignore_log
     ) -> Mapping[Side, Scouted]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
@@ -322,7 +322,7 @@ class Launcher:
         children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
         kept: list[Side] = []
         try:
-            found = {side: read_listing(child, say) for side, child in children.items()}
+            found = {side: read_listing(child, log) for side, child in children.items()}
             if self.why_no_fork is None and serves:
                 kept += [side for side in sides if found[side].found and self._is_kept(children[side])]
         finally:

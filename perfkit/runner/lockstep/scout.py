@@ -68,20 +68,20 @@ def scout(child: Child) -> Scouted:
         child.end()
 
 
-def say_nothing(_: str) -> None:
+def ignore_log(_: str) -> None:
     """Ignore a message about what is waited for."""
 
 
-def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scouted:
+def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Scouted:
     """Return the benchmarks that a child found which was started to list them; the child goes on.
 
-    ``say`` receives a sentence now and then where that takes long.
+    ``log`` receives a sentence now and then where that takes long.
 
     Raises:
         SideNotMeasuredError: the child ended without an answer, or gave none in time.
     """
     try:
-        message = _awaited(child, say)
+        message = _awaited(child, log)
         if message["kind"] == "not_collected":
             return _not_collected(read_report(child), message["message"])
         if message["kind"] == "done":
@@ -113,7 +113,7 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
     )
 
 
-def _awaited(child: Child, say: Callable[[str], None]) -> Message:
+def _awaited(child: Child, log: Callable[[str], None]) -> Message:
     """Return a child's first message; report what it is collecting meanwhile, at growing intervals."""
     begun, wait_s = time.monotonic(), _FIRST_WORD_S
     while True:
@@ -124,7 +124,7 @@ def _awaited(child: Child, say: Callable[[str], None]) -> Message:
             if left_s <= wait_s:
                 raise
         waited_s = time.monotonic() - begun
-        say(f"collecting benchmarks: pytest is at {_place(child)} of {child.side}, {waited_s:.0f} s so far")
+        log(f"collecting benchmarks: pytest is at {_place(child)} of {child.side}, {waited_s:.0f} s so far")
         wait_s *= 2
 
 

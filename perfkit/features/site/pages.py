@@ -1,0 +1,665 @@
+"""Writes all files of a site: pages, their data, pictures of trends, and their style and scripts."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from perfkit.features.site import wording
+from perfkit.features.site.data import benchmark_script, commits_in_order, commits_script
+from perfkit.features.site.picture import Sparkline, sparkline, trend_picture
+from perfkit.features.site.records import GateFinding, GateSummary, ProfileEntryPoint, Site
+from perfkit.features.site.series import (
+    ALARMS,
+    Kind,
+    Series,
+    State,
+    is_undone,
+    series_of,
+    state_of,
+)
+from perfkit.features.site.wording import short_sha
+from perfkit.identity import short_run_id
+from perfkit.model.history import ChangePoint, CommitFacts
+from perfkit.model.results import Machine
+from perfkit.report.console import visible
+from perfkit.report.names import short_names
+from perfkit.report.palette import DARK, LIGHT
+from perfkit.units import counted, human_percent, human_seconds
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_ASSETS = Path(__file__).with_name("assets")
+_SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js")
+_RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
+_MOST_FINDINGS = 50
+_SLUG_LETTERS = 60
+_SLUG_DIGITS = 8
+_SIGNS: Mapping[Kind, str] = {
+    "worse": "▲",
+    "creep": "↗",
+    "silent": "◌",
+    "unclear": "?",
+    "better": "▼",
+    "moved": "•",
+    "accepted": "✓",
+    "undone": "=",
+    "few": "…",
+    "steady": "=",
+}
+# What else the overview tells of, each folded up.
+_OTHERS: Mapping[Kind, str] = {
+    "better": "Improvements that nobody has confirmed yet",
+    "moved": "Steps that came with other software or another machine",
+    "undone": "Steps that a later one has undone",
+}
+# Colours of a balance's phases: neighbours differ in lightness, too.
+_PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
+_REST_COLOUR = "#c9ced6"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A row of the overview."""
+
+    series: Series
+    state: State
+    name: str
+    page: str
+    words: str
+    sign: str
+    value: str
+    deviation: str
+    picture: Sparkline
+    machine: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """What somebody should look at, and where its page tells more; a ``sentence`` where it is no step."""
+
+    kind: Kind
+    sign: str
+    name: str
+    page: str
+    words: str
+    sentence: str
+    step: ChangePoint | None
+    picture: Sparkline
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Alarms told together: the steps of one ``commit``, or (it is then None) what creeps or is silent."""
+
+    kind: Kind
+    commit: str | None
+    alarms: tuple[Alarm, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step in the form that a page needs; ``number`` is that of its series on the page."""
+
+    point: ChangePoint
+    number: int
+    tags: tuple[str, ...]
+    sign: str
+    undone: bool
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """A part of a profile's balance: its share of a step, from where it begins, in thousandths."""
+
+    name: str
+    text: str
+    start: float
+    width: float
+    colour: str
+
+
+def site_files(site: Site) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each file of a site; equal records give equal files.
+
+    Paths are relative to the site's folder, with forward slashes, and plain ASCII.
+    """
+    pages = _Pages(site)
+    yield from pages.assets()
+    yield "data/commits.js", commits_script(pages.order, site.history.commits, site.releases)
+    for benchmark, series in pages.by_benchmark.items():
+        slug = slug_of(benchmark)
+        yield f"data/{slug}.js", benchmark_script(series, pages.numbers, site.history)
+        yield f"benchmarks/{slug}.html", pages.benchmark(benchmark)
+    yield from trend_files(site, folder="trends/", series=pages.series)
+    yield from pages.lists()
+    yield "index.html", pages.overview()
+
+
+def trend_files(
+    site: Site, *, folder: str = "", series: Sequence[Series] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
+    told: set[tuple[str, str]] = set()
+    for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
+        key = (one.benchmark, one.machine_id)
+        if key not in told:
+            told.add(key)
+            yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
+
+
+def _longest_first(series: Iterable[Series]) -> list[Series]:
+    """Return the series of each benchmark and machine, times before other metrics, most runs first."""
+    return sorted(
+        series,
+        key=lambda one: (
+            one.benchmark,
+            one.machine_id,
+            not wording.is_time(one.metric),
+            -len(one.order),
+            one.label,
+        ),
+    )
+
+
+def trend_name(benchmark: str, machine_id: str) -> str:
+    """Return the name of the picture of a benchmark on a machine."""
+    machine = _plain(machine_id)
+    return f"{slug_of(benchmark)}-{machine if len(machine) <= _SLUG_LETTERS else slug_of(machine_id)}.svg"
+
+
+def slug_of(name: str) -> str:
+    """Return a name for files that stands for a benchmark and no other, even where case does not count."""
+    digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_SLUG_DIGITS]
+    end = _plain(name.rpartition("/")[2])[-_SLUG_LETTERS:].strip("-.")
+    return f"{end}-{digits}" if end else digits
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")
+
+
+class _Pages:
+    """The pages of one site, which share what is computed once."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.commits = site.history.commits
+        self.order = commits_in_order(site.history)
+        self.numbers = {sha: number for number, sha in enumerate(self.order)}
+        self.series = series_of(site.history, site.since, site.watched)
+        self.by_benchmark: dict[str, list[Series]] = {}
+        for one in self.series:
+            self.by_benchmark.setdefault(one.benchmark, []).append(one)
+        self.names = {name: visible(short) for name, short in short_names(self.by_benchmark).items()}
+        self.machines = _machine_names(site)
+        self.several = len({one.machine_id for one in self.series}) > 1
+        self.templates = _templates(self)
+
+    def assets(self) -> Iterator[tuple[str, str]]:
+        """Yield the style and the scripts, which are the same for all pages."""
+        sheet = (_ASSETS / "site.css").read_text(encoding="utf-8")
+        yield "assets/site.css", f"{_palette_rules()}{sheet}"
+        for name in _SCRIPTS:
+            yield f"assets/{name}", (_ASSETS / name).read_text(encoding="utf-8")
+
+    def overview(self) -> str:
+        """Return the first page: alarms, then a row for each series."""
+        lines = [self._line(series) for series in self.series]
+        cards = _cards(self._alarms(), self.commits)
+        metrics = Counter(line.series.metric.name for line in lines)
+        return self._render(
+            "overview.html.j2",
+            title=self.site.project,
+            lines=lines,
+            cards=[card for card in cards if card.kind in ALARMS],
+            others=[
+                (told, of_kind)
+                for kind, told in _OTHERS.items()
+                if (of_kind := [card for card in cards if card.kind == kind])
+            ],
+            shifts=self.site.history.shifts,
+            metrics=list(dict.fromkeys(line.series.metric.name for line in lines)),
+            first_metric="time" if "time" in metrics else "",
+            machines=self._machines_of(self.series),
+            kinds=_kinds(lines),
+            facts=self._facts(),
+            notes=self._notes(),
+        )
+
+    def benchmark(self, benchmark: str) -> str:
+        """Return the page of a benchmark: its chart, its steps and alarms, and what gates found of it."""
+        series = self.by_benchmark[benchmark]
+        slug = slug_of(benchmark)
+        leading = max(range(len(series)), key=lambda number: _leads(series[number]))
+        names = list(self.by_benchmark)
+        at = names.index(benchmark)
+        return self._render(
+            "benchmark.html.j2",
+            depth="../",
+            title=self.names[benchmark],
+            benchmark=benchmark,
+            slug=slug,
+            lines=[self._line(one) for one in series],
+            leading=leading,
+            steps=[step for number, one in enumerate(series) for step in self._steps(one, number)][::-1],
+            alarms=[alarm for alarm in self._alarms(series) if alarm.step is None],
+            picture=trend_name(benchmark, series[leading].machine_id),
+            findings=self._findings.get(benchmark, [])[:_MOST_FINDINGS],
+            before=slug_of(names[at - 1]) if at else None,
+            after=slug_of(names[at + 1]) if at + 1 < len(names) else None,
+        )
+
+    def lists(self) -> Iterator[tuple[str, str]]:
+        """Yield the pages of runs, gates, experiments, profiles and machines."""
+        yield from self._paged("runs", list(reversed(self.site.runs)), _RUNS_A_PAGE)
+        yield from self._paged("gates", list(reversed(self.site.gates)), _GATES_A_PAGE)
+        kinds = {"experiment", "tricks"}
+        yield (
+            "experiments.html",
+            self._render(
+                "experiments.html.j2",
+                title="Experiments",
+                documents=self.site.documents,
+                runs=[run for run in reversed(self.site.runs) if run.source in kinds],
+            ),
+        )
+        profiles = [(entry, _phases(entry)) for entry in reversed(self.site.profiles)]
+        yield "profiles.html", self._render("profiles.html.j2", title="Profiles", profiles=profiles)
+        yield (
+            "machines.html",
+            self._render(
+                "machines.html.j2",
+                title="Machines",
+                machines=sorted(self.site.history.machines.items()),
+                environments=self._environments(),
+                runs=Counter(run.machine_id for run in self.site.runs),
+                noise=_median_noise(self.site.history.noise),
+            ),
+        )
+
+    def _paged(self, name: str, items: Sequence[Any], size: int) -> Iterator[tuple[str, str]]:
+        pages = max(1, -(-len(items) // size))
+        for page in range(pages):
+            shown = items[page * size : (page + 1) * size]
+            yield (
+                _page_name(name, page),
+                self._render(
+                    f"{name}.html.j2",
+                    title=name.capitalize(),
+                    items=shown,
+                    whole=len(items),
+                    page=page,
+                    pages=[_page_name(name, other) for other in range(pages)],
+                ),
+            )
+
+    def _render(self, template: str, **context: object) -> str:
+        values = {"site": self.site, "depth": "", "last_at": self._last_at, **context}
+        return self.templates.get_template(template).render(values)
+
+    @functools.cached_property
+    def _last_at(self) -> str:
+        """When the newest thing was recorded: pages never tell the present time, so they stay equal."""
+        times = [series.last_at for series in self.series] + [run.recorded_at for run in self.site.runs]
+        return wording.time_text(max(times)) if times else ""
+
+    @functools.cached_property
+    def _findings(self) -> dict[str, list[tuple[GateSummary, GateFinding]]]:
+        """What gates found, by benchmark, the newest first."""
+        found: dict[str, list[tuple[GateSummary, GateFinding]]] = {}
+        for gate in reversed(self.site.gates):
+            for finding in gate.findings:
+                found.setdefault(finding.benchmark, []).append((gate, finding))
+        return found
+
+    def _line(self, series: Series) -> Line:
+        trend, place = series.last
+        state = state_of(series)
+        return Line(
+            series=series,
+            state=state,
+            name=self.names[series.benchmark],
+            page=f"benchmarks/{slug_of(series.benchmark)}.html",
+            words=wording.status_words(series, state, self.commits),
+            sign=_sign(state),
+            value=wording.value_text(trend.levels[place], series.metric),
+            deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
+            picture=sparkline(series),
+            machine=self._machine(series),
+            tags=self._tags(series),
+        )
+
+    def _machine(self, series: Series) -> str:
+        return self.machines.get(series.machine_id, series.machine_id)
+
+    def _tags(self, series: Series) -> tuple[str, ...]:
+        """Return what tells a series from others of its benchmark, except for the machine."""
+        metric = "" if wording.is_time(series.metric) else wording.metric_title(series.metric)
+        return tuple(filter(None, (metric, series.label)))
+
+    def _alarms(self, among: Sequence[Series] | None = None) -> Iterator[Alarm]:
+        """Yield the open steps, creeps and silences of some series."""
+        for series in self.series if among is None else among:
+            alarm = functools.partial(self._alarm, series)
+            for step in series.current:
+                if step.state == "open" and (series.watched or among is not None):
+                    yield alarm(_kind_of(step, series), "", step)
+            for creep in series.creeps:
+                kind: Kind = "creep" if creep.cause == "code" else "moved"
+                yield alarm(kind, wording.drift_sentence(creep))
+            for rise in series.rises:
+                yield alarm("unclear", wording.rise_sentence(rise))
+            for silence in series.silences:
+                yield alarm("silent", wording.silence_sentence(silence))
+
+    def _alarm(self, series: Series, kind: Kind, sentence: str, step: ChangePoint | None = None) -> Alarm:
+        state = State(kind=kind, step=step)
+        anchor = f"#point-{step.point_id}" if step else ""
+        return Alarm(
+            kind=kind,
+            sign=_sign(state),
+            name=self.names[series.benchmark],
+            page=f"benchmarks/{slug_of(series.benchmark)}.html{anchor}",
+            words=wording.status_words(series, state, self.commits),
+            sentence=sentence,
+            step=step,
+            picture=sparkline(series),
+            tags=(*self._tags(series), *([self._machine(series)] if self.several else [])),
+        )
+
+    def _steps(self, series: Series, number: int) -> Iterator[Step]:
+        for placed in series.placed:
+            point = placed.point
+            undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
+            sentences = (
+                wording.range_sentence(point),
+                wording.cause_sentence(point),
+                wording.gate_sentence(point),
+                wording.chance_sentence(point),
+                wording.state_sentence(point, undone=undone),
+            )
+            kind: Kind = "worse" if point.worse else "better"
+            yield Step(
+                point=point,
+                number=number,
+                tags=(
+                    wording.metric_title(series.metric),
+                    *filter(None, [series.label]),
+                    self._machine(series),
+                ),
+                sign=_sign(State(kind=kind, step=point)),
+                undone=undone,
+                sentences=tuple(visible(sentence) for sentence in sentences if sentence),
+            )
+
+    def _facts(self) -> str:
+        """Return what there is, in a line."""
+        parts = [
+            counted(len(self.by_benchmark), "benchmark"),
+            f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured",
+            counted(len({series.machine_id for series in self.series}), "machine"),
+        ]
+        return ", ".join(parts)
+
+    def _notes(self) -> list[str]:
+        dirty = self.site.history.dirty_runs
+        left_out = f"{counted(dirty, 'run')} on uncommitted changes {'is' if dirty == 1 else 'are'} left out."
+        return [*self.site.notes, *self.site.history.notes, *([left_out] if dirty else [])]
+
+    def _machines_of(self, series: Iterable[Series]) -> dict[str, str]:
+        ids = sorted({one.machine_id for one in series})
+        return {machine: self.machines.get(machine, machine) for machine in ids}
+
+    def _environments(self) -> list[tuple[str, Mapping[str, str], int, dict[str, str]]]:
+        """Return each environment with its facts, its runs, and what tells it from the first."""
+        used = Counter(env for trend in self.site.history.trends for env in set(trend.env_ids))
+        known = self.site.history.environments
+        names = sorted(set(used) | set(known))
+        differing = _differing([known.get(name, {}) for name in names])
+        return [
+            (
+                name,
+                known.get(name, {}),
+                used[name],
+                {fact: known.get(name, {}).get(fact, "-") for fact in differing},
+            )
+            for name in names
+        ]
+
+
+def commit_link(site: Site, sha: str) -> str | None:
+    """Return the address of a commit at the configured forge, None where there is none."""
+    return site.commit_url.replace("{commit}", quote(sha, safe="")) if site.commit_url else None
+
+
+def range_link(site: Site, before: str, after: str) -> str | None:
+    """Return the address of the commits after one up to another, None where none is configured."""
+    if not site.range_url:
+        return None
+    filled = site.range_url.replace("{before}", quote(before, safe=""))
+    return filled.replace("{after}", quote(after, safe=""))
+
+
+def _templates(pages: _Pages) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=_shown,
+    )
+    site = pages.site
+    given: dict[str, Callable[..., object]] = {
+        "commit_link": functools.partial(commit_link, site),
+        "range_link": functools.partial(range_link, site),
+        "short_sha": short_sha,
+        "subject": lambda sha: wording.commit_subject(sha, pages.commits),
+        "commit_date": lambda sha: wording.commit_date(sha, pages.commits),
+        "step_words": wording.step_words,
+        "shift_sentence": wording.shift_sentence,
+        "time_text": wording.time_text,
+        "value_text": wording.value_text,
+        "ratio_text": wording.ratio_text,
+        "metric_title": wording.metric_title,
+        "machine_name": lambda machine: pages.machines.get(machine, machine),
+        "benchmark_name": lambda name: pages.names.get(name, name),
+        "benchmark_page": lambda name: f"{slug_of(name)}.html" if name in pages.by_benchmark else None,
+        "short_run": short_run_id,
+        "seconds": human_seconds,
+        "percent": human_percent,
+        "address": address,
+        "counted": counted,
+        "verdicts": _verdicts,
+        "in_order": _findings_in_order,
+    }
+    templates.globals.update(given)
+    return templates
+
+
+def _shown(value: object) -> object:
+    """Return what a template prints: a text without signs that cannot be seen."""
+    from markupsafe import Markup
+
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def address(path: str) -> str:
+    """Return a relative path as an address, in which nothing can begin a scheme, a query or a fragment."""
+    encoded = "/".join(quote(part, safe="", errors="replace") for part in path.split("/"))
+    return encoded if encoded.startswith((".", "/")) else f"./{encoded}"
+
+
+def _palette_rules() -> str:
+    """Return the colours as rules: those of the system's choice, and those of the page's switch."""
+    light = " ".join(f"--{name}: {colour};" for name, colour in LIGHT.items())
+    dark = " ".join(f"--{name}: {colour};" for name, colour in DARK.items())
+    return (
+        f":root {{ color-scheme: light; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; {dark} }} }}\n"
+        f':root[data-theme="light"] {{ color-scheme: light; {light} }}\n'
+        f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
+    )
+
+
+def _machine_names(site: Site) -> dict[str, str]:
+    """Return what people call each machine; those of one name are told apart by their id."""
+    found = {machine_id: _machine_name(machine) for machine_id, machine in site.history.machines.items()}
+    uses = Counter(found.values())
+    return {
+        machine_id: f"{name} ({machine_id[:6]})" if uses[name] > 1 else name
+        for machine_id, name in sorted(found.items())
+    }
+
+
+def _machine_name(machine: Machine) -> str:
+    facts = machine.facts
+    parts = [facts.get("gpus", "") or facts.get("cpu", "")]
+    if facts.get("logical_cpus"):
+        parts.append(f"{facts['logical_cpus']} CPUs")
+    return visible(", ".join(part for part in parts if part)) or machine.machine_id
+
+
+def _kinds(lines: Iterable[Line]) -> dict[str, str]:
+    """Return the states that occur, with what the filter calls them."""
+    titles: dict[Kind, str] = {
+        "worse": "worse",
+        "creep": "drifted",
+        "silent": "silent",
+        "unclear": "rose, cause unclear",
+        "better": "better",
+        "moved": "moved with its surroundings",
+        "accepted": "accepted",
+        "undone": "steady again",
+        "few": "few runs",
+        "steady": "steady",
+    }
+    present = {line.state.kind for line in lines}
+    return {kind: title for kind, title in titles.items() if kind in present}
+
+
+def _sign(state: State) -> str:
+    """Return the sign of a state; that of a step points where the value went."""
+    if state.kind in {"worse", "better", "moved"} and state.step is not None:
+        return "▲" if state.step.ratio > 1 else "▼"
+    return _SIGNS[state.kind]
+
+
+def _kind_of(step: ChangePoint, series: Series) -> Kind:
+    """Return as what an open step is told."""
+    if is_undone(step, series.current):
+        return "undone"
+    if not step.is_open:
+        return "moved"
+    return "worse" if step.worse else "better"
+
+
+def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[Card]:
+    """Return alarms with those of the same commit put together, by kind, the newest commit first."""
+    together: dict[tuple[Kind, str], list[Alarm]] = {}
+    for alarm in alarms:
+        together.setdefault(
+            (alarm.kind, alarm.step.first_after if alarm.step else alarm.sentence), []
+        ).append(alarm)
+    cards = [
+        Card(kind=kind, commit=commit if found[0].step else None, alarms=tuple(found))
+        for (kind, commit), found in together.items()
+    ]
+    order: tuple[Kind, ...] = (*ALARMS, *_OTHERS)
+
+    def urgency(card: Card) -> tuple[int, int, float, str]:
+        facts = commits.get(card.commit) if card.commit else None
+        place = facts.place if facts is not None and facts.place is not None else -1
+        time = facts.time.timestamp() if facts is not None and facts.time is not None else 0.0
+        return order.index(card.kind), -place, -time, card.alarms[0].name
+
+    return sorted(cards, key=urgency)
+
+
+def _leads(series: Series) -> tuple[bool, bool, int]:
+    """Rank the series of a benchmark: the one that a page opens with has times and most runs."""
+    return wording.is_time(series.metric), state_of(series).kind in ALARMS, len(series.order)
+
+
+def _page_name(name: str, page: int) -> str:
+    return f"{name}.html" if page == 0 else f"{name}-{page + 1}.html"
+
+
+def _median_noise(noise: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of the noise of each machine's benchmarks."""
+    return {machine: statistics.median(shares.values()) for machine, shares in noise.items()}
+
+
+def _differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
+    names = sorted({name for one in facts for name in one})
+    return [name for name in names if len({one.get(name) for one in facts}) > 1]
+
+
+def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
+    """Return how often each verdict was found, the most telling first."""
+    counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings)
+    return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
+
+
+def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
+    """Return what a gate found, what asks for attention first, and apart from it the counts that stayed."""
+    ordered = sorted(
+        gate.findings,
+        key=lambda found: (
+            _verdict_order(found.verdict or "CUT OFF"),
+            not wording.is_time(found.metric),
+            found.benchmark,
+            found.metric.name,
+        ),
+    )
+    quiet = [found for found in ordered if found.verdict == "UNCHANGED" and not wording.is_time(found.metric)]
+    return [found for found in ordered if found not in quiet], quiet
+
+
+def _verdict_order(verdict: str) -> int:
+    order = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "IMPROVED")
+    return order.index(verdict) if verdict in order else len(order)
+
+
+def _phases(entry: ProfileEntryPoint) -> list[Phase]:
+    """Return the balance of a profile as parts of a bar; the rest is what no hook saw."""
+    balance = entry.summary.balance
+    if balance is None or not balance.step_s:
+        return []
+    typical = balance.typical
+    whole = sum(balance.step_s[typical]) or 1.0
+    steps = len(balance.step_s[typical])
+    parts = [(phase.name, sum(phase.seconds[typical])) for phase in balance.in_order]
+    parts.append(("rest, which no hook saw", sum(balance.residual_s[typical])))
+    found, start = [], 0.0
+    for number, (name, seconds) in enumerate(parts):
+        share = max(seconds / whole, 0.0)
+        is_rest = number == len(parts) - 1
+        found.append(
+            Phase(
+                name=visible(name),
+                text=f"{human_seconds(seconds / steps)}, {human_percent(share)}",
+                start=round(1000 * start, 1),
+                width=round(1000 * share, 1),
+                colour=_REST_COLOUR if is_rest else _PHASE_COLOURS[number % len(_PHASE_COLOURS)],
+            )
+        )
+        start += share
+    return found
