@@ -30,7 +30,7 @@ def states(verdict, high, launches):
 
 with GateProgress(enabled=ENABLED) as progress:
     progress.begin("gate: aaaaaaa, bbbbbbb")
-    progress.say("measuring")
+    progress.info("measuring")
     progress.update(states("INCONCLUSIVE", 1.061, 8), 1.0, 59.0)
     progress.update(states("INCONCLUSIVE", 1.052, 12), 1.1, 58.9)
     progress.update(states("REGRESSED", 1.043, 18), 1.2, 58.8)
