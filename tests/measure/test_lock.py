@@ -23,7 +23,7 @@ from pathlib import Path
 folder = Path(sys.argv[1])
 sys.argv = ["/somewhere/bin/perfkit", "gate", "--base", "main"]
 from perfkit.runner.lock import machine_lock
-with machine_lock(say=print, folder=folder):
+with machine_lock(log=print, folder=folder):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -216,7 +216,7 @@ def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 READ_ONLY = """
 mount -t tmpfs -o ro,mode=1777 none /run/lock || exit 77
 exec "$0" -c "from perfkit.runner.lock import lock_folder, machine_lock
-with machine_lock(say=print):
+with machine_lock(log=print):
     print(lock_folder())"
 """
 
