@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import typer
 
 import perfkit
 from perfkit import config, errors
-from perfkit.cli.app import app as cli
+from perfkit.cli.app import whole_command_line
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def commands() -> Iterator[str]:
 
 def each_command() -> Iterator[tuple[str, Any]]:
     """Yield the program itself and each of its commands that is not hidden, with the words one types."""
-    root = typer.main.get_command(cli)
+    root = whole_command_line()
     yield "perfkit", root
     yield from _commands(root, "perfkit")
 

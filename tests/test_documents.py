@@ -17,7 +17,7 @@ import pytest
 import typer
 from repositories import create_repository
 
-from perfkit.cli.app import app
+from perfkit.cli.app import whole_command_line
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
@@ -169,7 +169,7 @@ def test_each_command_could_begin(document: str) -> None:
 
 def _parse(words: list[str]) -> None:
     """Read a command line as perfkit does, down to its last verb, which is not called."""
-    command: Any = typer.main.get_command(app)
+    command: Any = whole_command_line()
     context: Any = None
     with contextlib.suppress(typer.Exit):  # a help is shown at once
         while True:

@@ -28,11 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import typer.main
 from ledger_files import run_id
 from signals import VERBS, Copied, Verb, make_template
 
-from perfkit.cli.app import app
+from perfkit.cli.app import whole_command_line
 
 RESULTS = Path(__file__).with_name("results.json")
 DOCUMENT = Path(__file__).parents[2] / "docs/first-output.md"
@@ -77,7 +76,7 @@ class Spoken:
 
 def commands() -> list[str]:
     """Return every command that does something, as it is typed; hidden ones are for programs."""
-    return sorted(_leaves(typer.main.get_command(app), ()))
+    return sorted(_leaves(whole_command_line(), ()))
 
 
 def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401 (the library's own type moves)

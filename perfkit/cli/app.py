@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import shutil
 import sys
@@ -10,35 +11,51 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from perfkit.cli import (
-    accept,
-    backfill,
-    bisect,
-    calibrate,
-    command_help,
-    compare,
-    doctor,
-    explain,
-    gate,
-    history,
-    ledger,
-    log,
-    profile,
-    schema,
-    show,
-    view,
-)
 from perfkit.cli.options import QuietOption, examples
 from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE, UsageError
-from perfkit.features.cluster import cli as engine
-from perfkit.features.cluster import cli_work as work
-from perfkit.features.experiments import cli as experiment
-from perfkit.features.hosting import cli as comment
-from perfkit.features.init import cli as init
-from perfkit.features.site import cli as report
-from perfkit.features.tricks import cli as tricks
+from perfkit.extensions import Command, commands_of
+
+# The core's commands, in the order in which the help lists them.
+_CORE = (
+    Command(name="gate", module="perfkit.cli.gate", summary="Compare two commits: may the change be merged?"),
+    Command(name="profile", module="perfkit.cli.profile", summary="Profile a training loop and its phases."),
+    Command(
+        name="explain",
+        module="perfkit.cli.explain",
+        summary="Explain what differs between two profiles or commits.",
+    ),
+    Command(name="show", module="perfkit.cli.show", summary="Show what a profile says."),
+    Command(name="view", module="perfkit.cli.view", summary="Open a profile in the browser with snakeviz."),
+    Command(
+        name="history",
+        module="perfkit.cli.history",
+        summary="Show trends over commits and what changed them.",
+    ),
+    Command(
+        name="bisect", module="perfkit.cli.bisect", summary="Find the commit that made a benchmark slower."
+    ),
+    Command(
+        name="compare", module="perfkit.cli.compare", summary="Compare two commits by what the ledger has."
+    ),
+    Command(name="backfill", module="perfkit.cli.backfill", summary="Measure older commits into the ledger."),
+    Command(name="log", module="perfkit.cli.log", summary="Render the perf-change log, a row per commit."),
+    Command(
+        name="ledger", module="perfkit.cli.ledger", summary="List, check and share recorded measurements."
+    ),
+    Command(name="accept", module="perfkit.cli.accept", summary="Accept one finding of a gate."),
+    Command(name="doctor", module="perfkit.cli.doctor", summary="Check how steady this machine is."),
+    Command(
+        name="calibrate",
+        module="perfkit.cli.calibrate",
+        summary="Measure how often the gate errs on your benchmarks.",
+    ),
+    Command(
+        name="schema", module="perfkit.cli.schema", summary="Print the JSON Schema of a --json document."
+    ),
+    Command(name="help", module="perfkit.cli.command_help", summary="Show the help of a command."),
+)
 
 # The library's own options, which end with 1 where they know no shell.
 _COMPLETION = {"--install-completion", "--show-completion"}
@@ -57,28 +74,59 @@ class _EscapedError(Exception):
 
 
 class _Commands(TyperGroup):
-    """The verbs; their exceptions go to the caller, except for mistakes in the command line itself.
+    """The commands, each imported when it is run or its own help is shown.
 
-    Every command gets the option --quiet, and in a narrow terminal a help whose names are whole.
+    Exceptions go to the caller, except for mistakes in the command line itself. Every command gets the
+    option --quiet, and in a narrow terminal a help whose names are whole.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
         super().__init__(*args, **kwargs)
-        quiet = _quiet_option()
-        narrow = shutil.get_terminal_size().columns < _FEWEST_COLUMNS
-        for command in (leaf for one in self.commands.values() for leaf in _leaves(one)):
-            if narrow:
-                command.rich_markup_mode = None
-            if not command.hidden and command.name not in _NEVER_QUIET:
-                command.params.append(quiet)
+        self._listed = {command.name: command for command in (*_CORE, *commands_of(None))}
+        for command in self._listed.values():
+            panel = "Commands" if command in _CORE else "Features"
+            self.commands[command.name] = TyperCommand(
+                command.name, help=command.summary, hidden=command.hidden, rich_help_panel=panel
+            )
 
-    def make_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the library's own types)
+    def load(self, name: str) -> Any:  # noqa: ANN401 (likewise)
+        """Import a command and return it."""
+        if (command := self._listed.pop(name, None)) is not None:
+            part = typer.Typer()
+            # A group of its own, since the library merges a single command into its parent.
+            part.callback()(lambda: None)
+            importlib.import_module(command.module).register(part)
+            loaded = typer.main.get_group(part).commands[name]
+            quiet = _quiet_option()
+            narrow = shutil.get_terminal_size().columns < _FEWEST_COLUMNS
+            for leaf in _leaves(loaded):
+                if narrow:
+                    leaf.rich_markup_mode = None
+                if not leaf.hidden and leaf.name not in _NEVER_QUIET:
+                    leaf.params.append(quiet)
+            self.commands[name] = loaded
+        return self.commands.get(name)
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 (likewise)
+        if args and args[0] in self.commands:
+            self.load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
         with _escaping():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (likewise)
         with _escaping():
             return super().invoke(ctx)
+
+
+def whole_command_line() -> Any:  # noqa: ANN401 (likewise)
+    """Return the root command with every command imported."""
+    root: Any = typer.main.get_command(app)
+    for name in list(root.commands):
+        root.load(name)
+    return root
 
 
 def _leaves(command: Any) -> Iterator[Any]:  # noqa: ANN401 (likewise)
@@ -127,29 +175,6 @@ app = typer.Typer(
         "perfkit log",
     ),
 )
-init.register(app)
-gate.register(app)
-profile.register(app)
-show.register(app)
-explain.register(app)
-view.register(app)
-log.register(app)
-report.register(app)
-ledger.register(app)
-history.register(app)
-backfill.register(app)
-bisect.register(app)
-compare.register(app)
-comment.register(app)
-doctor.register(app)
-calibrate.register(app)
-experiment.register(app)
-tricks.register(app)
-accept.register(app)
-engine.register(app)
-schema.register(app)
-command_help.register(app)
-work.register(app)
 
 
 def run_app() -> int:

@@ -26,8 +26,11 @@ def help_(
 ) -> None:
     """Show the help of perfkit or of one command: what --help shows."""
     root = context.find_root()
-    _check_known(root.command, names or [])
-    root.command.main([*(names or []), "--help"], prog_name=root.info_name, standalone_mode=False)
+    command: Any = root.command
+    if names:
+        command.load(names[0])
+    _check_known(command, names or [])
+    command.main([*(names or []), "--help"], prog_name=root.info_name, standalone_mode=False)
 
 
 def _check_known(command: Any, names: list[str]) -> None:  # noqa: ANN401 (the library's own type moves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from perfkit.cli import ledger_branch
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import stages, tell
-from perfkit.features.exchange import cli as ledger_exchange
+from perfkit.extensions import commands_of
 
 _DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
@@ -24,7 +25,8 @@ _ledger = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    ledger_exchange.register(_ledger)
+    for module in dict.fromkeys(command.module for command in commands_of("ledger")):
+        importlib.import_module(module).register(_ledger)
     ledger_branch.register(_ledger)
     app.add_typer(_ledger, name="ledger")
 

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from perfkit.cli.app import app
+from perfkit.cli.app import whole_command_line
 from perfkit.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def root() -> Any:  # noqa: ANN401 (the library's own type moves)
     """Return the command line as the library makes it."""
-    return typer.main.get_command(app)
+    return whole_command_line()
 
 
 def _shown(root: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:  # noqa: ANN401

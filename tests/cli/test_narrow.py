@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from perfkit.cli.app import app
+from perfkit.cli.app import app, whole_command_line
 from perfkit.cli.output import show
 from perfkit.ledger.store import Ledger
 
@@ -67,7 +67,7 @@ def _too_long(text: str) -> list[str]:
 def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """Each option and each command has its whole name in it."""
     told = 0
-    root = typer.main.get_command(app)
+    root = whole_command_line()
     for path, command in _commands(root):
         with contextlib.suppress(SystemExit):
             root.main([*path, "--help"], prog_name="perfkit", standalone_mode=False)

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from repositories import create_repository
 
-from perfkit.cli.app import app
+from perfkit.cli.app import whole_command_line
 from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
 from perfkit.commands.profiles.torchrun import StartedRanks, started_ranks
 from perfkit.config import Config, Project, load_project
@@ -217,7 +216,7 @@ def test_what_torchrun_would_do_elsewhere_is_refused(
 )
 def test_the_command_stands_before_a_line_of_torchrun(line: str, target: str, arguments: list[str]) -> None:
     """What follows the word is torchrun's, as it is by hand; the name of a file may be that word."""
-    command: Any = typer.main.get_command(app)
+    command: Any = whole_command_line()
     found = command.commands["profile"].make_context("profile", line.split()).params
     assert (target, arguments) == (found["target"], found["arguments"])
 

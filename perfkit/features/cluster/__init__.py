@@ -1,1 +1,14 @@
-"""Engines: what does a list of measuring tasks, here or on other machines."""
+"""Measure tasks on other machines, through Dask."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(
+            name="engine",
+            module="perfkit.features.cluster.cli",
+            summary="Look at the machines that --engine dask://HOST:PORT measures on.",
+        ),
+        Command(name="work", module="perfkit.features.cluster.cli_work", hidden=True),
+    )
+)

@@ -1,1 +1,10 @@
-"""Other tools' files of measurements: from their bytes to records, and from rows to such files."""
+"""Read and write other tools' files of measurements."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(name="import", module="perfkit.features.exchange.cli", group="ledger"),
+        Command(name="export", module="perfkit.features.exchange.cli", group="ledger"),
+    )
+)

@@ -1,1 +1,13 @@
 """Experiments in randomised complete blocks: every variant in a fresh process, once in every block."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(
+            name="experiment",
+            module="perfkit.features.experiments.cli",
+            summary="Compare variants of one training in randomised blocks.",
+        ),
+    )
+)

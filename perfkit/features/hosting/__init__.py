@@ -1,1 +1,13 @@
-"""What services that host repositories are told: a comment on a change, kept up to date in one place."""
+"""Comments on pull and merge requests."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(
+            name="comment",
+            module="perfkit.features.hosting.cli",
+            summary="Post a gate's result on a pull or merge request.",
+        ),
+    )
+)

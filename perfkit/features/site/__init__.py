@@ -1,1 +1,13 @@
-"""The pages of a project's history: files that open from a disk or a web server, and load nothing else."""
+"""Static pages of a project's history."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(
+            name="report",
+            module="perfkit.features.site.cli",
+            summary="Write static pages of the history.",
+        ),
+    )
+)

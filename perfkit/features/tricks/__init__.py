@@ -1,1 +1,13 @@
-"""Speed tricks: the catalogue, the suite that tries them, the checks before, and the choice after."""
+"""Speed tricks: the catalogue, the suite that tries them, and the choice."""
+
+from perfkit.extensions import Command, Feature
+
+FEATURE = Feature(
+    commands=(
+        Command(
+            name="tricks",
+            module="perfkit.features.tricks.cli",
+            summary="Measure which speed tricks pay for a training loop.",
+        ),
+    )
+)
