@@ -57,6 +57,8 @@ _CORE = (
     Command(name="help", module="perfkit.cli.command_help", summary="Show the help of a command."),
 )
 
+# The library's base class of mistakes in a command line; it has no public name.
+_LibraryUsageError: Any = typer.BadParameter.__bases__[0]
 # The library's own options, which end with 1 where they know no shell.
 _COMPLETION = {"--install-completion", "--show-completion"}
 # These print what they are asked for, and nothing that could be left out.
@@ -76,8 +78,8 @@ class _EscapedError(Exception):
 class _Commands(TyperGroup):
     """The commands, each imported when it is run or its own help is shown.
 
-    Exceptions go to the caller, except for mistakes in the command line itself. Every command gets the
-    option --quiet, and in a narrow terminal a help whose names are whole.
+    Exceptions go to the caller. Every command gets the option --quiet, and in a narrow terminal a help whose
+    names are whole.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
@@ -160,6 +162,13 @@ def _escaping() -> Iterator[None]:
         raise _EscapedError(KeyboardInterrupt()) from error
     except (OSError, EOFError, KeyboardInterrupt) as error:
         raise _EscapedError(error) from error
+    except _LibraryUsageError as error:
+        # A group that is called without a command shows its help this way.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        message = " ".join(error.format_message().split()).removesuffix(".")
+        command = error.ctx.command_path if error.ctx else "perfkit"
+        raise _EscapedError(UsageError(f"{message}; `{command} --help` lists what there is")) from error
 
 
 app = typer.Typer(
