@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
-.PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
+.PHONY: identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site reference links
 .PHONY: gpu gpu-kit
 .PHONY: first-output
@@ -35,8 +35,9 @@ layers: $(INSTALLED)
 
 # Most tests in two processes, a thread each: more would wait for one another. Then those that nothing may run
 # beside. A process that a test ended is not replaced, since the tests would wait for ever at their end.
+IN_TWO = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -m "not alone and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_TWO) -m "not alone and not slow"
 	$(BIN)/pytest -m "alone and not slow"
 
 # What takes so long that `make test` leaves it out: some ten minutes.
@@ -96,17 +97,15 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=.:tests $(BIN)/python tests/faults/fuzz.py $(FUZZ)
 	PERFKIT_FUZZ_EXAMPLES=200 $(BIN)/pytest tests/faults/test_recorder_model.py
 
-# Changes the code of statistics and verdicts, one place at a time, and looks whether a test sees it: hours; goes on
-# where it stood. Other modules: make mutants MUTANTS="perfkit/stats/interval.py"
-mutants: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4'
-	PYTHONPATH=.:tests $(BIN)/python tests/faults/mutants.py $(MUTANTS)
-
-# Which lines and branches of perfkit the tests run, in all their processes: an hour or two; goes on where it stood.
+# Which lines and branches of perfkit the tests run, in all their processes: an hour or two.
 # Some folders only: make coverage COVERAGE="tests/stats tests/verdict"
 coverage: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[coverage]'
-	$(BIN)/python tests/covered.py $(COVERAGE)
+	$(BIN)/coverage erase
+	-OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest $(IN_TWO) -m "not alone and not slow" $(COVERAGE)
+	-$(BIN)/coverage run -m pytest -m "alone and not slow" $(COVERAGE)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
 
 # A trick that is none, tried twenty times: some ten minutes.
 identical: $(INSTALLED)
