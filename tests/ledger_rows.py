@@ -10,7 +10,9 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from perfkit.choices import FailOn, Inconclusive
+from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
+from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
 from perfkit.model import (
     Benchmark,
@@ -27,14 +29,11 @@ from perfkit.model import (
 from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import (
     CalibrationPolicy,
-    ExperimentPolicy,
     GatePolicy,
     OtherPolicy,
     ProfilePolicy,
     PytestPolicy,
     Rehearsal,
-    TrickPolicy,
-    TricksRun,
 )
 from perfkit.runner.agent.counting.model import Cause
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import UsageError
+from perfkit.extensions import features
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # The record that rows of every source have the rules of their measuring in; its subclasses hold them.
@@ -214,9 +215,8 @@ def _place(value: object) -> str:
 
 def schema_of(document: Document) -> dict[str, Any]:
     """Return the JSON Schema of a document."""
-    module, _, name = document.record.partition(":")
-    record = getattr(importlib.import_module(module), name)
-    others = _policies() if name == "Row" else []
+    record = record_named(document.record)
+    others = _policies() if record.__name__ == "Row" else []
     (first, *rest), defined = msgspec.json.schema_components(
         [record, *others], schema_hook=_schema_of_place, ref_template=_REFERENCE
     )
@@ -238,12 +238,20 @@ def schema_of(document: Document) -> dict[str, Any]:
     }
 
 
+def record_named(place: str) -> type:
+    """Return the class that "module:Class" names."""
+    module, _, name = place.partition(":")
+    record: type = getattr(importlib.import_module(module), name)
+    return record
+
+
 def _policies() -> list[type]:
     """Return the records that say by which rules rows were measured."""
     policies = importlib.import_module(_POLICIES)
     any_policy = getattr(policies, _ANY_POLICY)
     known = [one for one in vars(policies).values() if isinstance(one, type) and one is not any_policy]
-    return [one for one in known if issubclass(one, any_policy)]
+    own = [one for one in known if issubclass(one, any_policy)]
+    return own + [record_named(place) for feature in features() for place in feature.policies.values()]
 
 
 def _schema_of_place(kind: type) -> dict[str, Any]:

@@ -1,64 +1,79 @@
-"""The one codec between policies of rows and the texts that the ledger's column ``policy`` keeps of them."""
+"""Policies of rows as the texts that the ledger's column ``policy`` keeps, and back.
+
+A field is an entry of its name. Parts such as ``rules`` have no entry of their own: their fields have.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
-import operator
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from perfkit.choices import FailOn, Inconclusive
-from perfkit.features.experiments.records import Experiment, Fingerprint, Level
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.extensions import features
 from perfkit.model import RowPolicy
-from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import (
     BisectPolicy,
     CalibrationPolicy,
-    Disturbance,
-    ExperimentPolicy,
     GatePolicy,
-    JudgedPolicy,
     OtherPolicy,
     ProfilePolicy,
     PytestPolicy,
-    Rehearsal,
-    TrickPolicy,
-    TricksRun,
 )
 
 # A launch's rows differ in their faults alone, so few policies are many rows'.
 _REMEMBERED = 4096
+# The policy of each source's rows; features have their own.
+_KINDS: Mapping[str, type[RowPolicy]] = {
+    "gate": GatePolicy,
+    "environments": GatePolicy,
+    "calibrate": CalibrationPolicy,
+    "bisect": BisectPolicy,
+    "pytest": PytestPolicy,
+    "backfill": PytestPolicy,
+    "profile": ProfilePolicy,
+    "timed": RowPolicy,
+}
+_PARTS = frozenset({"rules", "rehearsal", "run"})
+# What a profile's policy says besides; "all" stands for None.
+_FIRST_STEP, _ALL_STEPS = {"first_step": "has the set-up in it"}, {"steps": "all"}
 
 
-@dataclass(frozen=True)
-class _Text:
-    """How a value is written and read."""
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """An entry of a policy: its field, the part that has it, its default, and how it is written and read."""
 
+    name: str
+    part: str
+    field: str
+    default: object
     write: Callable[[Any], str]
     read: Callable[[str], Any]
 
 
 def to_entries(policy: RowPolicy) -> dict[str, str]:
-    """Return what is kept of a policy; what is not known, or is as where nothing was said, has no entry."""
+    """Serialise a policy, omitting unset and default fields."""
     if isinstance(policy, OtherPolicy):
         return dict(policy.entries)
     entries = {}
-    for path, (entry, text) in _ENTRIES.get(type(policy), {}).items():
-        value = _value(policy, path)
-        if value is not None and value != _DEFAULTS[type(policy)][path]:
-            entries[entry] = text.write(value)
-    return entries if not isinstance(policy, ProfilePolicy) else {**_FIRST_STEP, "steps": "all", **entries}
+    kind: Any = type(policy)
+    for entry in _entries_of(kind):
+        owner = getattr(policy, entry.part) if entry.part else policy
+        value = None if owner is None else getattr(owner, entry.field)
+        if value is not None and value != entry.default:
+            entries[entry.name] = entry.write(value)
+    return entries if not isinstance(policy, ProfilePolicy) else {**_FIRST_STEP, **_ALL_STEPS, **entries}
 
 
 def from_entries(source: str, entries: Mapping[str, str]) -> RowPolicy:
-    """Return the policy that was kept of a row; entries that are not its source's are kept as they are."""
+    """Return the policy of a row; entries that are not as those of its source are kept as they are."""
     return _from_items(source, tuple(entries.items()))
 
 
@@ -67,41 +82,86 @@ def _from_items(source: str, items: tuple[tuple[str, str], ...]) -> RowPolicy:
     if not items:
         return RowPolicy()
     entries = dict(items)
-    for kind in _KINDS.get(source, ()):
+    for kind in _kinds_of(source):
         # Something may be missing, or say something else than it should.
         with contextlib.suppress(TypeError, ValueError, KeyError, RecursionError, msgspec.ValidationError):
-            return _build(kind, entries)
+            policy: RowPolicy = _build(kind, entries)
+            return policy
     return OtherPolicy(entries=entries)
 
 
-def _build(kind: type[RowPolicy], entries: Mapping[str, str]) -> RowPolicy:
-    fields: dict[str, Any] = {}
-    parts: dict[str, dict[str, Any]] = {}
-    for path, (entry, text) in _ENTRIES[kind].items():
-        if entry in entries:
-            part, _, name = path.rpartition(".")
-            (parts.setdefault(part, {}) if part else fields)[name] = text.read(entries[entry])
-    return kind(**fields, **{part: _PARTS[part](**found) for part, found in parts.items()})
+@functools.cache
+def _kinds_of(source: str) -> tuple[type[RowPolicy], ...]:
+    """Return the policy of a source's rows, and those it extends, for rows that lack some entries."""
+    kind = _KINDS.get(source) or next(
+        (_imported(feature.policies[source]) for feature in features() if source in feature.policies), None
+    )
+    if kind is None:
+        return ()
+    return (kind, *(one for one in kind.__mro__[1:] if issubclass(one, RowPolicy) and one is not RowPolicy))
 
 
-def _default(kind: type[RowPolicy], path: str) -> object:
-    part, _, name = path.rpartition(".")
-    owner: Any = _PARTS[part] if part else kind
-    return next(field.default for field in dataclasses.fields(owner) if field.name == name)
+def _imported(place: str) -> type[RowPolicy]:
+    module, _, name = place.partition(":")
+    kind: type[RowPolicy] = getattr(importlib.import_module(module), name)
+    return kind
 
 
-def _value(policy: RowPolicy, path: str) -> object:
-    part, _, name = path.rpartition(".")
-    whole = getattr(policy, part) if part else policy
-    return None if whole is None else operator.attrgetter(name)(whole)
+def _build(kind: Any, entries: Mapping[str, str]) -> Any:  # noqa: ANN401 (likewise)
+    owners: dict[str, dict[str, Any]] = {"": {}}
+    for entry in _entries_of(kind):
+        if entry.name in entries and not (
+            kind is ProfilePolicy and {entry.name: entries[entry.name]} == _ALL_STEPS
+        ):
+            owners.setdefault(entry.part, {})[entry.field] = entry.read(entries[entry.name])
+    fields, hints = owners.pop(""), _hints(kind)
+    return kind(**fields, **{part: _bare(hints[part])(**found) for part, found in owners.items()})
+
+
+@functools.cache
+def _entries_of(kind: Any) -> tuple[_Entry, ...]:  # noqa: ANN401 (types of dataclasses do not count as hashable)
+    return tuple(_each_entry(kind, ""))
+
+
+def _each_entry(kind: type, part: str) -> Iterator[_Entry]:
+    for field in dataclasses.fields(kind):
+        hint = _bare(_hints(kind)[field.name])
+        if field.name in _PARTS:
+            yield from _each_entry(hint, field.name)
+            continue
+        write, read = _text_form(hint)
+        name = field.metadata.get("entry", field.name)
+        yield _Entry(name=name, part=part, field=field.name, default=field.default, write=write, read=read)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 (likewise)
+    return get_type_hints(kind)
+
+
+def _bare(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
+    """Return a type without its "or None"."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(one for one in get_args(hint) if one is not type(None))
+    return hint
+
+
+def _text_form(hint: Any) -> tuple[Callable[[Any], str], Callable[[str], Any]]:  # noqa: ANN401 (a type hint)
+    """Return how values of a type are written and read."""
+    if hint is bool:
+        return (lambda flag: "true" if flag else "false"), _read_flag
+    if hint in (int, float, str):
+        return (str if hint is str else repr), hint
+    if get_origin(hint) is Literal:
+        return str, functools.partial(_read_word, get_args(hint))
+    if get_origin(hint) is tuple and (one := get_args(hint)[0]) in (int, float, str):
+        write, _ = _text_form(one)
+        return (lambda values: ",".join(map(write, values))), lambda text: tuple(map(one, text.split(",")))
+    return _write_json, functools.partial(_read_json, hint)
 
 
 def _read_flag(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
-
-
-def _read_steps(text: str) -> int | None:
-    return None if text == "all" else int(text)
 
 
 def _read_word(words: tuple[str, ...], text: str) -> str:
@@ -111,117 +171,10 @@ def _read_word(words: tuple[str, ...], text: str) -> str:
 
 
 def _write_json(value: object) -> str:
-    # Not msgspec's JSON: it writes an infinite difference of two sides as null.
+    # msgspec's own JSON writes an infinite difference of two sides as null.
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _read_json(kind: Any, text: str) -> Any:  # noqa: ANN401 (a type, and what it describes)
     return msgspec.convert(json.loads(text), type=kind)
-
-
-def _json(kind: object) -> _Text:
-    return _Text(_write_json, functools.partial(_read_json, kind))
-
-
-def _one_of(words: object) -> _Text:
-    return _Text(str, functools.partial(_read_word, get_args(words)))
-
-
-_WORD = _Text(str, str)
-_WORDS = _Text(",".join, lambda text: tuple(text.split(",")))
-_NUMBER = _Text(repr, float)
-_WHOLE = _Text(str, int)
-_WHOLES = _Text(lambda numbers: ",".join(map(str, numbers)), lambda text: tuple(map(int, text.split(","))))
-_NUMBERS = _Text(
-    lambda numbers: ",".join(map(repr, numbers)), lambda text: tuple(map(float, text.split(",")))
-)
-_FLAG = _Text(lambda flag: "true" if flag else "false", _read_flag)
-
-# Attribute of a policy, or of a part of it -> its entry, and how that is written.
-_Entries = Mapping[str, tuple[str, _Text]]
-_MARKS: _Entries = {"marks": ("marks", _WORDS)}
-_JUDGED: _Entries = {
-    "rules.alpha": ("alpha", _NUMBER),
-    "rules.family": ("family", _WHOLE),
-    "rules.looks": ("looks", _WHOLES),
-    "rules.shares": ("shares", _NUMBERS),
-    "rules.shared_variance": ("shared_variance", _NUMBER),
-    "rules.least_sd": ("least_sd", _NUMBER),
-    "rules.trimmed_from": ("trimmed_from", _WHOLE),
-    "rules.fail_on": ("fail_on", _one_of(FailOn)),
-    "rules.noise_floor": ("noise_floor", _NUMBER),
-    "rules.inconclusive": ("inconclusive", _one_of(Inconclusive)),
-    "rules.same_code": ("same_code", _FLAG),
-    "rules.one_sided": ("one_sided", _FLAG),
-    "margin": ("margin", _NUMBER),
-    "gating": ("gating", _FLAG),
-    "verdict": ("verdict", _one_of(Verdict)),
-    "wall_s": ("wall_s", _NUMBER),
-    "continues": ("continues", _WORDS),
-    "faults": ("minor_faults_per_iteration", _NUMBER),
-    "cpu_s": ("cpu_s_per_iteration", _NUMBER),
-    "collected_s": ("collected_s_per_iteration", _NUMBER),
-    **_MARKS,
-    "disturbed": ("disturbed", _json(tuple[Disturbance, ...])),
-}
-_GATE: _Entries = {
-    "base": ("base", _WORD),
-    "budget_s": ("budget_s", _NUMBER),
-    "mode": ("mode", _WORD),
-    "as_is": ("as_is", _FLAG),
-    **_JUDGED,
-}
-_ENTRIES: Mapping[type[RowPolicy], _Entries] = {
-    RowPolicy: _MARKS,
-    JudgedPolicy: _JUDGED,
-    GatePolicy: _GATE,
-    CalibrationPolicy: {
-        "rehearsal.study": ("study", _WORD),
-        "rehearsal.case": ("case", _WHOLE),
-        "rehearsal.plant": ("plant", _NUMBER),
-        "rehearsal.planted": ("planted_benchmark", _WORD),
-        **_GATE,
-    },
-    BisectPolicy: {"good": ("good", _WORD), "bad": ("bad", _WORD), **_JUDGED},
-    TrickPolicy: {
-        "case": ("case", _json(TrickCase)),
-        "equivalence": ("equivalence", _json(Equivalence)),
-        "run.arguments": ("arguments", _json(dict[str, Level])),
-        "run.left_out": ("left_out", _json(dict[str, str])),
-        "run.claims": ("claims", _json(tuple[CheckedClaim, ...])),
-        **_JUDGED,
-    },
-    ExperimentPolicy: {
-        "study": ("experiment", _WORD),
-        "plan": ("plan", _json(Experiment)),
-        "fingerprint": ("fingerprint", _json(Fingerprint)),
-        "stopped": ("stopped", _WORD),
-        **_MARKS,
-    },
-    PytestPolicy: {
-        "mode": ("mode", _WORD),
-        "disable_gc": ("disable_gc", _FLAG),
-        "min_rounds": ("min_rounds", _WHOLE),
-        "max_time_s": ("max_time", _NUMBER),
-        "min_time_s": ("min_time", _NUMBER),
-        **_MARKS,
-    },
-    ProfilePolicy: {"steps": ("steps", _Text(str, _read_steps)), **_MARKS},
-}
-_FIRST_STEP = {"first_step": "has the set-up in it"}
-_PARTS: Mapping[str, type] = {"rules": Policy, "rehearsal": Rehearsal, "run": TricksRun}
-# What a row of a source says; where that is not all there, the next one.
-_KINDS: Mapping[str, tuple[type[RowPolicy], ...]] = {
-    "gate": (GatePolicy, JudgedPolicy),
-    "environments": (GatePolicy, JudgedPolicy),
-    "calibrate": (CalibrationPolicy, GatePolicy, JudgedPolicy),
-    "bisect": (BisectPolicy, JudgedPolicy),
-    "tricks": (TrickPolicy, JudgedPolicy),
-    "experiment": (ExperimentPolicy,),
-    "pytest": (PytestPolicy,),
-    "backfill": (PytestPolicy,),
-    "profile": (ProfilePolicy,),
-    "timed": (RowPolicy,),
-}
-_DEFAULTS = {kind: {path: _default(kind, path) for path in entries} for kind, entries in _ENTRIES.items()}

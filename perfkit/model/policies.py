@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from perfkit.errors import LedgerError
-from perfkit.features.experiments.records import Experiment, Fingerprint, Level
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
 from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.results import Row, RowPolicy, Side
 
 What = Literal["clock set", "suspended", "stolen", "other work", "throttled", "stood still"]
+
+
+def stored_as(name: str, default: Any = None) -> Any:  # noqa: ANN401 (the type of the field)
+    """Return a field whose entry in the ledger has another name."""
+    return field(default=default, metadata={"entry": name})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +55,9 @@ class JudgedPolicy(RowPolicy):
     verdict: Verdict | None = None
     wall_s: float | None = None
     continues: tuple[str, ...] = ()
-    faults: float | None = None
-    cpu_s: float | None = None
-    collected_s: float | None = None
+    faults: float | None = stored_as("minor_faults_per_iteration")
+    cpu_s: float | None = stored_as("cpu_s_per_iteration")
+    collected_s: float | None = stored_as("collected_s_per_iteration")
     disturbed: tuple[Disturbance, ...] = ()
 
 
@@ -81,7 +84,7 @@ class Rehearsal:
     study: str
     case: int
     plant: float | None = None
-    planted: str | None = None
+    planted: str | None = stored_as("planted_benchmark")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,42 +103,14 @@ class BisectPolicy(JudgedPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TricksRun:
-    """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons."""
-
-    arguments: Mapping[str, Level]
-    left_out: Mapping[str, str]
-    claims: tuple[CheckedClaim, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrickPolicy(JudgedPolicy):
-    """The rules of one trick at one size or on a loop; ``run`` is None where the run was cut off."""
-
-    case: TrickCase
-    equivalence: Equivalence
-    run: TricksRun | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExperimentPolicy(RowPolicy):
-    """An experiment's plan and identity, what its variants showed, and why it ended."""
-
-    study: str
-    plan: Experiment
-    fingerprint: Fingerprint | None = None
-    stopped: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class PytestPolicy(RowPolicy):
     """How pytest-benchmark took its rounds, in its own terms; times in seconds."""
 
     mode: str
     disable_gc: bool | None = None
     min_rounds: int | None = None
-    max_time_s: float | None = None
-    min_time_s: float | None = None
+    max_time_s: float | None = stored_as("max_time")
+    min_time_s: float | None = stored_as("min_time")
 
 
 @dataclass(frozen=True, kw_only=True)

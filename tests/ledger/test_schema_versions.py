@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from ledger_rows import sourced
 from synthetic import build_row
 
+from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
+from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.queries import read_table
@@ -23,15 +25,12 @@ from perfkit.model.comparisons import Policy
 from perfkit.model.policies import (
     CalibrationPolicy,
     Disturbance,
-    ExperimentPolicy,
     GatePolicy,
     JudgedPolicy,
     OtherPolicy,
     ProfilePolicy,
     PytestPolicy,
     Rehearsal,
-    TrickPolicy,
-    TricksRun,
 )
 from perfkit.runner.agent.counting.model import Cause
 

@@ -9,10 +9,10 @@ import pytest
 from experiment_records import PRECISIONS, PRECISIONS_AND_SIZES, synthetic_record
 from synthetic import build_row
 
+from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import ExperimentRecord, Level, Trial
 from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.model import Benchmark, Metric, Row
-from perfkit.model.policies import ExperimentPolicy
 
 SWITCHES: Mapping[str, Sequence[Level]] = {"pinned": (False, True), "workers": (2, 0, 10)}
 

@@ -9,5 +9,6 @@ FEATURE = Feature(
             module="perfkit.features.experiments.cli",
             summary="Compare variants of one training in randomised blocks.",
         ),
-    )
+    ),
+    policies={"experiment": "perfkit.features.experiments.policy:ExperimentPolicy"},
 )

@@ -13,6 +13,7 @@ from perfkit.commands.measuring import measuring
 from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
+from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
 from perfkit.features.experiments.report.markdown import Provenance, experiment_document
 from perfkit.features.experiments.report.picture import effects_picture
@@ -22,7 +23,6 @@ from perfkit.identity import fingerprint, new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Environment, Machine, Outcome, Placement, Row
-from perfkit.model.policies import ExperimentPolicy
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit

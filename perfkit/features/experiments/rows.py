@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import (
     TENSOR_PEAK,
     Experiment,
@@ -15,7 +16,6 @@ from perfkit.features.experiments.records import (
     response_named,
 )
 from perfkit.model import Benchmark, Metric, Outcome, Placement
-from perfkit.model.policies import ExperimentPolicy
 from perfkit.model.results import Row
 
 _FAILED = "trial"

@@ -9,5 +9,6 @@ FEATURE = Feature(
             module="perfkit.features.tricks.cli",
             summary="Measure which speed tricks pay for a training loop.",
         ),
-    )
+    ),
+    policies={"tricks": "perfkit.features.tricks.policy:TrickPolicy"},
 )

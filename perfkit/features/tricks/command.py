@@ -24,6 +24,7 @@ from perfkit.features.tricks.choosing import (
 )
 from perfkit.features.tricks.filing import other_rows, report_of, settled_trick, timed_rows
 from perfkit.features.tricks.measuring import Plan, TrickMeasurements, measure
+from perfkit.features.tricks.policy import TricksRun
 from perfkit.features.tricks.records import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.features.tricks.report.markdown import tricks_document
 from perfkit.features.tricks.report.picture import sizes_picture
@@ -36,7 +37,6 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Source
 from perfkit.model.comparisons import Policy, Verdict
-from perfkit.model.policies import TricksRun
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit

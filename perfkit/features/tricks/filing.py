@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 from perfkit.errors import LedgerError
 from perfkit.features.tricks.measuring import Plan, TrickMeasurements
+from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import TrickCase
 from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.verdict import TrickResult, TricksReport
@@ -16,7 +17,7 @@ from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, is_cou
 from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Comparison, Verdict
-from perfkit.model.policies import JudgedPolicy, TrickPolicy, TricksRun
+from perfkit.model.policies import JudgedPolicy
 
 
 def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
