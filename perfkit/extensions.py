@@ -41,11 +41,13 @@ class Feature:
     Attributes:
         commands: what it adds to the command line.
         policies: the policy of its rows by their kind, as "module:Class".
+        engines: the module that measures on the machines of a URL, by the scheme of the URL.
         documents: the modules whose ``DOCUMENTS`` describe its JSON documents.
     """
 
     commands: tuple[Command, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
     documents: tuple[str, ...] = ()
 
 

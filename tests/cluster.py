@@ -16,10 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.features.cluster.records import Code, MachineClass, Task
-from perfkit.features.cluster.tasks import file_once, unpack
-from perfkit.features.cluster.worker import own_class
+from perfkit.commands.tasks import file_once, own_class, unpack
 from perfkit.ledger.store import Ledger
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.profiling.passes.ranks import free_port
 
 ROOT = Path(__file__).parent.parent

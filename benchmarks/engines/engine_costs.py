@@ -19,11 +19,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perfkit.commands.tasks import encode, own_class
 from perfkit.features.cluster.code import bundle_name, make_bundle, make_clone
-from perfkit.features.cluster.records import Code, Task
-from perfkit.features.cluster.tasks import encode
-from perfkit.features.cluster.worker import own_class, perform
+from perfkit.features.cluster.worker import perform
 from perfkit.ledger.store import Ledger
+from perfkit.model.tasks import Code, Task
 from perfkit.repo.commands import run_git
 from perfkit.repo.worktrees import add_worktree, worktree_folder
 

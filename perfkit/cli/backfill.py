@@ -85,8 +85,8 @@ def backfill(
     today's benchmarks are laid over it, what the ledger has is passed over, and a stopped command goes on.
     """
     from perfkit.commands.backfill import BackfillRequest, Choice
+    from perfkit.commands.engines import EngineChoice
     from perfkit.config import load_project
-    from perfkit.features.cluster.engines import EngineChoice
 
     project = load_project(Path.cwd())
     request = BackfillRequest(

@@ -85,8 +85,8 @@ def bisect(
     measured.
     """
     from perfkit.commands.bisect import BisectRequest, run_bisect
+    from perfkit.commands.engines import EngineChoice
     from perfkit.commands.text_files import replace_text
-    from perfkit.features.cluster.engines import EngineChoice
     from perfkit.report.bisect import BisectLine, bisection_markdown, bisection_view
 
     check_rates(alpha=None, budget=budget)

@@ -82,8 +82,8 @@ def calibrate(
     same command goes on. Exit code: 0 trusted, 1 errs more often than alpha, 3 leaves too much undecided.
     """
     from perfkit.commands.calibrate import CalibrateRequest, run_calibrate
+    from perfkit.commands.engines import EngineChoice
     from perfkit.config import parse_percent
-    from perfkit.features.cluster.engines import EngineChoice
     from perfkit.report.calibration import calibration_view, decision_sentence
 
     check_rates(alpha=alpha, budget=budget)

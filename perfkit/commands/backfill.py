@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from perfkit.commands.commit_launches import Collected, LaunchTerms
+from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine
 from perfkit.commands.history import points_beginning, stepped_histories
 from perfkit.commands.measuring import measuring
+from perfkit.commands.tasks import file_once, run_of, unpack
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.features.cluster.commits import Collected, LaunchTerms
-from perfkit.features.cluster.engines import HERE, EngineChoice, needed_code, open_engine
-from perfkit.features.cluster.records import Code, MachineClass, Task
-from perfkit.features.cluster.tasks import file_once, run_of, unpack
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id
 from perfkit.ledger.history.gaps import Gaps, Levels
@@ -30,6 +29,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
 from perfkit.model.history import ChangePoint
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.checkout import Generated, lay_out_commit
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, tagged_commits

@@ -7,12 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.commands.engines import HERE, EngineChoice, PairPlan, open_pairs
 from perfkit.commands.history import HistoryRequest, point_named, step_ranges
 from perfkit.commands.measuring import measuring
 from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
-from perfkit.features.cluster.engines import HERE, EngineChoice
-from perfkit.features.cluster.remote_pairs import PairPlan, open_pairs
 from perfkit.gating.bisected import TIME, Question, bisect_count, bisect_time, report_of
 from perfkit.gating.counts import check_valgrind
 from perfkit.gating.pairs import Wanted

@@ -9,12 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
 from perfkit.commands.surveying import surveyed_sides
+from perfkit.commands.tasks import Doing, file_once, unpack
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.features.cluster.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
-from perfkit.features.cluster.records import Code, MachineClass, Task
-from perfkit.features.cluster.tasks import Doing, file_once, unpack
 from perfkit.gating.calibrating import Case, plan_cases
 from perfkit.gating.calibration import (
     Calibration,
@@ -29,6 +28,7 @@ from perfkit.identity import fingerprint
 from perfkit.ledger.store import Ledger
 from perfkit.model.policies import Rehearsal
 from perfkit.model.progress import Progress, Quiet
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.runner.machine.facts import read_machine
 

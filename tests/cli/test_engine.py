@@ -12,7 +12,7 @@ from cluster import Cluster, cluster
 from forked_commands import run_perfkit
 from gating import GitProject, benchmark, git_project, work
 
-from perfkit.features.cluster.worker import own_class
+from perfkit.commands.tasks import own_class
 from perfkit.ledger.store import Ledger
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
 
+from perfkit.commands.tasks import own_class, run_of
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
-from perfkit.features.cluster.records import Code, Task
-from perfkit.features.cluster.tasks import run_of
-from perfkit.features.cluster.worker import own_class
+from perfkit.model.tasks import Code, Task
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 

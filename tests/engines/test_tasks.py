@@ -14,16 +14,26 @@ from object_server import BUCKET, object_server
 from repositories import Repository
 from synthetic import build_row
 
+from perfkit.commands.tasks import (
+    decode,
+    encode,
+    file_name,
+    file_once,
+    own_class,
+    pack,
+    perform_here,
+    run_of,
+    unpack,
+)
 from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError
 from perfkit.features.cluster.code import bundle_name, clone_of, make_bundle, make_clone
-from perfkit.features.cluster.records import Code, Task
-from perfkit.features.cluster.tasks import decode, encode, file_name, file_once, pack, run_of, unpack
-from perfkit.features.cluster.work import perform_here, run_work
-from perfkit.features.cluster.worker import own_class, own_version
+from perfkit.features.cluster.work import run_work
+from perfkit.features.cluster.worker import own_version
 from perfkit.identity import short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.soundness import check_file
 from perfkit.ledger.store import Ledger
+from perfkit.model.tasks import Code, Task
 from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
 
 BENCHMARKS = """

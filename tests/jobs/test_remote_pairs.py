@@ -14,18 +14,18 @@ import pytest
 from gating import benchmark, git_project, work
 from synthetic import build_row
 
+from perfkit.commands.engines import PairPlan
+from perfkit.commands.tasks import Work, own_class, pack, run_of
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
-from perfkit.features.cluster.records import Code, MachineClass, Task
-from perfkit.features.cluster.remote_pairs import PairPlan, PairTerms, RemotePairMeter
-from perfkit.features.cluster.tasks import Work, pack, run_of
-from perfkit.features.cluster.worker import own_class
+from perfkit.features.cluster.remote_pairs import PairTerms, RemotePairMeter
 from perfkit.gating.bisected import TIME
 from perfkit.gating.engine import gate_policy
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Metric, Outcome, Row
 from perfkit.model.policies import BisectPolicy
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.ranges import commit_range, find_benchmark
 
 FILE = "tests/test_speed.py"

@@ -10,5 +10,6 @@ FEATURE = Feature(
             summary="Look at the machines that --engine dask://HOST:PORT measures on.",
         ),
         Command(name="work", module="perfkit.features.cluster.cli_work", hidden=True),
-    )
+    ),
+    engines={"dask": "perfkit.features.cluster.engines"},
 )

@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from perfkit.errors import NotMeasuredError, RepositoryError
-from perfkit.features.cluster.records import Code
 from perfkit.identity import fingerprint
 from perfkit.ledger.files import only_one
+from perfkit.model.tasks import Code
 from perfkit.repo.commands import run_git, run_git_checkout, try_git
 
 _REFS = "refs/perfkit"

@@ -1,117 +1,53 @@
-"""Engines as commands name them: opened with the code that their tasks need, and checked."""
+"""The engine of a Dask cluster: what it sends to workers, and the check of these."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from perfkit.commands.measuring import measuring
-from perfkit.config import Project
-from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, UsageError
+from perfkit.commands.engines import EngineChoice
+from perfkit.commands.tasks import Engine, own_class
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.features.cluster.code import bundle_name, make_bundle
-from perfkit.features.cluster.dask import SCHEME, DaskEngine, scheduler_address
-from perfkit.features.cluster.local import LocalEngine
-from perfkit.features.cluster.records import CheckedWorker, Code, MachineClass, Task
-from perfkit.features.cluster.tasks import Engine
-from perfkit.features.cluster.worker import own_class
-from perfkit.repo.commits import open_repository
+from perfkit.features.cluster.dask import DaskEngine, scheduler_address
+from perfkit.features.cluster.records import CheckedWorker
+from perfkit.features.cluster.remote_pairs import open_remote_pairs
+from perfkit.model.tasks import Code, Task
 
-LOCAL = "local"
+__all__ = ["check_engine", "check_exit_code", "check_url", "open_remote", "open_remote_pairs", "sent_code"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineChoice:
-    """Where to measure: ``local`` or ``dask://HOST:PORT``; on which machines, by id, empty for all of them.
-
-    ``address`` is what workers clone, None where the code is sent to them.
-    """
-
-    url: str = LOCAL
-    machines: tuple[str, ...] = ()
-    address: str | None = None
-
-    @property
-    def is_local(self) -> bool:
-        """Whether everything is measured in this process."""
-        return self.url == LOCAL
-
-    def check(self) -> None:
-        """Refuse a choice that means nothing.
-
-        Raises:
-            UsageError: it is no engine, or is told what only one of other machines needs.
-        """
-        if not self.is_local:
-            scheduler_address(self.url)
-        elif self.machines or self.address:
-            raise UsageError(
-                f"--machine and --clone need an engine of other machines: --engine {SCHEME}HOST:PORT"
-            )
-
-
-HERE = EngineChoice()
-
-
-def needed_code(
-    choice: EngineChoice, *, project: Project, head: str, overlay: str | None, commits: Sequence[str]
-) -> Code:
-    """Return where tasks of these commits find their code.
+def check_url(url: str) -> None:
+    """Refuse what is no ``dask://HOST:PORT``.
 
     Raises:
-        UsageError: the engine has no such form, or the project needs files that a clone lacks.
+        UsageError: it is none.
     """
-    top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
-    folder = "" if project.root == top else project.root.relative_to(top).as_posix()
-    choice.check()
-    if choice.is_local:
-        return Code(head=head, folder=folder, overlay=overlay)
-    if project.config.copy or project.config.link:
-        raise UsageError(
-            "[tool.perfkit] copy and link name generated files that a clone on a worker lacks; make them by a"
-            " `prepare` command, or measure with --engine local"
-        )
-    sent = _sent(choice, head, overlay, commits)
-    return Code(
-        head=head,
-        folder=folder,
-        overlay=overlay,
-        bundle=bundle_name(sent, choice.address or ""),
-        address=choice.address or "",
-    )
+    scheduler_address(url)
+
+
+def sent_code(choice: EngineChoice, code: Code, commits: Sequence[str]) -> Code:
+    """Return where workers find the code of these commits."""
+    sent = _sent(choice, code, commits)
+    address = choice.address or ""
+    return dataclasses.replace(code, bundle=bundle_name(sent, address), address=address)
 
 
 @contextmanager
-def open_engine(
-    choice: EngineChoice,
-    *,
-    project: Project,
-    code: Code,
-    commits: Sequence[str],
-    wait_s: float | None,
-    log: Callable[[str], None],
+def open_remote(
+    choice: EngineChoice, top: Path, code: Code, commits: Sequence[str], log: Callable[[str], None]
 ) -> Iterator[Engine]:
-    """Open the engine that was chosen; the local one holds this machine meanwhile.
+    """Open a cluster whose workers get the code of a repository.
 
     Raises:
         UsageError: there is no such cluster.
-        NotMeasuredError: another perfkit did not let this machine go in time.
     """
-    if choice.is_local:
-        from perfkit.features.cluster.work import perform_here
-
-        with measuring(log, wait_s=wait_s):
-            perform = partial(perform_here, project=project.root, log=log)
-            yield LocalEngine(machine=own_class(), perform_task=perform)
-        return
-    top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
-    sent = _sent(choice, code.head, code.overlay, commits)
-    with DaskEngine(
-        choice.url, bundle=partial(make_bundle, top, sent), log=log, wanted=choice.machines
-    ) as engine:
+    bundle = partial(make_bundle, top, _sent(choice, code, commits))
+    with DaskEngine(choice.url, bundle=bundle, log=log, wanted=choice.machines) as engine:
         yield engine
 
 
@@ -141,12 +77,7 @@ def check_exit_code(workers: Sequence[CheckedWorker]) -> int:
     return EXIT_PASS if workers and all(one.fit for one in workers) else EXIT_NOT_MEASURED
 
 
-def told_classes(machines: Sequence[MachineClass]) -> str:
-    """Return classes of machines as the end of a message."""
-    return ", ".join(one.told for one in machines)
-
-
-def _sent(choice: EngineChoice, head: str, overlay: str | None, commits: Sequence[str]) -> list[str]:
+def _sent(choice: EngineChoice, code: Code, commits: Sequence[str]) -> list[str]:
     """Return the commits that are sent to workers: what they cannot clone."""
-    benchmarks = [overlay] if overlay else []
-    return benchmarks if choice.address else [*dict.fromkeys((*commits, head)), *benchmarks]
+    benchmarks = [code.overlay] if code.overlay else []
+    return benchmarks if choice.address else [*dict.fromkeys((*commits, code.head)), *benchmarks]

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.commands.engines import EngineChoice, PairPlan, needed_code, open_engine, told_classes
+from perfkit.commands.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
-from perfkit.features.cluster.engines import EngineChoice, needed_code, open_engine, told_classes
-from perfkit.features.cluster.records import Code, MachineClass, Task
-from perfkit.features.cluster.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.gating.bisected import TIME
 from perfkit.gating.counts import check_valgrind
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files
@@ -30,15 +30,6 @@ from perfkit.temporary import temporary_folder
 
 # Laying out a pair takes longer than a launch of it, so that a task makes several.
 _BATCH = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairPlan:
-    """What a bisection measures along its range: a benchmark's metric; ``all_parents`` made that range."""
-
-    wanted: Wanted
-    metric: str
-    all_parents: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +72,16 @@ class PairTerms:
 
 
 @contextmanager
-def open_pairs(
+def open_remote_pairs(
     choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, log: Callable[[str], None]
-) -> Iterator[PairMeter]:
-    """Open what measures pairs: this machine, or those of one class of an engine.
+) -> Iterator[RemotePairMeter]:
+    """Open what measures pairs on one class of an engine's machines.
 
     Raises:
         UsageError: there is no such engine, or the project needs files that a clone lacks.
         NotMeasuredError: it has no fit worker.
     """
     wanted = plan.wanted
-    if choice.is_local:
-        with PairMeter(wanted, ledger, log=log) as meter:
-            yield meter
-        return
     project, overlay = wanted.project, _uncommitted(wanted)
     # All other commits of the range come with the last one.
     sent = [wanted.commits.sha(wanted.commits.last)]

@@ -18,15 +18,13 @@ from pathlib import Path
 import msgspec
 
 from perfkit import model as records
+from perfkit.commands.tasks import decode, file_name, own_class
 from perfkit.errors import PerfkitError
 from perfkit.features.cluster.code import clone_of, clones_folder, make_clone
-from perfkit.features.cluster.records import MachineClass, WorkerFacts
-from perfkit.features.cluster.tasks import decode, file_name
+from perfkit.features.cluster.records import WorkerFacts
 from perfkit.repo.commands import outside_repository, try_git
 from perfkit.runner.commands import SAFE_PATH, run_command
 from perfkit.runner.machine.conditions import read_conditions
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
 from perfkit.temporary import temporary_folder
 
 DONE, LACKS_CODE, FAILED = "done", "lacks code", "failed"
@@ -46,12 +44,6 @@ def describe(*, thoroughly: bool) -> str:
         conditions=tuple(_remarks()) if thoroughly else (),
     )
     return msgspec.json.encode(facts).decode()
-
-
-def own_class() -> MachineClass:
-    """Return the class that this machine belongs to with this Python and torch."""
-    facts = read_environment(torch_settings={}).facts
-    return MachineClass(machine_id=read_machine().machine_id, python=facts["python"], torch=facts["torch"])
 
 
 @functools.cache

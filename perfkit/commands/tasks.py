@@ -1,29 +1,37 @@
-"""Tasks: their form on the way to a worker, and the run that follows from each."""
+"""Tasks that an engine does: their JSON, the run of each, and the engine of this machine."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import tempfile
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
 
+from perfkit.commands.measuring import measuring
 from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
-from perfkit.features.cluster.records import MachineClass, Task
 from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
 from perfkit.ledger.remote import put_once
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
-from perfkit.model import Row
+from perfkit.model import Benchmark, Commit, Outcome, Row
+from perfkit.model.tasks import MachineClass, Task
+from perfkit.runner.clock import utc_now
+from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_machine
 from perfkit.temporary import temporary_folder
 
 _ID_BITS = 128
+_GROUP = "perfkit.tasks"
 # What a kind records is filed under this source.
 SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
 
@@ -69,6 +77,94 @@ class Doing:
 
 # A kind of task is one function: it measures what a task says and records it in the ledger of ``Doing``.
 Kind = Callable[[Doing], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEngine:
+    """Does tasks by a function that returns the bytes of a task's file; ``machine`` is this one's class."""
+
+    machine: MachineClass
+    perform_task: Callable[[Task], bytes]
+
+    def classes(self) -> tuple[MachineClass, ...]:
+        """Return the class of this machine."""
+        return (self.machine,)
+
+    def perform(self, work: Work) -> None:
+        """Do tasks until none is left; one that cannot be done does not keep the others from it."""
+        while (task := work.next(self.machine)) is not None:
+            begun = time.monotonic()
+            try:
+                content = self.perform_task(task)
+            except NotMeasuredError as error:
+                work.failed(task, str(error))
+                continue
+            work.done(task, content, seconds=time.monotonic() - begun)
+
+
+def own_class() -> MachineClass:
+    """Return the class that this machine belongs to with this Python and torch."""
+    facts = read_environment(torch_settings={}).facts
+    return MachineClass(machine_id=read_machine().machine_id, python=facts["python"], torch=facts["torch"])
+
+
+def perform_here(
+    task: Task,
+    project: Path,
+    log: Callable[[str], None],
+    *,
+    others: Mapping[str, Kind] = MappingProxyType({}),
+) -> bytes:
+    """Do a task in this process, and return the bytes of the one ledger file that it ends in.
+
+    ``others`` are kinds of tasks besides those of the core.
+
+    Raises:
+        NotMeasuredError: the kind is not known here, or the task ended without a row.
+    """
+    with temporary_folder() as ledger:
+        kind = {**KINDS, **others}.get(task.kind) or _installed_kind(task.kind)
+        kind(Doing(task=task, project=project, ledger=ledger, log=log))
+        return pack(task, ledger)
+
+
+def _installed_kind(name: str) -> Kind:
+    """Return a kind of task that another package adds by an entry point of the group ``perfkit.tasks``."""
+    for entry in importlib.metadata.entry_points(group=_GROUP, name=name):
+        found: Kind = entry.load()
+        return found
+    raise NotMeasuredError(f'there is no kind of task "{name}" here; known kinds: {", ".join(sorted(KINDS))}')
+
+
+def _commit(doing: Doing) -> None:
+    from perfkit.commands.commit_launches import measure_commit
+
+    with measuring(doing.log, wait_s=None):
+        measure_commit(doing)
+
+
+def _calibration_gate(doing: Doing) -> None:
+    from perfkit.commands.calibrate import rehearse_case
+
+    rehearse_case(doing)
+
+
+def _check(doing: Doing) -> None:
+    """Record a row of nothing: a check sends it there and back, and files it nowhere."""
+    row = Row(
+        run_id=doing.task.kind,
+        recorded_at=utc_now(),
+        source=doing.task.kind,
+        commit=Commit(sha=doing.task.commits[0]),
+        machine=read_machine(),
+        environment=read_environment(),
+        outcome=Outcome(benchmark=Benchmark(name="check", version=""), values=(0.0,)),
+    )
+    Ledger(doing.ledger).append([row])
+
+
+# How each kind of task is done: a function that measures, and records in the ledger of ``Doing``.
+KINDS: dict[str, Kind] = {"check": _check, "commit": _commit, "rehearsal": _calibration_gate}
 
 
 def encode(task: Task) -> str:

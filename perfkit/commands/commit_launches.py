@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from perfkit.commands.tasks import Doing, run_of
 from perfkit.errors import ConfigError, NotMeasuredError, RecordingError, RepositoryError
-from perfkit.features.cluster.records import Task
-from perfkit.features.cluster.tasks import Doing, run_of
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
+from perfkit.model.tasks import Task
 from perfkit.repo.checkout import Generated, lay_out_commit
 from perfkit.repo.commands import list_with_git
 from perfkit.repo.commits import open_repository, resolve
