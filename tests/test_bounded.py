@@ -71,7 +71,7 @@ def test_a_ledger_may_hold_anything(tmp_path: Path) -> None:
     os.truncate(tmp_path / "huge.parquet", TERABYTE)
     os.mkfifo(tmp_path / "pipe.parquet")
 
-    done = run_perfkit("ledger", "verify", "--ledger", tmp_path)
+    done = run_perfkit("ledger", "check", "--ledger", tmp_path)
 
     assert 4 == done.returncode, done.stderr
     assert "huge.parquet" in done.stdout

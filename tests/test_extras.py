@@ -145,7 +145,7 @@ def test_a_session_is_recorded_and_rendered(light: LightEnvironment, project: Re
         cwd=project.root,
     )
     done = light.several(
-        *(["log"], ["history"], ["ledger", "list"], ["ledger", "verify"], ["report", "--out", "site"]),
+        *(["log"], ["history"], ["ledger", "list"], ["ledger", "check"], ["report", "--out", "site"]),
         cwd=project.root,
     )
 

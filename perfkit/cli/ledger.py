@@ -9,17 +9,21 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import ledger_branch
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import show, stages, tell
+from perfkit.errors import UsageError
 from perfkit.extensions import commands_of
 
-_DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+_DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")
+]
+# The names of older versions, and what to call instead.
+_RENAMED = {"verify": "check", "repair": "check --fix", "pull": "sync --pull-only", "push": "sync"}
 
 _ledger = typer.Typer(
     no_args_is_help=True,
-    help="Look at the measurements kept in the ledger, and keep it small and sound.",
-    epilog=examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger verify"),
+    help="List, check and share recorded measurements.",
+    epilog=examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger check"),
 )
 
 
@@ -27,8 +31,20 @@ def register(app: typer.Typer) -> None:
     """Add the verb."""
     for module in dict.fromkeys(command.module for command in commands_of("ledger")):
         importlib.import_module(module).register(_ledger)
-    ledger_branch.register(_ledger)
+    for name in _RENAMED:
+        _ledger.command(
+            name,
+            hidden=True,
+            context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+            add_help_option=False,
+        )(_refuse_old_name)
     app.add_typer(_ledger, name="ledger")
+
+
+def _refuse_old_name(context: typer.Context) -> None:
+    """Name the command that replaces this one."""
+    old = context.info_name or ""
+    raise UsageError(f"`perfkit ledger {old}` is now `perfkit ledger {_RENAMED[old]}`")
 
 
 @_ledger.command(
@@ -43,10 +59,10 @@ def list_(
 ) -> None:
     """List the runs, newest last."""
     from perfkit.commands.ledger import list_runs
-    from perfkit.report.ledger_tables import runs_table
+    from perfkit.report.ledger import runs_table
     from perfkit.units import counted
 
-    place = _existing(ledger)
+    place = ledger_at(_place(ledger), to_read=True)
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         runs = list_runs(place)
@@ -59,10 +75,49 @@ def list_(
 def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""
     from perfkit.commands.ledger import show_run
-    from perfkit.report.ledger_tables import rows_sentence, rows_table
+    from perfkit.report.ledger import rows_sentence, rows_table
 
-    rows = show_run(_existing(ledger), run)
+    rows = show_run(ledger_at(_place(ledger), to_read=True), run)
     tell(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
+
+
+@_ledger.command(
+    epilog=examples(
+        "perfkit ledger check", "perfkit ledger check --fix --dry-run", "perfkit ledger check --fix"
+    )
+)
+def check(
+    *,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Also fix what can be fixed without losing a row.")
+    ] = False,
+    dry_run: _DryRunOption = False,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Read every file to the last bit and list all problems; nothing is changed without --fix.
+
+    --fix recovers runs that were cut off and moves damaged files and files of other programs into the
+    ledger's hidden folder .quarantine; no row is lost. Exit code: 0 all is sound, 4 a problem is left.
+    """
+    from perfkit.commands.ledger import check_ledger, fix_ledger
+    from perfkit.ledger.remote import existing_folder
+    from perfkit.report.ledger import repair_view, verification_view
+
+    if dry_run and not fix:
+        raise UsageError("--dry-run goes with --fix: without it nothing is changed")
+    # Not ledger_at: runs that were cut off are listed as problems, so they must not be recovered first.
+    place = existing_folder(_place(ledger))
+    with stages() as progress:
+        if not fix:
+            found = check_ledger(place, progress=progress)
+        else:
+            fixed = fix_ledger(place, dry_run=dry_run, progress=progress)
+    if not fix:
+        tell(verification_view(found), found, json=json)
+        sys.exit(found.exit_code)
+    tell(repair_view(fixed), fixed, json=json)
+    sys.exit(fixed.exit_code)
 
 
 @_ledger.command(
@@ -79,51 +134,17 @@ def compact(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Put the files of each month that is over into few, which are smaller and faster to read.
+    """Merge the files of each past month into a few that are smaller and faster to read.
 
     Runs may be recorded and read meanwhile. Exit code: 0 done, 4 where a file could not be read.
     """
-    from perfkit.commands.ledger_upkeep import compact_ledger
-    from perfkit.report.ledger_upkeep import compaction_view
+    from perfkit.commands.ledger import compact_ledger
+    from perfkit.report.ledger import compaction_view
 
-    place = _existing(ledger)
+    place = ledger_at(_place(ledger), to_read=True)
     with stages() as progress:
         done = compact_ledger(place, also_current=also_current, dry_run=dry_run, progress=progress)
     tell(compaction_view(done), done, json=json)
-    sys.exit(done.exit_code)
-
-
-@_ledger.command(epilog=examples("perfkit ledger verify", "perfkit ledger verify --json -"))
-def verify(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
-    """Read every file to the last bit and say all that is wrong; nothing is changed.
-
-    Exit code: 0 all is sound, 4 something is not.
-    """
-    from perfkit.commands.ledger_upkeep import verify_ledger
-    from perfkit.report.ledger_upkeep import verification_view
-
-    # Not as the other commands find it: what was cut off is told here, and not yet recovered.
-    place = _untouched(ledger)
-    with stages() as progress:
-        found = verify_ledger(place, progress=progress)
-    tell(verification_view(found), found, json=json)
-    sys.exit(found.exit_code)
-
-
-@_ledger.command(epilog=examples("perfkit ledger repair --dry-run", "perfkit ledger repair"))
-def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None) -> None:
-    """Do what can be done about what `verify` finds, without losing a row.
-
-    Damaged and foreign files go into the ledger's hidden folder .quarantine, and none is deleted.
-    Exit code: 0 all is sound now, 4 something is left.
-    """
-    from perfkit.commands.ledger_upkeep import repair_ledger
-    from perfkit.report.ledger_upkeep import repair_view
-
-    place = _untouched(ledger)
-    with stages() as progress:
-        done = repair_ledger(place, dry_run=dry_run, progress=progress)
-    tell(repair_view(done), done, json=json)
     sys.exit(done.exit_code)
 
 
@@ -135,16 +156,16 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
 def merge(
     other: str, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
 ) -> None:
-    """Copy the runs, notes, acceptances and states of the ledger OTHER that are not here; OTHER is only read.
+    """Copy the runs, notes, acceptances and states that only the ledger OTHER has; OTHER is only read.
 
     Exit code: 0 done, 4 where a file of OTHER could not be taken over.
     """
-    from perfkit.commands.ledger_upkeep import merge_ledgers
-    from perfkit.config import is_url, load_project
+    from perfkit.commands.ledger import merge_ledgers
+    from perfkit.config import is_url
     from perfkit.ledger.remote import ledger_folder
-    from perfkit.report.ledger_upkeep import merge_view
+    from perfkit.report.ledger import merge_view
 
-    named = ledger or load_project(Path.cwd()).ledger_place
+    named = _place(ledger)
     # A folder that is not there was mistyped; a ledger in a store begins with its first file.
     place = ledger_at(named, to_read=not is_url(named))
     theirs = ledger_folder(other)
@@ -154,21 +175,46 @@ def merge(
     sys.exit(done.exit_code)
 
 
-def _existing(ledger: str | None) -> Path:
-    """Return the ledger to read: reading one that is not there is a mistake, writing one begins it."""
-    from perfkit.config import load_project
+@_ledger.command(epilog=examples("perfkit ledger sync", "perfkit ledger sync --pull-only --branch measured"))
+def sync(
+    *,
+    pull_only: Annotated[
+        bool, typer.Option("--pull-only", help="Fetch the branch and push nothing.")
+    ] = False,
+    branch: Annotated[
+        str, typer.Option(metavar="NAME", help="The branch that has the ledger and nothing else.")
+    ] = "perfkit-ledger",
+    remote: Annotated[str, typer.Option(metavar="NAME", help="The remote that has the branch.")] = "origin",
+    ledger: LedgerOption = None,
+) -> None:
+    """Exchange the ledger's files with a branch of their own: pull, then push.
 
-    return ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
-
-
-def _untouched(place: str | Path | None) -> Path:
-    """Return the folder of a ledger that is there, without recovering what was cut off.
-
-    Raises:
-        UsageError: there is no such ledger.
-        LedgerError: the store cannot be read.
+    A branch that does not exist yet begins with the first push. What another job added meanwhile stays.
     """
-    from perfkit.config import load_project
-    from perfkit.ledger.remote import existing_folder
+    from perfkit.commands.ledger import pull_ledger, push_ledger
+    from perfkit.config import is_url, load_project
 
-    return existing_folder(place if place is not None else load_project(Path.cwd()).ledger_place)
+    project = load_project(Path.cwd())
+    place = ledger or project.ledger_place
+    if is_url(place):
+        raise UsageError(f"the ledger is in a store, {place}, which needs no branch: leave this step out")
+    folder = Path(place)
+    with stages(only_drawn=True) as progress:
+        progress.info(f"fetching {branch} of {remote}")
+        pulled = pull_ledger(project, folder, branch=branch, remote=remote)
+    show(pulled)
+    if pull_only:
+        return
+    if folder.is_dir():
+        # A branch has whole files only, and what a killed command staged would be lost with a CI machine.
+        ledger_at(folder)
+    with stages(only_drawn=True) as progress:
+        progress.info(f"pushing to {branch} of {remote}")
+        pushed = push_ledger(project, folder, branch=branch, remote=remote)
+    show(pushed)
+
+
+def _place(ledger: str | None) -> str | Path:
+    from perfkit.config import load_project
+
+    return ledger or load_project(Path.cwd()).ledger_place

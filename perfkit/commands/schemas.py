@@ -158,13 +158,13 @@ DOCUMENTS = (
         is_list=True,
     ),
     Document(
-        name="verify", version=1, record=f"{_RECORDS}.upkeep:Verification", written_by="perfkit ledger verify"
+        name="verify", version=1, record=f"{_RECORDS}.upkeep:Verification", written_by="perfkit ledger check"
     ),
     Document(
         name="compact", version=1, record=f"{_RECORDS}.upkeep:Compaction", written_by="perfkit ledger compact"
     ),
     Document(
-        name="repair", version=1, record=f"{_RECORDS}.upkeep:Repair", written_by="perfkit ledger repair"
+        name="repair", version=1, record=f"{_RECORDS}.upkeep:Repair", written_by="perfkit ledger check --fix"
     ),
     Document(name="merge", version=1, record=f"{_RECORDS}.upkeep:Merge", written_by="perfkit ledger merge"),
     Document(

@@ -172,7 +172,7 @@ class Questions:
             try:
                 return answer(files)
             except UnicodeDecodeError as error:
-                what = "a text in the ledger is none; `perfkit ledger verify` names its file"
+                what = "a text in the ledger is none; `perfkit ledger check` names its file"
                 raise LedgerError(what) from error
             except RuntimeError as error:
                 if str(error) != _INTERRUPTED:
@@ -206,7 +206,7 @@ class Questions:
         if isinstance(error, duckdb.IOException):
             # Each file can be read by now: what kept this one from it has passed.
             return LedgerError(f"cannot read the ledger {self._ledger} ({reason_of(error)})")
-        return LedgerError(f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger verify`")
+        return LedgerError(f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger check`")
 
 
 def select_rows(

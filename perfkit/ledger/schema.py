@@ -182,7 +182,7 @@ def from_table(table: pa.Table) -> list[Row]:
 def _none_such(why: object) -> LedgerError:
     reason = str(why).partition("\n")[0]
     return LedgerError(
-        f"a row of the ledger is none that perfkit writes ({reason}); `perfkit ledger verify` names its file"
+        f"a row of the ledger is none that perfkit writes ({reason}); `perfkit ledger check` names its file"
     )
 
 

@@ -62,7 +62,9 @@ _NEEDED = (
 _STATUSES = get_args(Status)
 _RUN_FILE = re.compile(r"\d{8}T\d{6}Z-.+-[^-]+\.parquet")
 _MEAN_TOLERANCE = 1e-9
-_BRING_BACK = "`perfkit ledger repair` moves it into quarantine; bring it back with `git checkout -- {file}`"
+_BRING_BACK = (
+    "`perfkit ledger check --fix` moves it into quarantine; bring it back with `git checkout -- {file}`"
+)
 
 
 _SEE_TO_THE_DISK = "see to its permissions, or to the disk or the network that it is on"
@@ -153,7 +155,7 @@ def _check_kind(parquet: pq.ParquetFile, file: Path) -> None:
             file,
             "foreign",
             "it is a parquet file, and no row of it is one of a ledger",
-            "`perfkit ledger repair` moves it out of the way",
+            "`perfkit ledger check --fix` moves it out of the way",
         )
 
 
@@ -362,16 +364,16 @@ def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[
         if not listing.is_held(name, holders):
             by = next(one for one, names in sorted(listing.replaces.items()) if name in names)
             what = f"{by} says that it has taken its place, and no file that is read has its rows"
-            advice = "`perfkit ledger repair` moves that one away, and this one is read again"
+            advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
             yield Problem(kind="hidden", file=name, what=what, advice=advice)
         elif any(file.name not in readable for file in holders):
             damaged = next(file.name for file in holders if file.name not in readable)
             what = f"{damaged}, which has taken its place, cannot be read"
-            advice = "`perfkit ledger repair` moves that one away, and this one is read again"
+            advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
             yield Problem(kind="hidden", file=name, what=what, advice=advice)
         else:
             what = f"{holders[0].name} has taken its place, and it is still there"
-            advice = "`perfkit ledger repair` or the next compacting removes it"
+            advice = "`perfkit ledger check --fix` or the next compacting removes it"
             yield Problem(kind="replaced", file=name, what=what, advice=advice)
 
 
@@ -380,7 +382,7 @@ def _runs_twice(checks: Sequence[FileCheck], listing: Listing) -> Iterator[Probl
     for one in runs_in_several(checks, listing):
         which = "the same" if one.is_same else "other"
         kind: ProblemKind = "twice" if one.is_same else "differs"
-        stays = "`perfkit ledger repair` leaves one of them"
+        stays = "`perfkit ledger check --fix` leaves one of them"
         yield Problem(
             kind=kind,
             file=one.file.name,
@@ -450,7 +452,7 @@ def _temporary_problems(ledger: Path) -> Iterator[Problem]:
             kind="temporary",
             file=str(file.relative_to(ledger)),
             what="a process that was killed left it half written",
-            advice="`perfkit ledger repair` removes it",
+            advice="`perfkit ledger check --fix` removes it",
         )
 
 
@@ -460,7 +462,7 @@ def _index_problems(ledger: Path) -> Iterator[Problem]:
             kind="damaged",
             file=str(file.relative_to(ledger)),
             what="its bytes are not those that were written, as its checksum shows; no question reads it",
-            advice="`perfkit ledger repair` moves it into quarantine; an index is made anew by itself",
+            advice="`perfkit ledger check --fix` moves it into quarantine; an index is made anew by itself",
         )
 
 
@@ -484,7 +486,7 @@ def _staged_problems(ledger: Path) -> Iterator[Problem]:
             kind="staged damage",
             file=f"{STAGED_FOLDER}/{file.name}",
             what="lines of what a killed run had staged are damaged; the others were recovered",
-            advice="`perfkit ledger repair` moves it into quarantine",
+            advice="`perfkit ledger check --fix` moves it into quarantine",
         )
     for file in staged:
         yield from _staged_problem(file)
@@ -514,7 +516,7 @@ def _staged_problem(file: Path) -> Iterator[Problem]:
             kind="staged",
             file=name,
             what=f"a run was cut off; it has {counted(len(content.rows), 'row')} of it{damaged}",
-            advice="`perfkit ledger repair` or the next perfkit command recovers them",
+            advice="`perfkit ledger check --fix` or the next perfkit command recovers them",
         )
 
 

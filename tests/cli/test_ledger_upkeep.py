@@ -16,7 +16,7 @@ from synthetic import START, build_row
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 
-VERBS = ("compact", "verify", "repair", "merge")
+VERBS = ("compact", "check", "check --fix", "merge")
 
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ def test_a_ledger_is_compacted_and_stays_sound(ledger: Path) -> None:
     told = _perfkit("compact", "--dry-run", cwd=ledger)
     done = _perfkit("compact", cwd=ledger)
     again = _perfkit("compact", "--json", "-", cwd=ledger)
-    verified = _perfkit("verify", "--json", "-", cwd=ledger)
+    verified = _perfkit("check", "--json", "-", cwd=ledger)
 
     assert [0] * 4 == [one.returncode for one in (told, done, again, verified)]
     assert "3 files would be put into 1, which leaves 1 file." == told.stdout.splitlines()[0]
@@ -56,7 +56,7 @@ def test_who_leaves_standard_error_is_no_disk_that_refuses(ledger: Path) -> None
     os.close(reading)
 
     done = subprocess.run(
-        [PERFKIT, "ledger", "repair"],
+        [PERFKIT, "ledger", "check", "--fix"],
         cwd=ledger,
         stdout=subprocess.PIPE,
         stderr=writing,
@@ -74,10 +74,10 @@ def test_what_is_wrong_is_told_and_repaired(ledger: Path) -> None:
     (file, *_) = sorted(ledger.glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])
 
-    found = _perfkit("verify", cwd=ledger)
-    told = _perfkit("repair", "--dry-run", cwd=ledger)
-    done = _perfkit("repair", cwd=ledger)
-    after = _perfkit("verify", cwd=ledger)
+    found = _perfkit("check", cwd=ledger)
+    told = _perfkit("check", "--fix", "--dry-run", cwd=ledger)
+    done = _perfkit("check", "--fix", cwd=ledger)
+    after = _perfkit("check", cwd=ledger)
 
     assert [4, 0, 0, 0] == [one.returncode for one in (found, told, done, after)]
     assert found.stdout.startswith("NOT SOUND: 1 problem in ")
@@ -92,15 +92,15 @@ def test_what_is_wrong_is_told_and_repaired(ledger: Path) -> None:
     assert whole(range(3)) == seen(ledger)
 
 
-def test_verify_leaves_a_run_that_was_cut_off_and_repair_recovers_it(ledger: Path) -> None:
+def test_check_leaves_a_run_that_was_cut_off_and_fix_recovers_it(ledger: Path) -> None:
     """Looking changes nothing, other than with the commands that work with rows."""
     run: Run = Ledger(ledger).run(source="gate", run_id=run_id(60), recorded_at=START)
     run.add([build_row(0.5, run=run_id(60), source="gate")])
     run.leave()
 
-    found = _perfkit("verify", cwd=ledger)
+    found = _perfkit("check", cwd=ledger)
     staged = run.staged.exists()
-    done = _perfkit("repair", "--json", "-", cwd=ledger)
+    done = _perfkit("check", "--fix", "--json", "-", cwd=ledger)
 
     assert staged
     assert (4, 0) == (found.returncode, done.returncode)
@@ -130,7 +130,7 @@ def test_a_name_that_is_no_text_can_be_told(ledger: Path) -> None:
     """On a terminal and as JSON; no sign of it reaches a terminal as a command."""
     (ledger / os.fsdecode(b"\xff\x1b[2J\n.parquet")).write_bytes(b"")
 
-    done = _perfkit("verify", "--json", "-", cwd=ledger)
+    done = _perfkit("check", "--json", "-", cwd=ledger)
 
     assert 4 == done.returncode
     assert "\\udcff\\x1b[2J\\n.parquet" == json.loads(done.stdout)["problems"][0]["file"]
@@ -142,10 +142,34 @@ def test_the_help_has_examples_and_a_wrong_place_is_one_line(ledger: Path, verb:
     """As every command's; a ledger that is not there is not begun."""
     other = ["elsewhere"] if verb == "merge" else []
 
-    told = _perfkit(verb, "--help", cwd=ledger)
-    done = _perfkit(verb, *other, "--ledger", "nowhere", cwd=ledger)
+    told = _perfkit(*verb.split(), "--help", cwd=ledger)
+    done = _perfkit(*verb.split(), *other, "--ledger", "nowhere", cwd=ledger)
 
     assert f"$ perfkit ledger {verb}" in told.stdout
     assert (0, 2) == (told.returncode, done.returncode)
     assert "there is no ledger at nowhere" in done.stderr
     assert not (ledger / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("verify", "--json", "-"), "check"),
+        (("repair", "--dry-run"), "check --fix"),
+        (("pull", "--branch", "kept"), "sync --pull-only"),
+        (("push", "--help"), "sync"),
+    ],
+)
+def test_an_old_name_leads_to_the_new_one(ledger: Path, old: tuple[str, ...], new: str) -> None:
+    """With any options, in one line, and no help lists it."""
+    done = _perfkit(*old, cwd=ledger)
+    listed = _perfkit("--help", cwd=ledger)
+
+    assert 2 == done.returncode
+    assert f"perfkit: `perfkit ledger {old[0]}` is now `perfkit ledger {new}`\n" == done.stderr
+    assert f" {old[0]} " not in listed.stdout
+
+
+def test_a_dry_run_without_fix_is_a_mistake(ledger: Path) -> None:
+    """Checking alone never changes anything."""
+    assert 2 == _perfkit("check", "--dry-run", cwd=ledger).returncode

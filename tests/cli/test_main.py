@@ -218,15 +218,15 @@ def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
 # Interrupts the command right after a bar has hidden the cursor, before anybody would show it again.
 HIDDEN = """
 import os, signal, sys
-import perfkit.commands.ledger_upkeep
+import perfkit.commands.ledger
 from perfkit.cli import main
 
 def interrupted(*_, progress):
     progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGTERM)
 
-perfkit.commands.ledger_upkeep.verify_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+perfkit.commands.ledger.check_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
 main()
 """
 
@@ -234,7 +234,7 @@ main()
 # Interrupts the command in the end of an object, from which no exception gets out.
 LOST = """
 import os, signal, sys, time
-import perfkit.commands.ledger_upkeep
+import perfkit.commands.ledger
 from perfkit.cli import main
 
 class Ends:
@@ -246,8 +246,8 @@ def interrupted(*_, progress):
     while True:
         time.sleep(0.01)
 
-perfkit.commands.ledger_upkeep.verify_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+perfkit.commands.ledger.check_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
 main()
 """
 
@@ -289,7 +289,7 @@ def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> No
 # Something that was interrupted while it was made, and waits for ever where Python ends it at last.
 HANGS = """
 import os, signal, sys, threading
-import perfkit.commands.ledger_upkeep
+import perfkit.commands.ledger
 from perfkit.cli import main
 
 class Hangs:
@@ -297,11 +297,11 @@ class Hangs:
         threading.Event().wait()
 
 def interrupted(*_, progress):
-    perfkit.commands.ledger_upkeep.kept = Hangs()
+    perfkit.commands.ledger.kept = Hangs()
     os.kill(os.getpid(), signal.SIGINT)
 
-perfkit.commands.ledger_upkeep.verify_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+perfkit.commands.ledger.check_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
 main()
 """
 

@@ -181,7 +181,7 @@ def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url:
 
     merged = _run("perfkit", "ledger", "merge", "there", "--ledger", url, folder=project)
     compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
-    verified = _run("perfkit", "ledger", "verify", folder=project)
+    verified = _run("perfkit", "ledger", "check", folder=project)
     back = _run("perfkit", "ledger", "merge", url, "--ledger", "there", folder=project)
 
     assert [0, 0, 0, 0] == [done.returncode for done in (merged, compacted, verified, back)]

@@ -75,7 +75,7 @@ FILES = {
     "experiment.toml": EXPERIMENT,
     "tests/test_speed.py": "import work\n" + benchmark("a", "work.steady") + benchmark("b", "work.steady"),
 }
-_VERIFY = ("ledger", "verify")
+_CHECK = ("ledger", "check")
 _PYTEST = (
     "-m",
     "pytest",
@@ -105,7 +105,7 @@ class Verb:
 
     name: str
     arguments: tuple[str, ...]
-    after: tuple[tuple[str, ...], ...] = (_VERIFY,)
+    after: tuple[tuple[str, ...], ...] = (_CHECK,)
     folder: str = "project"
     word: str = "interrupted"
     code: int = _INTERRUPTED
@@ -163,20 +163,19 @@ VERBS = (
     Verb(name="accept", arguments=("accept", "test_a", "--reason", "wanted")),
     Verb(name="ledger list", arguments=("ledger", "list")),
     Verb(name="ledger compact", arguments=("ledger", "compact", "--all"), prepared=False),
-    Verb(name="ledger verify", arguments=_VERIFY),
+    Verb(name="ledger check", arguments=_CHECK),
     Verb(
-        name="ledger repair",
-        arguments=("ledger", "repair", "--ledger", "../damaged"),
+        name="ledger check --fix",
+        arguments=("ledger", "check", "--fix", "--ledger", "../damaged"),
         after=(
-            ("ledger", "repair", "--ledger", "../damaged"),
-            ("ledger", "verify", "--ledger", "../damaged"),
+            ("ledger", "check", "--fix", "--ledger", "../damaged"),
+            ("ledger", "check", "--ledger", "../damaged"),
         ),
     ),
     Verb(name="ledger merge", arguments=("ledger", "merge", "../other")),
     Verb(name="ledger import", arguments=("ledger", "import", "session.json")),
     Verb(name="ledger export", arguments=("ledger", "export", "--format", "csv")),
-    Verb(name="ledger push", arguments=("ledger", "push")),
-    Verb(name="ledger pull", arguments=("ledger", "pull", "--branch", "measured")),
+    Verb(name="ledger sync", arguments=("ledger", "sync", "--branch", "measured")),
     Verb(name="engine check", arguments=("engine", "check", "dask://127.0.0.1:9"), after=()),
 )
 
@@ -566,7 +565,7 @@ def _prepare(scene: Scene) -> None:
         ("backfill", "HEAD~1", "HEAD", *_TESTS, "--launches", "1"),
         ("profile", "training:main", "--out", "first.stat"),
         ("profile", "training:main", "--out", "second.stat"),
-        ("ledger", "push", "--branch", "measured"),
+        ("ledger", "sync", "--branch", "measured"),
     ):
         process = scene.start(arguments)
         if process.wait(_LIMIT_S) not in (0, 1, 3):

@@ -92,7 +92,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 _COMMANDS: Mapping[str, Callable[[Stage, Path], tuple[str | Path, ...]]] = {
     "ledger list": lambda _, out: ("ledger", "list", "--json", out / "list.json"),
     "ledger show": lambda _, out: ("ledger", "show", GATE_RUN, "--json", out / "show.json"),
-    "ledger verify": lambda _, out: ("ledger", "verify", "--json", out / "verify.json"),
+    "ledger check": lambda _, out: ("ledger", "check", "--json", out / "verify.json"),
     "ledger compact": lambda _, __: ("ledger", "compact", "--dry-run"),
     "history": lambda _, out: ("history", "show", "--json", out / "history.json"),
     "compare": lambda stage, out: ("compare", stage.shas[0], stage.shas[2], "--json", out / "compare.json"),

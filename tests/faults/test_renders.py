@@ -40,7 +40,7 @@ COMMANDS = {
     "ledger list": ["ledger", "list"],
     "ledger list as JSON": ["ledger", "list", "--json", "-"],
     "ledger show": ["ledger", "show", "{gate}"],
-    "ledger verify": ["ledger", "verify"],
+    "ledger check": ["ledger", "check"],
     "show": ["show", "profiles/first_profile.stat"],
     "show as JSON": ["show", "profiles/first_profile.stat", "--json", "{out}/profile.json"],
 }

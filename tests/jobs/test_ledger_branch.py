@@ -12,7 +12,7 @@ from ledger_files import run_id
 from repositories import Repository
 from synthetic import START, build_row
 
-from perfkit.commands.ledger_branch import pull_ledger, push_ledger
+from perfkit.commands.ledger import pull_ledger, push_ledger
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError
 from perfkit.ledger.store import Ledger
@@ -100,10 +100,10 @@ def test_rows_of_a_command_that_was_killed_are_pushed(clones: tuple[Path, Path])
 
     kill_after(stage)
 
-    done = run_perfkit("ledger", "push", "--branch", "kept", cwd=one)
+    done = run_perfkit("ledger", "sync", "--branch", "kept", cwd=one)
     pull(two)
 
-    assert (0, "the ledger is on origin/kept\n") == (done.returncode, done.stdout)
+    assert (0, "the ledger is on origin/kept") == (done.returncode, done.stdout.splitlines()[-1])
     assert "its 1 row is recovered" in done.stderr
     assert [True] == [row.partial for row in Ledger(two / "benchmarks/ledger").rows()]
 

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from synthetic import START, build_row
 
 from perfkit.model import Metric, RunSummary
-from perfkit.report.ledger_tables import rows_table, runs_table
+from perfkit.report.ledger import rows_table, runs_table
 
 
 def _text(view: RenderableType) -> str:
