@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # The features that come with perfkit, each a folder of perfkit/features.
-BUILT_IN = ("cluster", "exchange", "experiments", "hosting", "init", "site", "tricks")
+BUILT_IN = ("cluster", "exchange", "experiments", "hosting", "init", "site", "store", "tricks")
 _GROUP = "perfkit.features"
 
 
@@ -42,12 +42,14 @@ class Feature:
         commands: what it adds to the command line.
         policies: the policy of its rows by their kind, as "module:Class".
         engines: the module that measures on the machines of a URL, by the scheme of the URL.
+        mirrors: the module that opens ledgers at URLs; see perfkit/ledger/remote.py.
         documents: the modules whose ``DOCUMENTS`` describe its JSON documents.
     """
 
     commands: tuple[Command, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
+    mirrors: str = ""
     documents: tuple[str, ...] = ()
 
 

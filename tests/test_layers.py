@@ -19,7 +19,7 @@ HOMES = {
     "transformers": {"workloads", "integrations"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
-    "obstore": {"ledger"},
+    "obstore": {"features/store"},
     "pandas": {"ledger"},
     "distributed": {"features/cluster"},
     "duckdb": {"ledger"},

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from perfkit.config import Project
 from perfkit.errors import RepositoryError
 from perfkit.ledger import merging, soundness, upkeep
-from perfkit.ledger.remote import settle_compacted
+from perfkit.ledger.remote import upload_compacted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
 from perfkit.model.progress import Progress
@@ -19,6 +19,7 @@ from perfkit.repo.commands import try_git
 from perfkit.repo.kept_branch import files_to_keep, pull_branch, push_branch
 
 Result = TypeVar("Result")
+Done = TypeVar("Done", Compaction, Merge, Repair)
 _MESSAGE = "Add measurements"
 
 
@@ -95,10 +96,10 @@ def _top(project: Project) -> Path:
     return Path(top)
 
 
-def _stored(ledger: Path, done: Any) -> Any:  # noqa: ANN401 (the record that it was given)
+def _stored(ledger: Path, done: Done) -> Done:
     """Upload what was changed if the folder mirrors a store, and return the record, printable."""
     if not done.dry_run:
-        settle_compacted(ledger)
+        upload_compacted(ledger)
     return _printable(done)
 
 

@@ -19,7 +19,7 @@ from perfkit.ledger.files import (
 )
 from perfkit.ledger.queries import Questions, select_rows
 from perfkit.ledger.recording import Run
-from perfkit.ledger.remote import check_puttable, put_published, settle_compacted
+from perfkit.ledger.remote import check_store, put_published, upload_compacted
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.summaries import (
     BESIDE,
@@ -111,7 +111,7 @@ class Ledger:
                 f"cannot write to the ledger {self.path} ({error.strerror or error}); "
                 "choose another place with --ledger PATH"
             ) from error
-        check_puttable(self.path)
+        check_store(self.path)
 
     def compact(self) -> None:
         """Put the rows of all files into one; the old ones go only when it is safely written.
@@ -126,7 +126,7 @@ class Ledger:
         from perfkit.ledger.upkeep import compact_all
 
         compact_all(self.path, on_step=self._on_step)
-        settle_compacted(self.path)
+        upload_compacted(self.path)
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""

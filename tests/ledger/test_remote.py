@@ -16,7 +16,7 @@ from synthetic import START, build_row
 
 import perfkit
 from perfkit.errors import LedgerError, RecordingError, UsageError
-from perfkit.ledger import remote
+from perfkit.features.store import mirror
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.remote import ledger_folder, mirrored_url, put_pending, told_place
 from perfkit.ledger.store import Ledger
@@ -227,7 +227,7 @@ def test_without_a_network_nothing_is_lost(
     here = machines.open("here")
     _append(here, 0)
     with server.unreachable(), monkeypatch.context() as patch:
-        patch.setattr(remote, "_RETRIES", 0)
+        patch.setattr(mirror, "RETRIES", 0)
         with pytest.raises(LedgerError) as unread:
             machines.open("here")
         with pytest.raises(RecordingError, match=r"\(the connection broke\), but safe in"):
@@ -247,7 +247,7 @@ def test_a_store_that_does_not_answer_is_told(
 ) -> None:
     """Nobody waits for ever: the time to wait is that of a slow line."""
     here = machines.open("here")
-    monkeypatch.setattr(remote, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(mirror, "ANSWER_S", 0.1)
     server.held = threading.Event()
 
     with pytest.raises(RecordingError, match=r"\(it does not answer\)"):
@@ -283,7 +283,7 @@ def test_a_put_whose_answer_never_came_is_found_done(
     here = machines.open("here")
     server.lost = 1
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_RETRIES", 0)
+        patch.setattr(mirror, "RETRIES", 0)
         with pytest.raises(RecordingError):
             _append(here, 0)
 
@@ -551,11 +551,11 @@ def test_a_list_that_changes_is_asked_for_again() -> None:
     full = {f"{number}.parquet": 1 for number in range(1000)}
     lists = [full | {"a.parquet": 1}, full | {"b.parquet": 1}, full | {"b.parquet": 1}]
 
-    class Changing(remote._Store):
+    class Changing(mirror.Store):
         def list(self) -> dict[str, int]:
             return lists.pop(0)
 
-    assert full | {"b.parquet": 1} == remote._listed(Changing(client=None))
+    assert full | {"b.parquet": 1} == mirror.list_objects(Changing(client=None))
     assert [] == lists
 
 
@@ -565,7 +565,7 @@ def test_the_same_url_of_another_server_is_another_ledger(
     """Their copies lie apart, and what was recorded for one never goes to the other."""
     here = machines.open("here")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(remote, "_RETRIES", 0)
+    monkeypatch.setattr(mirror, "RETRIES", 0)
 
     with pytest.raises(LedgerError, match="cannot be reached") as caught:
         machines.open("here")
