@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from perfkit.gating.exit_code import exit_code
 from perfkit.model import (
     Benchmark,
     Commit,
@@ -30,6 +29,7 @@ from perfkit.model.comparisons import (
     Need,
     Policy,
     Verdict,
+    exit_code,
 )
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.gating.acceptance import SHOWN_DIGITS, blocks, is_placeholder
 from perfkit.gating.accepting import MOST_COMMITS
 from perfkit.gating.from_rows import exact_comparisons_of
 from perfkit.gating.recompute import judge_anew
@@ -16,7 +15,8 @@ from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
-from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.acceptances import SHOWN_DIGITS, is_placeholder
+from perfkit.model.comparisons import Comparison, ExactComparison, blocks
 from perfkit.model.policies import GatePolicy, JudgedPolicy
 from perfkit.model.results import meant_by
 from perfkit.repo.author import author_name

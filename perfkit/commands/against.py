@@ -11,8 +11,7 @@ from perfkit.commands.rules import with_rules_of_base
 from perfkit.commands.surveying import GateRequest, resolve_request
 from perfkit.config import Project
 from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunInterruptedError
-from perfkit.gating.exit_code import worst
-from perfkit.model.comparisons import GatePlan, GateReport
+from perfkit.model.comparisons import GatePlan, GateReport, worst
 from perfkit.model.progress import ComparisonProgress
 from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.sides import WORKTREE, Side, SidePair, is_same_code, named_side, resolve_sides

@@ -17,8 +17,8 @@ from perfkit.gating.counts import check_valgrind
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model.bisection import BisectionReport, BisectProgress
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.ranges import commit_range, find_benchmark
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
 from perfkit.temporary import temporary_folder
 
 

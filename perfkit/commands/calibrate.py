@@ -21,11 +21,11 @@ from perfkit.gating.calibration import (
     finished_cases,
 )
 from perfkit.gating.engine import Record, Terms, compare_sides, settle_method
-from perfkit.gating.exit_code import exit_code
 from perfkit.gating.sides import Scope, check_selection, open_sides
 from perfkit.gating.survey import take_survey
 from perfkit.identity import fingerprint
 from perfkit.ledger.store import Ledger
+from perfkit.model.comparisons import exit_code
 from perfkit.model.policies import Rehearsal
 from perfkit.model.progress import Progress, Quiet
 from perfkit.model.tasks import Code, MachineClass, Task

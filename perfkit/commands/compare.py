@@ -10,11 +10,10 @@ from perfkit.commands.compare_counts import compare_counted
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.apart import compare_apart
-from perfkit.gating.exit_code import exit_code
 from perfkit.gating.survey import Rules, finding_on, under_rules
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
-from perfkit.model.comparisons import ApartReport, Comparison, Policy
+from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.units import counted

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.config import Project
 from perfkit.gating.exact import ExactPolicy, compare_counts
-from perfkit.gating.from_rows import counts_of, is_count
 from perfkit.gating.survey import Rules, under_rules
 from perfkit.model import Commit, Row
 from perfkit.model.comparisons import ExactComparison
+from perfkit.model.counters import counts_of, is_count
 
 # Training steps that a profile counted have names that begin with this.
 _PROFILED = "profile:"

@@ -10,12 +10,11 @@ from perfkit.config import Project
 from perfkit.gating.accepting import accept, check_acceptances
 from perfkit.gating.counts import check_valgrind, targets_to_count
 from perfkit.gating.engine import Record, compare_sides, settle_method
-from perfkit.gating.exit_code import exit_code
 from perfkit.gating.explaining import explain_benchmarks, notes_on
 from perfkit.gating.prior import continued_seed, earlier_rows
 from perfkit.ledger.store import Ledger
 from perfkit.model import Source
-from perfkit.model.comparisons import GateReport
+from perfkit.model.comparisons import GateReport, exit_code
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import Target
 from perfkit.repo.sides import SidePair

@@ -18,7 +18,6 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.gating.acceptance import is_placeholder
 from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
 from perfkit.ledger.history.gates import gate_ratio
 from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine
@@ -29,6 +28,7 @@ from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.model import Benchmark, Environment, Machine
+from perfkit.model.acceptances import is_placeholder
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import (
     ChangePoint,

@@ -88,7 +88,7 @@ DOCUMENTS = (
         record=f"{_RECORDS}.surroundings:SurroundingsReport",
         written_by="perfkit show env",
     ),
-    Document(name="doctor", version=1, record="perfkit.gating.fitness:Fitness", written_by="perfkit doctor"),
+    Document(name="doctor", version=1, record="perfkit.model.fitness:Fitness", written_by="perfkit doctor"),
     Document(
         name="calibrate",
         version=1,

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RepositoryError, UsageError
-from perfkit.gating.surroundings import surrounding_changes
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
-from perfkit.model.surroundings import Surroundings, SurroundingsReport
+from perfkit.model.surroundings import Surroundings, SurroundingsReport, surrounding_changes
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 

@@ -14,11 +14,11 @@ from typing import Concatenate, ParamSpec
 
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
-from perfkit.gating.from_rows import count_outcomes
 from perfkit.identity import fingerprint, new_run_id, short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
+from perfkit.model.counters import count_outcomes
 from perfkit.model.phases import RESIDUAL
 from perfkit.profiling.passes.meter import batch_size
 from perfkit.profiling.passes.training import (

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from perfkit.gating.acceptance import Acceptance, apply, apply_to_counts, blocks, unused_notes
+from perfkit.gating.acceptance import apply, apply_to_counts, unused_notes
 from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import Commit
-from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import Comparison, ExactComparison, blocks
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
 from perfkit.repo.patches import patches_of, whole_patch
 from perfkit.repo.sides import SidePair

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS
 from perfkit.gating.bisecting import CountedStep, CountSearch, TimeSearch, growth, weigh
-from perfkit.gating.exact import NEWS_OF_INSTRUCTIONS, compare_count
+from perfkit.gating.exact import compare_count
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.model import WALL_TIME, Metric
 from perfkit.model.bisection import (
@@ -22,8 +22,9 @@ from perfkit.model.bisection import (
     SkippedCommit,
     Suspect,
 )
+from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.ranges import CommitRange, author_of, changes_of, diff_stat
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
 from perfkit.runner.clock import utc_now
 from perfkit.stats.bisection import Rules, Step
 

@@ -16,8 +16,8 @@ from perfkit.gating.survey import Rules, finding_on_failure, under_rules
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.counting import Counts, joined_counts
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
-from perfkit.runner.agent.counting.model import Counts, joined_counts
 from perfkit.runner.agent.training import COUNTED_STEP
 from perfkit.runner.lockstep.counted import count_benchmarks, count_training
 from perfkit.runner.lockstep.instructed import COMMANDS, Callgrind

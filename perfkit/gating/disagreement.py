@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Explanation
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.model.counting import INSTRUCTIONS
 
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.

@@ -32,7 +32,7 @@ from perfkit.gating.explaining import (
     why_not_measured,
 )
 from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import NOT_TIMED, is_count
+from perfkit.gating.from_rows import NOT_TIMED
 from perfkit.gating.judge import LEAST_SD, is_faster
 from perfkit.gating.numbers import measure_numbers
 from perfkit.gating.prior import Prior, find_prior
@@ -46,6 +46,7 @@ from perfkit.ledger.remote import told_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Row, Source
 from perfkit.model.comparisons import Comparison, ExactComparison, Policy
+from perfkit.model.counters import is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import Target

@@ -12,48 +12,19 @@ from itertools import zip_longest
 
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import SAME_CODE, ExactComparison, MovedCause, Verdict
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
-from perfkit.runner.agent.counting.model import NO_TORCH, PEAK_MEMORY, TRACKED, Cause, Count, Counts
+from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
+from perfkit.model.counting import NO_TORCH, TRACKED, Cause, Count, Counts
 
-SYNCS = "syncs"
-GRAPHS = "graphs"
 _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
-# Titles of the counts whose names alone do not say what they are.
-TITLES: Mapping[str, str] = {
-    "operators": "operators dispatched",
-    SYNCS: "host-device syncs",
-    "allowed_syncs": "syncs marked as allowed",
-    "allocated": "bytes allocated",
-    "peak": "peak live bytes",
-    "saved": "bytes saved for backward",
-    "flops": "floating-point operations",
-    "to_device": "bytes to the device",
-    "to_host": "bytes to the host",
-    "kernels": "kernel launches",
-    "python_calls": "Python function calls",
-    "python_peak": "peak bytes of Python objects",
-    "resident": "peak resident bytes of a call",
-    "graph_breaks": "graph breaks",
-    GRAPHS: "compiled graphs",
-}
 # Counts that stand for time, and say nothing against it where the time itself is known.
 _PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
-# What benchmarks measure instead of a time.
-NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 _FEWEST_NUMBERS = 3
 _MOST_CAUSES = 20
-# A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
-_NEWS = 0.05
-_FEW_BYTES = 16 << 20
 # Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and so many times
 # as many where the time became shorter.
 _BENCHMARK_FLOOR = float(1 << 20)
 _STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
 _BESIDE_A_GAIN = 10
-# Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
-# the first share, and a difference between two commits is reported above the second.
-_SPREAD_OF_INSTRUCTIONS = 0.005
-NEWS_OF_INSTRUCTIONS = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,13 +195,6 @@ def numbers_that_decide(error: float) -> int:
     return next(size for size in itertools.count(_FEWEST_NUMBERS) if 2 / math.comb(2 * size, size) <= error)
 
 
-def repeated(count: Count) -> bool:
-    """Tell whether a count repeated: to the digit, or for instructions within half a percent."""
-    if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
-        return count.exact
-    return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
-
-
 def _verdict(base: float, head: float, margin: float) -> Verdict:
     if head > base * (1 + margin):
         return "REGRESSED"
@@ -328,25 +292,3 @@ def _line(causes: Sequence[Cause]) -> int:
 
 def _total(causes: Iterable[Cause]) -> float:
     return math.fsum(cause.amount for cause in causes)
-
-
-def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
-    """Return the counts that are not the same on both sides, those that decide first."""
-    known = (one for one in comparisons if one.base is not None and one.head is not None)
-    moved = [one for one in known if one.base != one.head and _is_news(one)]
-    return sorted(moved, key=lambda one: (not one.gating, one.verdict != "REGRESSED"))
-
-
-def _is_news(one: ExactComparison) -> bool:
-    """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
-    if one.metric.name in NUMBERS:
-        return one.verdict != "UNCHANGED" or one.metric.exact
-    if not one.metric.exact:
-        return _grew(one)
-    return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
-
-
-def _grew(one: ExactComparison) -> bool:
-    moved = abs((one.head or 0.0) - (one.base or 0.0))
-    few = one.metric.unit == "B" and moved < _FEW_BYTES
-    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.gating.counts import CountedPair
-from perfkit.gating.from_rows import cold_start_values, count_outcomes
 from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.model import (
     DEVICE_TIME,
@@ -29,10 +28,12 @@ from perfkit.model import (
     Status,
 )
 from perfkit.model.comparisons import Comparison, ExactComparison, Policy, Verdict
+from perfkit.model.counters import count_outcomes
+from perfkit.model.counting import Counts
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.runner.agent.clock import ALONE
-from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.session import cold_start_values
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 

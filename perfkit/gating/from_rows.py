@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from perfkit.gating.exact import compare_count, not_compared, repeated, without_blame
+from perfkit.gating.exact import compare_count, not_compared, without_blame
 from perfkit.gating.judge import compare
-from perfkit.model import (
-    COLD_AUTOTUNING,
-    COLD_COMPILING,
-    COLD_START,
-    SIDES,
-    TYPICAL_TIME,
-    WALL_TIME,
-    Benchmark,
-    Metric,
-    Outcome,
-    Row,
-    Side,
-)
+from perfkit.model import SIDES, TYPICAL_TIME, WALL_TIME, Metric, Row, Side
 from perfkit.model.comparisons import Comparison, ExactComparison, LaunchPair, Policy
+from perfkit.model.counters import NOT_COUNTED, count_of, is_count
 from perfkit.model.policies import JudgedPolicy, judged_policy
-from perfkit.runner.agent.cold_start import ColdStart
-from perfkit.runner.agent.counting.model import Count, Counts
 
-_MOST_CAUSES = 40
-# The message of a row without a count begins with this.
-NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED"})
 
@@ -110,71 +94,6 @@ def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:
             key = row.outcome.benchmark.name, row.outcome.metric.name
             by_count.setdefault(key, {})[row.placement.side] = row
     return [_exact_comparison(sides.get("base"), sides.get("head")) for sides in by_count.values()]
-
-
-def counts_of(rows: Sequence[Row]) -> Counts:
-    """Return the counts in rows of one benchmark; where two rows have one metric, the last one holds."""
-    latest = {row.outcome.metric.name: row for row in rows}
-    found = {name: count_of(row) for name, row in latest.items()}
-    return Counts(
-        training=any(row.outcome.training for row in latest.values()),
-        counts=tuple(count for count in found.values() if count is not None),
-        not_counted={
-            name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
-            for name, count in found.items()
-            if count is None
-        },
-    )
-
-
-def is_count(row: Row) -> bool:
-    """Tell whether a row holds a count, or says why there is none."""
-    return row.outcome.causes is not None
-
-
-def count_of(row: Row) -> Count | None:
-    """Return the count that a row holds; None where it says why there is none."""
-    if not row.outcome.values:
-        return None
-    return Count(
-        metric=row.outcome.metric.name,
-        unit=row.outcome.metric.unit,
-        values=row.outcome.values,
-        causes=row.outcome.causes or (),
-    )
-
-
-def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
-    """Yield the counts that rows hold, each with its largest causes, or the reason where one was not made."""
-    for count in counts.counts:
-        metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
-        yield Outcome(
-            benchmark=benchmark,
-            metric=metric,
-            loops=1,
-            values=count.values,
-            causes=count.causes[:_MOST_CAUSES],
-            training=counts.training,
-        )
-    for name, why in counts.not_counted.items():
-        yield Outcome(
-            benchmark=benchmark,
-            metric=Metric(name=name, unit="1"),
-            status="skipped",
-            message=f"{NOT_COUNTED}{why}",
-            causes=(),
-            training=counts.training,
-        )
-
-
-def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
-    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
-    if cold is None:
-        return
-    yield COLD_START, cold.total_s
-    if cold.compiling_s or cold.autotuning_s:
-        yield COLD_COMPILING, cold.compiling_s or 0.0
-        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0
 
 
 def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:

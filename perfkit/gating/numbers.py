@@ -12,7 +12,7 @@ from perfkit.gating.missing_files import Mend, mend_nothing
 from perfkit.gating.sequential import ComparedBenchmark, prove_code
 from perfkit.gating.survey import finding_on, finding_on_failure
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
+from perfkit.model.counting import TRACKED, Count, Counts
 from perfkit.runner.lockstep.counted import count_benchmarks
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher

@@ -18,7 +18,7 @@ from perfkit.errors import SideNotMeasuredError, UsageError
 from perfkit.gating.engine import gate_policy, recorded
 from perfkit.gating.explaining import explain_benchmark, on_the_device
 from perfkit.gating.filing import RunContext, finding_row, launch_rows, settled, side_count_rows
-from perfkit.gating.from_rows import count_of, is_count, pairs_of
+from perfkit.gating.from_rows import pairs_of
 from perfkit.gating.judge import pair_location
 from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
 from perfkit.gating.sides import LockstepLaunches, OpenSides, Scope, open_sides
@@ -29,12 +29,13 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Environment, Row, Side
 from perfkit.model.bisection import Level
 from perfkit.model.comparisons import Explanation, LaunchPair
+from perfkit.model.counters import count_of, is_count
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.policies import BisectPolicy
 from perfkit.model.results import meant_by
 from perfkit.repo.overlay import restore
 from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.sides import SidePair, named_side
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.clock import utc_now
 from perfkit.runner.environment import fixed_environment

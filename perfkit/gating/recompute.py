@@ -7,14 +7,15 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
-from perfkit.gating.acceptance import Acceptance, apply, apply_to_counts
+from perfkit.gating.acceptance import apply, apply_to_counts
 from perfkit.gating.accepting import find_acceptances
 from perfkit.gating.disagreement import explain_counts
-from perfkit.gating.exit_code import exit_code
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, is_count
+from perfkit.gating.from_rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES, Commit, Row, Side
-from perfkit.model.comparisons import Comparison, ExactComparison, GateReport
+from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import Comparison, ExactComparison, GateReport, exit_code
+from perfkit.model.counters import is_count
 from perfkit.model.policies import gate_policy, judged_policy
 
 

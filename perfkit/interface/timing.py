@@ -22,7 +22,6 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
-from perfkit.gating.from_rows import cold_start_values
 from perfkit.identity import function_version, new_run_id, short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
@@ -43,6 +42,7 @@ from perfkit.runner.agent.cold_start import ColdStart, CompileTimes, cold_start_
 from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.session import cold_start_values
 from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from perfkit.gating.acceptance import Acceptance
 from perfkit.ledger.statements import Statements
+from perfkit.model.acceptances import Acceptance
 from perfkit.model.comparisons import Verdict
 
 

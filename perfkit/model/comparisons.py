@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from perfkit.choices import FailOn, Inconclusive
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.differences import Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.
@@ -23,14 +25,10 @@ Verdict = Literal[
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
-
 # Where the scatter of a benchmark is known from.
 KnownFrom = Literal["its gates", "other benchmarks", "usual"]
-
 # The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
 LEAST_CPU_CHANGE = 0.1
-
-
 SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
 
 
@@ -357,3 +355,79 @@ class ApartReport:
     exit_code: int
     notes: tuple[str, ...] = ()
     exact: tuple[ExactComparison, ...] = ()
+
+
+# Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
+BLOCKING: frozenset[Verdict] = frozenset(
+    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
+)
+# Verdicts on a count that block: it grew, or head could not count what base counts.
+COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
+
+
+def blocks(found: Comparison | ExactComparison) -> bool:
+    """Tell whether a finding keeps a gate from passing unless it is accepted."""
+    return found.verdict in BLOCKING and found.gating
+
+
+_CODES: dict[Verdict, int] = {
+    "REGRESSED": EXIT_REGRESSED,
+    "MISSING": EXIT_NOT_MEASURED,
+    "CHANGED": EXIT_NOT_MEASURED,
+    "FAILED": EXIT_NOT_MEASURED,
+    "TIMEOUT": EXIT_NOT_MEASURED,
+    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
+    "NOT REACHED": EXIT_INCONCLUSIVE,
+    "NEW": EXIT_PASS,
+    "SKIPPED": EXIT_PASS,
+    "IMPROVED": EXIT_PASS,
+    "UNCHANGED": EXIT_PASS,
+    "NOT SLOWER": EXIT_PASS,
+}
+_WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
+
+
+def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
+    """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
+
+    Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
+    that is new, or that both sides skip, passes beside compared ones. Where nothing that gates was compared
+    only an acceptance of all can let that pass.
+    Instructions are counted where they were asked for: a gate that could count none has not measured them.
+    What was not ``recorded`` whole never passes.
+    """
+    found = tuple(comparisons)
+    if not any(map(_was_compared, found)) and not _is_accepted(found):
+        return EXIT_NOT_MEASURED
+    codes = {_code(comparison) for comparison in found}
+    if not recorded or uncounted_instructions(found):
+        codes.add(EXIT_NOT_MEASURED)
+    return worst(codes)
+
+
+def worst(codes: Collection[int]) -> int:
+    """Return the exit code that counts where several hold."""
+    return next(code for code in _WORST_FIRST if code in codes)
+
+
+def uncounted_instructions(found: Iterable[Comparison | ExactComparison]) -> Sequence[ExactComparison]:
+    """Return what stands for the instructions of each benchmark, where not one's could be counted."""
+    wanted = [one for one in found if isinstance(one, ExactComparison) and one.metric.name == INSTRUCTIONS]
+    counted = any(one.base is not None and one.head is not None for one in wanted)
+    return () if counted else wanted
+
+
+def _was_compared(one: Comparison | ExactComparison) -> bool:
+    """Tell whether there was something to compare that can decide, or should have been."""
+    return one.gating and (isinstance(one, ExactComparison) or one.verdict not in ("NEW", "SKIPPED"))
+
+
+def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
+    benchmarks = [one for one in found if isinstance(one, Comparison)]
+    return bool(benchmarks) and all(one.accepted for one in benchmarks)
+
+
+def _code(comparison: Comparison | ExactComparison) -> int:
+    excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
+    passes = comparison.accepted is not None or not comparison.gating or excused
+    return EXIT_PASS if passes else _CODES[comparison.verdict]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from perfkit.model.counting import Counts
 from perfkit.model.phases import PHASES
 from perfkit.model.readings import OperatorTime, PhaseMemory, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
-from perfkit.runner.agent.counting.model import Counts
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 

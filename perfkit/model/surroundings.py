@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -42,3 +43,76 @@ class SurroundingsReport:
 
     found: tuple[Surroundings, ...]
     changes: tuple[FactChange, ...] = ()
+
+
+# These identify a machine.
+_IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
+# These are of the moment, or names.
+_PASSING = frozenset({"node", "load_1min"})
+# So end those facts of a device that are read anew around each launch.
+_OF_A_LAUNCH = ("_before", "_after", "_reserved_bytes")
+# Devices that differ by less are alike, in degrees and as a share of a clock.
+_OF_DEVICE, _NEAR_C, _NEAR_SHARE = "gpu", 5.0, 0.02
+_ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
+
+
+def environment_changes(before: Environment, after: Environment) -> tuple[FactChange, ...]:
+    """Return the facts of two environments that differ, in the order in which they are recorded."""
+    return tuple(_changes("environment", before.facts, after.facts))
+
+
+def surrounding_changes(before: Surroundings, after: Surroundings) -> tuple[FactChange, ...]:
+    """Return all facts that differ, those first for which times of the two are not compared."""
+    found: Iterable[FactChange] = (
+        *_changes("machine", before.machine.facts, after.machine.facts),
+        *environment_changes(before.environment, after.environment),
+    )
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.weight)))
+
+
+def lasting_changes(
+    before: tuple[Machine, Environment], after: tuple[Machine, Environment]
+) -> tuple[FactChange, ...]:
+    """Return the facts that differ and may explain a lasting change, those of the environments first.
+
+    The load of a moment, and what a device's temperature, clocks, power and memory were around one launch,
+    differ between any two runs and outlast neither.
+    """
+    software = environment_changes(before[1], after[1])
+    machine = _changes("machine", before[0].facts, after[0].facts)
+    return (*software, *(change for change in machine if not _is_passing(change.fact)))
+
+
+def _changes(
+    of: Literal["environment", "machine"], before: Mapping[str, str], after: Mapping[str, str]
+) -> Iterator[FactChange]:
+    for fact in dict.fromkeys([*before, *after]):
+        old, new = before.get(fact), after.get(fact)
+        if old != new and not _is_near(fact, old, new):
+            yield FactChange(of=of, fact=fact, before=old, after=new, weight=_weight(of, fact))
+
+
+def _is_near(fact: str, old: str | None, new: str | None) -> bool:
+    """Tell whether temperatures or clocks of a device differ by no more than from launch to launch."""
+    if old is None or new is None or not fact.startswith(_OF_DEVICE):
+        return False
+    try:
+        difference, larger = abs(float(old) - float(new)), max(abs(float(old)), abs(float(new)))
+    except ValueError:
+        return False
+    if "temperature" in fact:
+        return difference <= _NEAR_C
+    return ("_mhz_" in fact or "_power_w_" in fact) and difference <= _NEAR_SHARE * larger
+
+
+def _is_passing(fact: str) -> bool:
+    """Tell whether a fact of a machine is a name or of one moment."""
+    return fact in _PASSING or (fact.startswith(_OF_DEVICE) and fact.endswith(_OF_A_LAUNCH))
+
+
+def _weight(of: Literal["environment", "machine"], fact: str) -> Weight:
+    if of == "environment" or fact in _IDENTITY:
+        return "forbids"
+    if "_power_w_" in fact or fact.endswith(("_memory_mhz_before", "_reserved_bytes")):
+        return "means little"
+    return "means little" if fact in _PASSING else "may matter"

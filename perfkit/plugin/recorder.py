@@ -18,7 +18,6 @@ import pytest
 
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
-from perfkit.gating.from_rows import is_count
 from perfkit.identity import new_run_id, source_version
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c, signals_put_off
@@ -26,6 +25,7 @@ from perfkit.ledger.recording import Run, settle_leftovers
 from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Machine, Row
+from perfkit.model.counters import is_count
 from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.padding import Padding
 from rich.text import Text
 
-from perfkit.gating.exact import TITLES
 from perfkit.model import Commit
 from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
 from perfkit.model.comparisons import MovedCause
+from perfkit.model.counters import TITLES
 from perfkit.report.console import console_on, visible
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain.markdown import section_rows

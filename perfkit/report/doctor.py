@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.gating.fitness import Fitness, Noise, State
+from perfkit.model.fitness import Fitness, Noise, State
 from perfkit.report.gate.wording import percent
 from perfkit.report.names import NamedTable
 from perfkit.units import counted

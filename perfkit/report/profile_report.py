@@ -9,7 +9,6 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from perfkit.gating.exact import SYNCS, TITLES
 from perfkit.model import (
     ABSENT,
     Balance,
@@ -21,10 +20,11 @@ from perfkit.model import (
     ProfileSummary,
     RankProfile,
 )
+from perfkit.model.counters import SYNCS, TITLES
+from perfkit.model.counting import Cause, Count
 from perfkit.model.phases import DATA, RANKS
 from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.report.counts import amount_text
-from perfkit.runner.agent.counting.model import Cause, Count
 from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 
 WHOLE_COLUMNS = 80

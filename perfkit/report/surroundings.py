@@ -9,10 +9,15 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.gating.surroundings import environment_changes
 from perfkit.model import ABSENT, PACKAGE, SIDES, Side
 from perfkit.model.comparisons import GateReport
-from perfkit.model.surroundings import FactChange, Surroundings, SurroundingsReport, Weight
+from perfkit.model.surroundings import (
+    FactChange,
+    Surroundings,
+    SurroundingsReport,
+    Weight,
+    environment_changes,
+)
 from perfkit.units import counted, listed
 
 _TITLES: Mapping[str, str] = {

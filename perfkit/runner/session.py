@@ -6,19 +6,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from perfkit.gating.from_rows import cold_start_values, count_outcomes
 from perfkit.model import (
+    COLD_AUTOTUNING,
+    COLD_COMPILING,
+    COLD_START,
     DEVICE_TIME,
     HOST_TIME,
     Benchmark,
     Commit,
     Environment,
     Machine,
+    Metric,
     Outcome,
     Row,
     RowPolicy,
     Status,
 )
+from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import PytestPolicy
 from perfkit.runner.agent.benchmark_fixture import Reading
 from perfkit.runner.agent.clock import UNSETTLED, DeviceTimes
@@ -175,3 +179,13 @@ def _policy(reading: Reading) -> PytestPolicy:
         max_time_s=reading.max_time_s,
         min_time_s=reading.min_time_s,
     )
+
+
+def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
+    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
+    if cold is None:
+        return
+    yield COLD_START, cold.total_s
+    if cold.compiling_s or cold.autotuning_s:
+        yield COLD_COMPILING, cold.compiling_s or 0.0
+        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0

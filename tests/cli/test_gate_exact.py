@@ -11,8 +11,8 @@ import pytest
 from forked_commands import run_perfkit
 from gating import Gated, GitProject, git_project
 
-from perfkit.gating.from_rows import is_count
 from perfkit.ledger.store import Ledger
+from perfkit.model.counters import is_count
 
 CONFIGURATION = """
 [tool.perfkit.targets]

@@ -20,10 +20,10 @@ from perfkit.gating.counts import (
     targets_to_count,
 )
 from perfkit.gating.exact import ExactPolicy
-from perfkit.gating.exit_code import exit_code
 from perfkit.gating.sequential import ComparedBenchmark
 from perfkit.gating.survey import Rules
 from perfkit.model import SIDES, Benchmark, Side
+from perfkit.model.comparisons import exit_code
 from perfkit.runner.agent.channel import Message
 from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
 from perfkit.runner.lockstep.instructed import Callgrind

@@ -16,8 +16,8 @@ import pytest
 from gating import GitProject, benchmark, git_project
 from processes_seen import wait_until
 
-from perfkit.gating.from_rows import is_count
 from perfkit.ledger.store import Ledger
+from perfkit.model.counters import is_count
 from perfkit.model.policies import What, judged_policy
 
 # Once in a gate, in the midst of a round, the process that is measured or perfkit is stopped for a second.

@@ -18,9 +18,9 @@ from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
-from perfkit.gating.from_rows import count_outcomes
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Machine, Placement, Row, Source
+from perfkit.model.counters import count_outcomes
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"

@@ -9,9 +9,9 @@ import pytest
 from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
-from perfkit.gating.acceptance import BLOCKING, Acceptance, apply, apply_to_counts, unused_notes
-from perfkit.gating.exit_code import exit_code
-from perfkit.model.comparisons import Comparison, Verdict
+from perfkit.gating.acceptance import apply, apply_to_counts, unused_notes
+from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import BLOCKING, Comparison, Verdict, exit_code
 from perfkit.model.results import meant_by
 
 NAME = "benchmarks/bench_a.py::test_a"

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.gating.acceptance import Acceptance, apply_to_counts, unused_notes
-from perfkit.gating.exact import ExactPolicy, compare_count, compare_counts, moved_counts
-from perfkit.gating.exit_code import exit_code
+from perfkit.gating.acceptance import apply_to_counts, unused_notes
+from perfkit.gating.exact import ExactPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
-from perfkit.model.comparisons import ExactComparison, MovedCause
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import ExactComparison, MovedCause, exit_code
+from perfkit.model.counters import moved_counts
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.runner.agent.counting.model import NO_TORCH, Cause, Count, Counts
 
 STEP = Benchmark(name="train", version="v")

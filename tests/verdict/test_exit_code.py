@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.gating.exit_code import exit_code
 from perfkit.model import Benchmark, Metric
-from perfkit.model.comparisons import Comparison, ExactComparison, Verdict
+from perfkit.model.comparisons import Comparison, ExactComparison, Verdict, exit_code
 
 
 def _found(

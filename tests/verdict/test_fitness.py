@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from synthetic import MACHINE
 
-from perfkit.gating.fitness import Condition, Fitness, Noise, judge_fitness, judge_noise
+from perfkit.gating.fitness import judge_fitness, judge_noise
 from perfkit.model.comparisons import LaunchPair, Policy
+from perfkit.model.fitness import Condition, Fitness, Noise
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20, 40))
 STEADY = Condition(name="governor", found="performance", state="good")

@@ -10,24 +10,15 @@ import pytest
 from synthetic import build_row
 
 from perfkit.errors import LedgerError
-from perfkit.gating.from_rows import (
-    cold_start_values,
-    comparison_of,
-    count_of,
-    count_outcomes,
-    counts_of,
-    exact_comparisons_of,
-    is_count,
-    joined_pairs,
-    pairs_of,
-    policy_of,
-)
+from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, joined_pairs, pairs_of, policy_of
 from perfkit.gating.judge import compare
 from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
+from perfkit.model.counters import count_of, count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.runner.agent.cold_start import ColdStart
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
+from perfkit.runner.session import cold_start_values
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")

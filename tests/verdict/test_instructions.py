@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.gating.exact import ExactPolicy, compare_counts, moved_counts, repeated
+from perfkit.gating.exact import ExactPolicy, compare_counts
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import ExactComparison
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
+from perfkit.model.counters import moved_counts, repeated
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.runner.agent.counting.model import Count, Counts
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.gating.exact import compare_count, moved_counts, numbers_that_decide
+from perfkit.gating.exact import compare_count, numbers_that_decide
 from perfkit.model import Benchmark
+from perfkit.model.counters import moved_counts
 from perfkit.runner.agent.counting.model import PEAK_MEMORY, TRACKED, Count
 
 BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START
 
-from perfkit.gating.surroundings import lasting_changes, surrounding_changes
 from perfkit.model import Environment, Machine
-from perfkit.model.surroundings import Surroundings
+from perfkit.model.surroundings import Surroundings, lasting_changes, surrounding_changes
 
 
 def _surroundings(*, driver: str = "550", **facts: str) -> Surroundings:

@@ -9,9 +9,8 @@ from pathlib import Path
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.gating.exit_code import exit_code
 from perfkit.model import Metric
-from perfkit.model.comparisons import Explanation, GateReport, Need
+from perfkit.model.comparisons import Explanation, GateReport, Need, exit_code
 from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
 from perfkit.report.gate.markdown import render_comment

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.gating.exit_code import exit_code
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import (
     Comparison,
@@ -21,6 +20,7 @@ from perfkit.model.comparisons import (
     Need,
     Policy,
     Verdict,
+    exit_code,
 )
 from perfkit.model.differences import Amount, Part, Section
 from perfkit.report.gate.decision import decision_lines

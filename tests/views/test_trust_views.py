@@ -13,9 +13,8 @@ from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
 from perfkit.errors import EXIT_NOT_MEASURED
 from perfkit.gating.calibration import Calibration, Power, Share, Steadiness
-from perfkit.gating.exit_code import exit_code
-from perfkit.gating.fitness import Condition, Fitness, Noise
-from perfkit.model.comparisons import ApartReport, Comparison, Policy
+from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
+from perfkit.model.fitness import Condition, Fitness, Noise
 from perfkit.report.apart import apart_view
 from perfkit.report.calibration import calibration_view, decision_sentence, offered_configuration
 from perfkit.report.doctor import doctor_view

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perfkit.commands.profiles.settle import SettledProfile
-from perfkit.gating.from_rows import count_outcomes
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, Benchmark, Commit, Environment, Metric, Outcome, PassSummary, Row
+from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import ProfilePolicy
 from perfkit.profiling.passes.exchange import PassResult
 

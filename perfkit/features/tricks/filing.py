@@ -13,11 +13,13 @@ from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.verdict import TrickResult, TricksReport
 from perfkit.gating.exact import ExactPolicy
 from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, is_count
+from perfkit.gating.from_rows import comparison_of, exact_comparisons_of
 from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Comparison, Verdict
 from perfkit.model.policies import JudgedPolicy
+from perfkit.model.counters import is_count
+from perfkit.model.policies import JudgedPolicy, TrickPolicy, TricksRun
 
 
 def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:

@@ -9,13 +9,12 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.gating.surroundings import lasting_changes
 from perfkit.ledger.history.machine import WithoutMachine
 from perfkit.ledger.history.trends import Order, occasions
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, Trend
 from perfkit.model.results import Environment, Machine
-from perfkit.model.surroundings import FactChange
+from perfkit.model.surroundings import FactChange, lasting_changes
 from perfkit.stats.change_points import Step, find_steps
 
 _ID_DIGITS = 8

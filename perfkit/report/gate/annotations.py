@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from perfkit.errors import EXIT_PASS
-from perfkit.gating.exact import TITLES
-from perfkit.gating.exit_code import exit_code
-from perfkit.model.comparisons import Comparison, ExactComparison, Explanation, GateReport
+from perfkit.model.comparisons import Comparison, ExactComparison, Explanation, GateReport, exit_code
+from perfkit.model.counters import TITLES
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides, details, slower_text, slowest_part
 from perfkit.report.names import short_names

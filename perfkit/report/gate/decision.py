@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.gating.exit_code import exit_code, uncounted_instructions, worst
-from perfkit.model.comparisons import ApartReport, Comparison, ExactComparison, GateReport, Verdict
+from perfkit.model.comparisons import (
+    ApartReport,
+    Comparison,
+    ExactComparison,
+    GateReport,
+    Verdict,
+    exit_code,
+    uncounted_instructions,
+    worst,
+)
 from perfkit.report.counts import amount_text
 from perfkit.report.gate.folding import count_title
 from perfkit.report.gate.wording import (

@@ -13,8 +13,9 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from perfkit.gating.exact import NEWS_OF_INSTRUCTIONS, NUMBERS, moved_counts
 from perfkit.model.comparisons import ExactComparison, MovedCause
+from perfkit.model.counters import NEWS_OF_INSTRUCTIONS, NUMBERS, moved_counts
+from perfkit.model.counting import INSTRUCTIONS
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.folding import (
     Alike,
@@ -33,7 +34,6 @@ from perfkit.report.gate.folding import (
 from perfkit.report.gate.wording import accept_command, decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import fitted, short_names
-from perfkit.runner.agent.callgrind import INSTRUCTIONS
 from perfkit.units import counted, human_percent
 
 _MOST_CAUSES = 3

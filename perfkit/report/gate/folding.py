@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.gating.exact import NUMBERS, TITLES
 from perfkit.model.comparisons import ExactComparison, MovedCause
+from perfkit.model.counters import NUMBERS, TITLES
 from perfkit.report.counts import signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.units import counted

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
-from perfkit.gating.acceptance import COUNTED
 from perfkit.model import Commit
-from perfkit.model.comparisons import TARGET_FILE, Comparison, Explanation, GateReport, Verdict
+from perfkit.model.comparisons import COUNTED, TARGET_FILE, Comparison, Explanation, GateReport, Verdict
 from perfkit.model.differences import Part
 from perfkit.report.change_log import machine_title
 from perfkit.report.explain.markdown import section_rows

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-INSTRUCTIONS = "instructions"
 # "fn=(12) name" names a function and gives it a number, "fn=(12)" is the same one again.
 _FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.+))?")
 # "cfn=(13) name" names a function that is called, before its own costs are given.

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent.callgrind import INSTRUCTIONS, instructions_by_function
+from perfkit.model.counting import INSTRUCTIONS
+from perfkit.runner.agent.callgrind import instructions_by_function
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
 from perfkit.runner.agent.instructed import TURNS, WARM_UP
 from perfkit.runner.agent.provenance import foreign_in_words

@@ -1,0 +1,128 @@
+"""Names and titles of counters, and counts as they stand in rows of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from perfkit.model import Benchmark, Metric, Outcome, Row
+from perfkit.model.comparisons import ExactComparison
+from perfkit.model.counting import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
+
+SYNCS = "syncs"
+GRAPHS = "graphs"
+# Titles of the counts whose names alone do not say what they are.
+TITLES: Mapping[str, str] = {
+    "operators": "operators dispatched",
+    SYNCS: "host-device syncs",
+    "allowed_syncs": "syncs marked as allowed",
+    "allocated": "bytes allocated",
+    "peak": "peak live bytes",
+    "saved": "bytes saved for backward",
+    "flops": "floating-point operations",
+    "to_device": "bytes to the device",
+    "to_host": "bytes to the host",
+    "kernels": "kernel launches",
+    "python_calls": "Python function calls",
+    "python_peak": "peak bytes of Python objects",
+    "resident": "peak resident bytes of a call",
+    "graph_breaks": "graph breaks",
+    GRAPHS: "compiled graphs",
+}
+# What benchmarks measure instead of a time.
+NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
+# A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
+_NEWS = 0.05
+_FEW_BYTES = 16 << 20
+# Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
+# the first share, and a difference between two commits is reported above the second.
+_SPREAD_OF_INSTRUCTIONS = 0.005
+NEWS_OF_INSTRUCTIONS = 0.001
+
+
+def repeated(count: Count) -> bool:
+    """Tell whether a count repeated: to the digit, or for instructions within half a percent."""
+    if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
+        return count.exact
+    return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
+
+
+def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
+    """Return the counts that are not the same on both sides, those that decide first."""
+    known = (one for one in comparisons if one.base is not None and one.head is not None)
+    moved = [one for one in known if one.base != one.head and _is_news(one)]
+    return sorted(moved, key=lambda one: (not one.gating, one.verdict != "REGRESSED"))
+
+
+def _is_news(one: ExactComparison) -> bool:
+    """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
+    if one.metric.name in NUMBERS:
+        return one.verdict != "UNCHANGED" or one.metric.exact
+    if not one.metric.exact:
+        return _grew(one)
+    return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
+
+
+def _grew(one: ExactComparison) -> bool:
+    moved = abs((one.head or 0.0) - (one.base or 0.0))
+    few = one.metric.unit == "B" and moved < _FEW_BYTES
+    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))
+
+
+_MOST_CAUSES = 40
+# The message of a row without a count begins with this.
+NOT_COUNTED = "not counted: "
+
+
+def counts_of(rows: Sequence[Row]) -> Counts:
+    """Return the counts in rows of one benchmark; where two rows have one metric, the last one holds."""
+    latest = {row.outcome.metric.name: row for row in rows}
+    found = {name: count_of(row) for name, row in latest.items()}
+    return Counts(
+        training=any(row.outcome.training for row in latest.values()),
+        counts=tuple(count for count in found.values() if count is not None),
+        not_counted={
+            name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
+            for name, count in found.items()
+            if count is None
+        },
+    )
+
+
+def is_count(row: Row) -> bool:
+    """Tell whether a row holds a count, or says why there is none."""
+    return row.outcome.causes is not None
+
+
+def count_of(row: Row) -> Count | None:
+    """Return the count that a row holds; None where it says why there is none."""
+    if not row.outcome.values:
+        return None
+    return Count(
+        metric=row.outcome.metric.name,
+        unit=row.outcome.metric.unit,
+        values=row.outcome.values,
+        causes=row.outcome.causes or (),
+    )
+
+
+def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
+    """Yield the counts that rows hold, each with its largest causes, or the reason where one was not made."""
+    for count in counts.counts:
+        metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
+        yield Outcome(
+            benchmark=benchmark,
+            metric=metric,
+            loops=1,
+            values=count.values,
+            causes=count.causes[:_MOST_CAUSES],
+            training=counts.training,
+        )
+    for name, why in counts.not_counted.items():
+        yield Outcome(
+            benchmark=benchmark,
+            metric=Metric(name=name, unit="1"),
+            status="skipped",
+            message=f"{NOT_COUNTED}{why}",
+            causes=(),
+            training=counts.training,
+        )
