@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.gating.engine import gate_policy
+from perfkit.gating.design import gate_policy
 from perfkit.gating.judge import look_interval
 from perfkit.model.comparisons import LaunchPair, Policy
 from perfkit.stats.location import Location, location

@@ -19,7 +19,7 @@ import pytest
 import typer
 
 from perfkit.cli.app import app
-from perfkit.gating.from_rows import pairs_of, policy_of
+from perfkit.gating.rows import pairs_of, policy_of
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import location
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.gating.sequential import ComparedBenchmark
-from perfkit.gating.survey import _with_marker
+from perfkit.gating.rules import ComparedBenchmark, _with_marker
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark
 

@@ -48,7 +48,6 @@ class TwoTrees:
         *,
         preload: Sequence[str] | None = (),
         environment: Mapping[str, str] | None = None,
-        as_is: bool = False,
         cores: float = 2,
     ) -> Launcher:
         """Return a launcher for the trees."""
@@ -56,7 +55,6 @@ class TwoTrees:
             MeasuredTrees(roots=self.roots, origins=(), paths=("benchmarks",)),
             folder=self.folder,
             environment=os.environ if environment is None else environment,
-            as_is=as_is,
             seed=1,
             preload=preload,
             cores=cores,

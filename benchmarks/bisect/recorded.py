@@ -17,8 +17,8 @@ sys.path.append(str(CALIBRATION))
 
 import plan  # noqa: E402 (it lies in the calibration study's folder)
 
-from perfkit.gating.from_rows import pairs_of  # noqa: E402
 from perfkit.gating.judge import pair_location  # noqa: E402
+from perfkit.gating.rows import pairs_of  # noqa: E402
 from perfkit.ledger.store import Ledger  # noqa: E402
 from perfkit.model import Row  # noqa: E402
 from perfkit.stats.step_chain import FloatArray  # noqa: E402

@@ -11,8 +11,8 @@ from plan import Case, plan_study
 from study import LEDGERS, read_outcomes
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
-from perfkit.gating.from_rows import comparison_of, pairs_of, policy_of
 from perfkit.gating.judge import look_interval, pair_location
+from perfkit.gating.rows import comparison_of, pairs_of, policy_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.model.comparisons import Calls, Comparison, Estimate, Verdict

@@ -13,10 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from perfkit.commands.gate import run_gate
-from perfkit.commands.surveying import GateRequest
+from perfkit.commands.gate import GateRequest, run_gate
 from perfkit.config import load_project
-from perfkit.gating.engine import Terms
+from perfkit.gating.design import Terms
 from perfkit.model.comparisons import Comparison
 from perfkit.model.progress import Quiet
 
@@ -57,7 +56,6 @@ def _gate(folder: Path, seed: int) -> dict[str, object]:
         benchmarks=None,
         select=_SELECT,
         terms=Terms(budget_s=60.0),
-        as_is=False,
         # A ledger of its own: in a common one each gate would go on with the one before it.
         ledger=folder / f"ledger-{seed}",
         seed=seed,

@@ -32,7 +32,7 @@ def main() -> None:
     not_exact: set[tuple[str, str]] = set()
     with tempfile.TemporaryDirectory(prefix="exactness-") as folder:
         trees = MeasuredTrees(roots=dict.fromkeys(SIDES, ROOT), origins=(ROOT,), paths=("benchmarks",))
-        with Launcher(trees, folder=Path(folder), environment=os.environ, as_is=False, seed=0) as launcher:
+        with Launcher(trees, folder=Path(folder), environment=os.environ, seed=0) as launcher:
             launcher.why_no_fork = "fresh processes are what is asked for"
             nodes = tuple(scout(launcher.start("head", nodes=None)).found)
             for pair in range(processes // len(SIDES)):

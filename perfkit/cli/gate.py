@@ -144,12 +144,6 @@ def gate(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
-    as_is: Annotated[
-        bool,
-        typer.Option(
-            "--as-is", help="Leave allocator, garbage collector, hash seed and other settings alone."
-        ),
-    ] = False,
     exact_only: Annotated[
         bool, typer.Option("--exact-only", help="Time nothing: count what repeats to the digit.")
     ] = False,
@@ -182,10 +176,9 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.commands.against import Gated, last_release, plan_gates, run_gates
-    from perfkit.commands.surveying import GateRequest
+    from perfkit.commands.gate import Gated, GateRequest, last_release, plan_gates, run_gates
     from perfkit.commands.text_files import replace_text
-    from perfkit.gating.engine import Terms
+    from perfkit.gating.design import Terms
     from perfkit.report.gate.decision import both_sentence
     from perfkit.report.gate.live import GateProgress
     from perfkit.report.gate.markdown import render_comment
@@ -211,7 +204,6 @@ def gate(
                 "--margin": margin is not None,
                 "--alpha": alpha is not None,
                 "--budget": budget is not None,
-                "--as-is": as_is,
                 "--exact-only": exact_only,
                 "--instructions": instructions,
                 "--seed": seed != 0,
@@ -265,7 +257,7 @@ def gate(
         report = with_past(report, ledger=place, root=project.root)
         gated = Gated(report=report, exit_code=report.exit_code)
     else:
-        from perfkit.gating.target_benchmark import target_benchmark
+        from perfkit.gating.sides import target_benchmark
 
         request = GateRequest(
             base=base,
@@ -273,7 +265,6 @@ def gate(
             benchmarks=benchmarks,
             select=select,
             terms=terms,
-            as_is=as_is,
             ledger=place,
             seed=seed,
             exact_only=exact_only,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.gating.accepting import MOST_COMMITS
-from perfkit.gating.from_rows import exact_comparisons_of
+from perfkit.gating.accept import MOST_COMMITS
 from perfkit.gating.recompute import judge_anew
+from perfkit.gating.rows import exact_comparisons_of
 from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger

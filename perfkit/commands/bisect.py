@@ -13,7 +13,7 @@ from perfkit.commands.measuring import measuring
 from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
 from perfkit.gating.bisected import TIME, Question, bisect_count, bisect_time, report_of
-from perfkit.gating.counts import check_valgrind
+from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model.bisection import BisectionReport, BisectProgress

@@ -12,6 +12,7 @@ from pathlib import Path
 from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
 from perfkit.commands.surveying import surveyed_sides
 from perfkit.commands.tasks import Doing, file_once, unpack
+from perfkit.commands.gate import surveyed_sides
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.gating.calibrating import Case, plan_cases
@@ -20,7 +21,8 @@ from perfkit.gating.calibration import (
     calibration_of,
     finished_cases,
 )
-from perfkit.gating.engine import Record, Terms, compare_sides, settle_method
+from perfkit.gating.compare import Record, compare_sides
+from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.sides import Scope, check_selection, open_sides
 from perfkit.gating.survey import take_survey
 from perfkit.identity import fingerprint
@@ -309,7 +311,7 @@ def _rehearse(
         found = compare_sides(
             opened.sides,
             opened.survey,
-            settle_method(project, opened.survey, terms, seed=seed, counted=False),
+            choose_method(project, opened.survey, terms, seed=seed, counted=False),
             record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
             began=opened.began,
             progress=Quiet(),
@@ -320,9 +322,7 @@ def _rehearse(
 
 
 def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:
-    return Scope(
-        benchmarks=request.benchmarks, select=request.select, as_is=False, seed=seed, plants=plants or {}
-    )
+    return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, plants=plants or {})
 
 
 def _tell(

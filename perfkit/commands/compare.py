@@ -10,7 +10,7 @@ from perfkit.commands.compare_counts import compare_counted
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.apart import compare_apart
-from perfkit.gating.survey import Rules, finding_on, under_rules
+from perfkit.gating.rules import Rules, finding_on, under_rules
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.config import Project
-from perfkit.gating.exact import ExactPolicy, compare_counts
-from perfkit.gating.survey import Rules, under_rules
+from perfkit.gating.counter_verdicts import ExactPolicy, compare_counts
+from perfkit.gating.rules import Rules, under_rules
 from perfkit.model import Commit, Row
 from perfkit.model.comparisons import ExactComparison
 from perfkit.model.counters import counts_of, is_count

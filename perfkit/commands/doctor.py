@@ -13,9 +13,9 @@ from perfkit.commands.measuring import measuring
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
 from perfkit.extras import is_installed
-from perfkit.gating.alike import Alike, measure_alike
-from perfkit.gating.engine import gate_policy
+from perfkit.gating.design import gate_policy
 from perfkit.gating.fitness import judge_fitness, judge_noise
+from perfkit.gating.run import Alike, measure_alike
 from perfkit.gating.sides import staged_launcher
 from perfkit.model.fitness import Condition, Fitness
 from perfkit.report.gate.wording import after_waiting

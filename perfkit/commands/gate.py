@@ -1,23 +1,144 @@
-"""``perfkit gate``: compare two sides by lockstep launches, judge, record and tell."""
+"""``perfkit gate``: compare two sides, and head with a release, or plan to; judge, record and report."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
 
+from perfkit.choices import RulesOf
+from perfkit.commands.measuring import measuring
 from perfkit.commands.past import with_past
-from perfkit.commands.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.config import Project
-from perfkit.gating.accepting import accept, check_acceptances
-from perfkit.gating.counts import check_valgrind, targets_to_count
-from perfkit.gating.engine import Record, compare_sides, settle_method
-from perfkit.gating.explaining import explain_benchmarks, notes_on
-from perfkit.gating.prior import continued_seed, earlier_rows
+from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunInterruptedError
+from perfkit.gating.accept import accept, check_acceptances
+from perfkit.gating.compare import Record, compare_sides, describe
+from perfkit.gating.counters import check_valgrind, targets_to_count
+from perfkit.gating.design import Terms, choose_method
+from perfkit.gating.explain import explain_benchmarks, notes_on
+from perfkit.gating.plan import experience_from, foresee
+from perfkit.gating.rows import continued_seed, earlier_rows, find_prior
+from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base
+from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
+from perfkit.gating.survey import Survey, take_survey
 from perfkit.ledger.store import Ledger
-from perfkit.model import Source
-from perfkit.model.comparisons import GateReport, exit_code
+from perfkit.model import Benchmark, Side, Source
+from perfkit.model.comparisons import GatePlan, GateReport, exit_code, worst
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import Target
-from perfkit.repo.sides import SidePair
+from perfkit.repo.commits import open_repository, releases, resolve
+from perfkit.repo.environments import check_wanted, side_environments
+from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
+from perfkit.repo.sides import Side as NamedSide
+from perfkit.report.gate.decision import decision_word
+from perfkit.report.gate.wording import told_changes
+from perfkit.runner.lockstep.scout import ignore_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRequest:
+    """What to compare, and how; what is None follows from the configuration.
+
+    A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
+    ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
+    None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
+    folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
+    markers decide, ``changed_rules`` those that head changes without effect on this gate, and
+    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
+    """
+
+    base: str | None
+    head: str | None
+    benchmarks: str | None
+    select: str | None
+    terms: Terms
+    ledger: Path
+    seed: int
+    exact_only: bool = False
+    instructions: bool = False
+    wait_s: float | None = None
+    environments: Mapping[Side, Sequence[str]] = field(default_factory=dict)
+    target: TargetBenchmark | None = None
+    rules: RulesOf = "base"
+    changed_rules: tuple[str, ...] = ()
+    dropped_targets: tuple[str, ...] = ()
+
+    @property
+    def of_environments(self) -> bool:
+        """Whether a side is measured in another environment than the present one."""
+        return any(self.environments.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """A gate's report, with that against a release in it, and the exit code of both.
+
+    ``failure`` is what kept the comparison with the release from its end.
+    """
+
+    report: GateReport
+    exit_code: int
+    failure: PerfkitError | None = None
+
+    @property
+    def unrecorded(self) -> str | None:
+        """What kept the end of a gate's record from the ledger, None where both are whole."""
+        other = self.report.against
+        return self.report.unrecorded or (other.unrecorded if other else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyedSides:
+    """Both sides and what was found on them.
+
+    It ``began`` at that reading of the monotonic clock, after another perfkit had kept it waiting for
+    ``waited_s`` seconds.
+    """
+
+    sides: OpenSides
+    survey: Survey
+    began: float
+    waited_s: float
+
+
+def run_gates(
+    request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
+) -> Gated:
+    """Gate head against its base, then against a release: that of ``against``, or else the configured one.
+
+    An empty name is no release. Each is a whole gate, with a budget and a probability of error of its own.
+
+    Raises:
+        RepositoryError: the release cannot be found, or is head itself.
+        PerfkitError: whatever keeps the first gate from its end.
+    """
+    request, project = _ruled(request, project)
+    # The code of a gate of environments is mostly one, which a release says nothing of.
+    release = None if request.of_environments else _release(request, against, project)
+    if release is None or release.is_base:
+        report = run_gate(request, project=project, progress=progress)
+        report = replace(report, notes=(*_notes(release), *report.notes))
+        return Gated(report=report, exit_code=report.exit_code)
+    # Nobody else measures in between.
+    with measuring(progress.info, wait_s=request.wait_s) as waited_s:
+        report = replace(run_gate(request, project=project, progress=progress), waited_s=waited_s)
+        progress.info(f"{decision_word(report)} against its base; now against {release.name}")
+        try:
+            other = run_gate(
+                release.request_for(request, report.head.sha), project=project, progress=progress
+            )
+        except PerfkitError as error:
+            return Gated(report=report, exit_code=error.exit_code, failure=_told(error, release, report))
+        except KeyboardInterrupt:
+            stopped = RunInterruptedError("interrupted before anything was measured")
+            return Gated(report=report, exit_code=stopped.exit_code, failure=_told(stopped, release, report))
+    return Gated(
+        report=replace(report, against=replace(other, release=release.name)),
+        exit_code=worst((report.exit_code, other.exit_code)),
+    )
 
 
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
@@ -37,7 +158,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     seed = continued_seed(request.seed, earlier)
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
         sides, surveyed = opened.sides, opened.survey
-        method = settle_method(
+        method = choose_method(
             project,
             surveyed,
             request.terms,
@@ -87,3 +208,231 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
     ledger.check_writable()
     check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
     return pair, targets_to_count(project)
+
+
+@contextmanager
+def surveyed_sides(
+    pair: SidePair,
+    project: Project,
+    scope: Scope,
+    *,
+    margin: float | None,
+    wait_s: float | None,
+    log: Callable[[str], None],
+    tell_stage: Callable[[str], None] = ignore_log,
+    environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
+    rules: RulesOf = "base",
+) -> Iterator[SurveyedSides]:
+    """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
+
+    ``log`` hears for whom this process waits, ``tell_stage`` which stage begins.
+
+    Raises:
+        NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
+        RepositoryError: a side cannot be laid out.
+        UsageError: neither side has what was asked for, there is nothing to compare, or an environment cannot
+            be built.
+    """
+    with measuring(log, wait_s=wait_s) as waited_s:
+        built = side_environments(environments, log=tell_stage)
+        # Building an environment may take minutes, which are no part of the budget.
+        began = time.monotonic()
+        tell_stage("checking out both sides")
+        with open_sides(pair, project, scope, environments=built) as sides:
+            tell_stage("collecting benchmarks")
+            survey = take_survey(sides, margin=margin, rules=rules, log=tell_stage)
+            yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
+
+
+def resolve_request(request: GateRequest, project: Project) -> SidePair:
+    """Return the sides that are asked for, once the selection is known to be valid.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+        UsageError: pytest does not accept the selection, or an environment that is asked for cannot be one.
+    """
+    check_selection(request.select, project)
+    check_wanted(request.environments)
+    ignored = (*project.output_paths, request.ledger)
+    resolve = resolve_same if request.of_environments else resolve_sides
+    return resolve(project.root, base=request.base, head=request.head, ignored=ignored)
+
+
+@contextmanager
+def requested_sides(
+    request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
+) -> Iterator[SurveyedSides]:
+    """Tell which sides are compared, and open them as they are asked for.
+
+    Raises:
+        NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
+        RepositoryError: a side cannot be laid out.
+        UsageError: neither side has what was asked for, or there is nothing to compare.
+    """
+    scope = Scope(
+        benchmarks=request.benchmarks,
+        select=request.select,
+        seed=seed,
+        target=request.target,
+    )
+    progress.begin("\n".join((*told_changes(request.changed_rules), *pair.remarks, pair.title)))
+    with surveyed_sides(
+        pair,
+        project,
+        scope,
+        margin=request.terms.margin,
+        wait_s=request.wait_s,
+        log=progress.info,
+        tell_stage=progress.info,
+        environments=request.environments,
+        rules=request.rules,
+    ) as opened:
+        rules = Rules.of(project.config, margin=request.terms.margin)
+        dropped = (
+            finding_on(
+                under_rules(Benchmark(name=name, version=""), rules),
+                "MISSING",
+                "head has no such target in tool.perfkit.targets, or defines it otherwise",
+            )
+            for name in request.dropped_targets
+        )
+        survey = replace(opened.survey, findings=(*opened.survey.findings, *dropped))
+        yield replace(opened, survey=survey)
+
+
+def plan_gates(
+    request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
+) -> GatePlan:
+    """Plan the gates that ``run_gates`` would make.
+
+    Raises:
+        RepositoryError: the release cannot be found, or is head itself.
+        PerfkitError: whatever keeps a plan from its end.
+    """
+    request, project = _ruled(request, project)
+    release = _release(request, against, project)
+    plan = plan_gate(request, project=project, progress=progress)
+    if release is None or release.is_base:
+        return replace(plan, notes=(*_notes(release), *plan.notes))
+    other = plan_gate(release.request_for(request, plan.head.sha), project=project, progress=progress)
+    return replace(plan, against=replace(other, release=release.name))
+
+
+def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
+    """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+        UsageError: there is nothing to measure, or the request times nothing.
+        LedgerError: the ledger cannot be read.
+        NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
+    """
+    pair = resolve_request(request, project)
+    ledger = Ledger(request.ledger)
+    # Collecting would disturb whoever measures, so that the machine is held for it.
+    with requested_sides(request, pair, project, seed=request.seed, progress=progress) as opened:
+        sides, surveyed = opened.sides, opened.survey
+        set_up_s = time.monotonic() - opened.began
+        method = choose_method(
+            project, surveyed, request.terms, seed=request.seed, counted=project.config.exact.count
+        )
+        context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
+        prior = find_prior(earlier_rows(ledger, pair), context)
+        changed = told_changes((*request.changed_rules, *surveyed.changed_markers))
+        notes = (*changed, *notes_on(sides, surveyed, prior=prior, loaded=None))
+    known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
+    found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
+    return GatePlan(
+        base=pair.base.commit,
+        head=pair.head.commit,
+        machine=context.machine,
+        policy=method.policy,
+        budget_s=method.budget_s,
+        set_up_s=set_up_s,
+        unchanged_s=found.unchanged_s,
+        enough_s=found.enough_s,
+        benchmarks=found.benchmarks,
+        findings=surveyed.findings,
+        notes=notes,
+    )
+
+
+def last_release(project: Project) -> str:
+    """Return the newest tag that HEAD comes from and is not at itself.
+
+    Raises:
+        RepositoryError: there is none.
+    """
+    head = resolve(open_repository(project.root), "HEAD").sha
+    before = [name for name, sha in releases(project.root).items() if sha != head]
+    if not before:
+        raise RepositoryError(
+            "--against-release: HEAD comes from no tag; fetch them with `git fetch --tags --unshallow`,"
+            " or name a commit: --against REF"
+        )
+    return before[-1]
+
+
+def _ruled(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
+    """Return the request and the project with the rules that decide; against a release these are the same."""
+    if request.rules == "head":
+        return request, project
+    ruled = with_rules_of_base(project, resolve_request(request, project))
+    return replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped), ruled.project
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Release:
+    """A release that head is compared with, besides the ``pair`` of head and its base."""
+
+    name: str
+    side: NamedSide
+    pair: SidePair
+
+    @property
+    def is_base(self) -> bool:
+        return is_same_code(self.side, self.pair.base)
+
+    def request_for(self, request: GateRequest, head: str) -> GateRequest:
+        """Return the request of its gate; ``head`` is the commit that the gate before it compared.
+
+        What a name stands for may move while that gate runs.
+        """
+        source, kind = self.side, self.pair.head.kind
+        named = {"commit": head, "worktree": WORKTREE, "directory": str(self.pair.head.source)}[kind]
+        base = source.commit.sha if source.kind == "commit" else str(source.source)
+        return replace(request, base=base, head=named)
+
+
+def _release(request: GateRequest, against: str | None, project: Project) -> _Release | None:
+    """Return the release that was named, or else is configured; None where there is none."""
+    name = project.config.gate.against if against is None else against
+    if not name:
+        return None
+    place = f"--against {name}" if against else f'[tool.perfkit.gate] against = "{name}"'
+    ignored = (*project.output_paths, request.ledger)
+    pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+    try:
+        side = named_side(project.root, name)
+    except RepositoryError as error:
+        raise RepositoryError(f"{place}: {error}") from error
+    if is_same_code(side, pair.head):
+        raise RepositoryError(
+            f"{place} is head itself, so there is nothing to compare; name an earlier release,"
+            " or none: --against ''"
+        )
+    return _Release(name=name, side=side, pair=pair)
+
+
+def _notes(release: _Release | None) -> tuple[str, ...]:
+    return (f"{release.name} is base itself, so head is compared once",) if release else ()
+
+
+def _told(error: PerfkitError, release: _Release, report: GateReport) -> PerfkitError:
+    """Return an error that names its comparison; it does not hide what the one before it decided."""
+    told = PerfkitError(f"against {release.name}: {error}")
+    interrupted = error.exit_code == EXIT_INTERRUPTED
+    told.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
+    for note in getattr(error, "__notes__", ()):
+        told.add_note(note)
+    return told

@@ -294,7 +294,7 @@ class _Reading:
 
     def _margin(self, benchmark: str) -> float:
         # Few histories have gates enough to ask, and what gates import takes as long as all else.
-        from perfkit.gating.survey import Rules, under_rules
+        from perfkit.gating.rules import Rules, under_rules
 
         rules = Rules.of(self.project.config, margin=None)
         return under_rules(Benchmark(name=benchmark, version=""), rules).margin

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS
 from perfkit.gating.bisecting import CountedStep, CountSearch, TimeSearch, growth, weigh
-from perfkit.gating.exact import compare_count
+from perfkit.gating.counter_verdicts import compare_count
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.model import WALL_TIME, Metric
 from perfkit.model.bisection import (

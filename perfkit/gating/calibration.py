@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.gating.from_rows import comparison_of, pairs_of
 from perfkit.gating.judge import interval_error, last_look, pair_location
+from perfkit.gating.rows import comparison_of, pairs_of
 from perfkit.model import Row
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import CalibrationPolicy, judged_policy

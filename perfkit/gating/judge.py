@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.model import Benchmark
+from perfkit.model import SIDES, Benchmark
 from perfkit.model.comparisons import (
     LEAST_CPU_CHANGE,
     SAME_CODE,
@@ -24,6 +25,7 @@ from perfkit.model.comparisons import (
     TimedVerdict,
     Verdict,
 )
+from perfkit.stats.assumptions import halves_differ, neighbours_alike
 from perfkit.stats.interval import Interval, location_interval, widening
 from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
@@ -41,6 +43,9 @@ _TYPICAL_SHARE = 0.8
 # tells a pause of the program from one of the machine. It is part of what all calls have.
 _TOTAL_SHARE = 0.1
 _PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
+# An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
+_DOUBTED = 0.001
+_FEWEST_LAUNCHES = 12
 
 
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
@@ -360,3 +365,34 @@ def _middle_times(
     level = statistics.median(math.sqrt(base * head) for base, head in middles)
     apart = math.sqrt(judged.ratio)
     return level / apart, level * apart
+
+
+def doubts(pairs: Sequence[LaunchPair], judged: Estimate | None) -> Iterator[str]:
+    """Yield the assumptions that the launches of a benchmark contradict, each as the end of a sentence."""
+    if judged is None or len(pairs) < _FEWEST_LAUNCHES:
+        return
+    located = [(pair.begins, pair_location(pair, judged.calls)) for pair in pairs]
+    if judged.unit == "preloaders":
+        yield "launches from one process resemble each other, so that processes were counted instead"
+    else:
+        alike = neighbours_alike([log for _, log in located])
+        if alike.p_value < _DOUBTED:
+            yield f"launches resemble the ones before them (correlation {alike.size:.2f})"
+    begun_by = {side: [log for begins, log in located if begins == side] for side in SIDES}
+    order = halves_differ(begun_by["base"], begun_by["head"])
+    if order.p_value < _DOUBTED:
+        # Where base begins and head / base is larger, it is base that reads faster.
+        word = "faster" if order.size > 0 else "slower"
+        yield f"the side that begins reads {100 * abs(order.size) / 2:.1f} % {word}"
+
+
+def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]:
+    """Return the launches of several runs on one pair as one series; no two runs share a preloader."""
+    joined: list[LaunchPair] = []
+    for pairs in runs:
+        offset = max((pair.preloader for pair in joined), default=0)
+        joined += [
+            replace(pair, launch=len(joined) + place, preloader=offset + pair.preloader)
+            for place, pair in enumerate(pairs)
+        ]
+    return tuple(joined)

@@ -15,14 +15,15 @@ from typing import Self
 
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError, UsageError
-from perfkit.gating.engine import gate_policy, recorded
-from perfkit.gating.explaining import explain_benchmark, on_the_device
-from perfkit.gating.filing import RunContext, finding_row, launch_rows, settled, side_count_rows
-from perfkit.gating.from_rows import pairs_of
+from perfkit.gating.compare import recorded
+from perfkit.gating.design import gate_policy
+from perfkit.gating.explain import explain_benchmark, on_the_device
 from perfkit.gating.judge import pair_location
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
-from perfkit.gating.sides import LockstepLaunches, OpenSides, Scope, open_sides
-from perfkit.gating.survey import Rules, finding_on, judged_as, proven, refuse_single
+from perfkit.gating.rows import RunContext, finding_row, launch_rows, pairs_of, settled, side_count_rows
+from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as
+from perfkit.gating.run import LockstepLaunches, MeasuredLaunch, launch_pair
+from perfkit.gating.sides import OpenSides, Scope, open_sides
+from perfkit.gating.survey import prove_code, proven, refuse_single
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
@@ -393,7 +394,6 @@ class PairMeter:
         scope = Scope(
             benchmarks=wanted.source.file,
             select="",
-            as_is=False,
             seed=_seed(run_id),
             files=wanted.files,
             files_from=wanted.folder,

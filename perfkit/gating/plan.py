@@ -14,11 +14,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-from perfkit.gating.budget import Candidate, Forecast, share_out
-from perfkit.gating.engine import Method, counting_s
-from perfkit.gating.from_rows import joined_pairs, pairs_of
-from perfkit.gating.judge import WELL_KNOWN, interval_error, last_look, pair_location
-from perfkit.gating.sequential import MOST_KEPT, USUAL_SD, BenchmarkState, ComparedBenchmark, usual_look
+from perfkit.gating.design import (
+    MOST_KEPT,
+    USUAL_SD,
+    Candidate,
+    Forecast,
+    Method,
+    counting_s,
+    share_out,
+    usual_look,
+)
+from perfkit.gating.judge import WELL_KNOWN, interval_error, joined_pairs, last_look, pair_location
+from perfkit.gating.rows import pairs_of
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import BenchmarkState
 from perfkit.model import WALL_TIME, Benchmark, Row
 from perfkit.model.comparisons import UNDECIDED, KnownFrom, LaunchPair, PlannedBenchmark, Policy, Verdict
 from perfkit.stats.apart import pooled_spread

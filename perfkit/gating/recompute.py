@@ -7,10 +7,9 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
-from perfkit.gating.acceptance import apply, apply_to_counts
-from perfkit.gating.accepting import find_acceptances
-from perfkit.gating.disagreement import explain_counts
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of
+from perfkit.gating.accept import apply, apply_to_counts, find_acceptances
+from perfkit.gating.counter_verdicts import explain_counts
+from perfkit.gating.rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES, Commit, Row, Side
 from perfkit.model.acceptances import Acceptance

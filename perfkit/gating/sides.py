@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import re
+import shlex
 import shutil
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,10 +14,10 @@ from types import MappingProxyType
 
 from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
-from perfkit.gating.missing_files import Mend, MissingFiles, mend_nothing
-from perfkit.gating.target_benchmark import TargetBenchmark, lay_target
+from perfkit.gating.missing import MissingFiles
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import TARGET_FILE
+from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.repo.changed_code import ChangedCode, changed_code
 from perfkit.repo.checkout import Generated, Roots, checkouts
 from perfkit.repo.commands import outside_repository
@@ -27,19 +27,68 @@ from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.runner.agent.session import selection_problem
 from perfkit.runner.lockstep.instructed import Callgrind
-from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.schedule import Slot
 from perfkit.runner.machine.conditions import usable_cpus
-from perfkit.stats.planning import launches_per_generation
 
-# One launch spends at least this time on a benchmark, both sides together.
-_LAUNCH_S = 0.05
-# Launches of one generation have this variance in common, in parts of their own; docs/evidence.md says how it
-# was measured. A generation has few launches even where it takes long to import.
-SHARED_VARIANCE = 0.5
-_MOST_PER_GENERATION = 8
+# A whole training may be silent for so many seconds.
+_LIMIT_S = 600
+_HEADING = '"""Written by perfkit for a gate of a target: nobody\'s checkout keeps it."""\n'
+_SCRIPT = """
+import contextlib
+import io
+import random
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+SCRIPT = ROOT / {script!r}
+CODE = compile(SCRIPT.read_bytes(), str(SCRIPT), "exec")
+
+
+def run():
+    random.seed(0)
+    for library, seeded in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        if library in sys.modules:
+            function = sys.modules[library]
+            for name in seeded.split("."):
+                function = getattr(function, name)
+            function(0)
+    module = types.ModuleType("__main__")
+    module.__file__ = str(SCRIPT)
+    before, sys.modules["__main__"] = sys.modules["__main__"], module
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            exec(CODE, module.__dict__)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            last = (said.getvalue().strip().splitlines() or ["it said nothing"])[-1]
+            raise RuntimeError(f"{{SCRIPT.name}} ended with exit status {{end.code}}: {{last}}") from end
+    finally:
+        sys.modules["__main__"] = before
+
+
+@pytest.mark.perfkit(limit={limit})
+def test_{name}(benchmark, monkeypatch):
+    # They stand here, since benchmarks of the same name whose text differs are not taken for the same.
+    monkeypatch.setattr(sys, "argv", [str(ROOT / {script!r}), *{arguments!r}])
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    monkeypatch.chdir(ROOT)
+    benchmark(run)
+"""
+_FUNCTION = """
+import pytest
+
+from {module} import {first}
+
+
+@pytest.mark.perfkit(limit={limit})
+def test_{name}(benchmark):
+    benchmark({function})
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +96,13 @@ class Scope:
     """Which benchmarks of both sides are compared, and how their processes are started.
 
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
-    decides. ``as_is`` leaves allocator, hash seed and other settings alone. ``plants`` maps benchmarks to the
-    share by which head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
+    decides. ``plants`` maps benchmarks to the share by which
+    head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
     sides. Where a ``target`` is compared, nothing else is.
     """
 
     benchmarks: str | None
     select: str | None
-    as_is: bool
     seed: int
     plants: Mapping[str, float] = field(default_factory=dict)
     files: tuple[str, ...] = ()
@@ -79,87 +127,6 @@ class OpenSides:
     missing: MissingFiles
     environments: Environments = field(default_factory=dict)
     asv: AsvSuite | None = None
-
-
-class LockstepLaunches:
-    """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
-
-    ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
-    take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
-    something about its failures.
-    """
-
-    def __init__(
-        self,
-        launcher: Launcher,
-        *,
-        limit_s: Callable[[str], float],
-        check_s: float = 0.0,
-        mend: Mend = mend_nothing,
-    ) -> None:
-        self._launcher, self._mend = launcher, mend
-        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
-        self._paces: dict[str, Pace] = {}
-        self._made = 0
-        self._alone = False
-        self._benchmark_s, self._measured = 0.0, 0
-        self._shared_variance = SHARED_VARIANCE
-
-    @property
-    def preloader(self) -> int:
-        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
-        return self._launcher.preloader
-
-    @property
-    def group_s(self) -> float:
-        """The seconds that beginning a group takes for each of its launches."""
-        return self._launcher.collected_s / self._share() if self._launcher.serves else 0.0
-
-    def prepare(self) -> None:
-        """Begin a new group when the present one has had its launches."""
-        share = self._share()
-        if self._made and self._made >= share:
-            self._alone = self._launcher.serves and share == 1
-            self._launcher.renew(alone=self._alone)
-            self._made = 0
-
-    def _share(self) -> int:
-        """Return how many launches the present group is to make."""
-        if not self._launcher.serves:
-            # Where preloaders differ, a second launch of one says hardly more than its first.
-            differ = self._shared_variance > SHARED_VARIANCE
-            return 1 if differ else self._launcher.launches_per_preloader
-        return launches_per_generation(
-            generation_s=self._launcher.collected_s,
-            launch_s=self._benchmark_s * self._measured,
-            shared_variance=self._shared_variance,
-            most=_MOST_PER_GENERATION,
-        )
-
-    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost.
-
-        Raises:
-            NotMeasuredError: that of the second attempt was lost as well.
-        """
-        self._made += 1
-        launch = functools.partial(self._launcher.launch, slot, nodes, paces=self._paces, rules=self._rules)
-        record = launch()
-        while self._mend(record.failures):
-            record = launch()
-        self._measured = len(record.seconds)
-        # What a launch that stands alone takes includes the import, which others have from their generation.
-        if record.seconds and not self._alone:
-            self._benchmark_s = statistics.fmean(record.seconds.values())
-        return record
-
-    def expect(self, shared_variance: float) -> None:
-        """Choose the size of later groups for launches that have so much variance in common within one."""
-        self._shared_variance = max(shared_variance, SHARED_VARIANCE)
-
-    def learn(self, libraries: Sequence[str]) -> None:
-        """Have preloaders import modules that both sides import."""
-        self._launcher.warm_up(libraries)
 
 
 def check_selection(select: str | None, project: Project) -> None:
@@ -216,7 +183,6 @@ def open_sides(
             trees,
             folder=folder,
             environment=environment,
-            as_is=scope.as_is,
             seed=scope.seed,
             preload=project.config.gate.preload,
             launches_per_preloader=1 if trees.apart else LAUNCHES_PER_PRELOADER,
@@ -266,7 +232,6 @@ def staged_launcher(
         trees,
         folder=launches,
         environment=inherited,
-        as_is=False,
         seed=seed,
         launches_per_preloader=launches_per_preloader,
     ) as launcher:
@@ -324,3 +289,59 @@ def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:
     if pair.head.kind == "commit" and (project.root / path).exists():
         return "your working tree has it, uncommitted: commit it, or compare with --head worktree"
     return "name one that is there"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetBenchmark:
+    """A target, the words that follow its script on a command line, and its benchmark's text.
+
+    ``script`` is its path from the project's root, None for a function, and ``arguments`` are those words.
+    """
+
+    target: Target
+    text: str
+    script: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
+def target_benchmark(words: str, project: Project, *, folder: Path) -> TargetBenchmark:
+    """Return the benchmark of "package.module:function", a configured name, or "train.py --epochs 1".
+
+    Raises:
+        UsageError: there is no such script, it lies outside of the project, or words follow a function.
+    """
+    try:
+        name, *arguments = shlex.split(words)
+    except ValueError as error:
+        raise UsageError(f'--target is not what a shell reads: "{words}": {error}') from error
+    target = resolve_target(name, project, folder=folder)
+    called = re.sub(r"\W+", "_", Path(name).stem if target.is_script else name).strip("_")
+    if not target.is_script:
+        if arguments:
+            raise UsageError(
+                f'--target "{words}": a function is called without arguments; name a function that needs none'
+            )
+        module, _, function = target.place.partition(":")
+        first = function.partition(".")[0]
+        text = _FUNCTION.format(module=module, first=first, function=function, name=called, limit=_LIMIT_S)
+        return TargetBenchmark(target=target, text=_HEADING + text)
+    target_on(target, project.root, project=project.root)
+    script = Path(target.place).relative_to(project.root).as_posix()
+    text = _SCRIPT.format(script=script, arguments=arguments, name=called, limit=_LIMIT_S)
+    return TargetBenchmark(target=target, text=_HEADING + text, script=script, arguments=tuple(arguments))
+
+
+def lay_target(benchmark: TargetBenchmark, roots: Roots) -> None:
+    """Write a target's benchmark on both sides.
+
+    Raises:
+        UsageError: a side has no such script.
+    """
+    for side in SIDES:
+        root = roots.root(side)
+        if benchmark.script is not None and not (root / benchmark.script).is_file():
+            raise UsageError(
+                f"{side} has no {benchmark.script}, so there is nothing to compare; commit it, or name"
+                f" another commit with --{side}"
+            )
+        (root / TARGET_FILE).write_text(benchmark.text, encoding="utf-8")

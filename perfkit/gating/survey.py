@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from perfkit.choices import RulesOf
-from perfkit.config import BenchmarkRule, Config, parse_percent
-from perfkit.errors import ConfigError, NotMeasuredError, UsageError
-from perfkit.gating.cures import Cures
-from perfkit.gating.sequential import ComparedBenchmark, prove_code
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.gating.missing import Cures
+from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as, under_rules
 from perfkit.gating.sides import OpenSides
 from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, Verdict
 from perfkit.repo.overlay import has_replaced, overlay, restore
 from perfkit.repo.project_roots import subfolder
-from perfkit.runner.agent.provenance import is_native
+from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.counted import count_benchmarks
-from perfkit.runner.lockstep.launch import Failure, shared_libraries
+from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted, ignore_log
 from perfkit.units import counted, listed
@@ -28,7 +26,26 @@ _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
 # So many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
-_BOOLEANS = {"True": True, "False": False}
+
+
+def prove_code(reports: Mapping[Side, SideReport]) -> None:
+    """Check that times and counts are those of the sides' own code.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere, or a native library did.
+    """
+    for side, report in reports.items():
+        if report.foreign:
+            if is_native(report.foreign):
+                raise NotMeasuredError(
+                    f"{foreign_in_words(report.foreign)}, on {side}; remove it, and build it below the"
+                    " checkout or in $TORCH_EXTENSIONS_DIR, which is a folder of each side"
+                )
+            name, file = min(report.foreign.items())
+            raise NotMeasuredError(
+                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
+                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,20 +70,6 @@ class Survey:
     base_torch: Mapping[str, str] = field(default_factory=dict)
     changed_markers: tuple[str, ...] = ()
     laid: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """How each benchmark is judged where neither its marker nor a glob says otherwise."""
-
-    margin: float
-    limit_s: float
-    globs: tuple[BenchmarkRule, ...]
-
-    @classmethod
-    def of(cls, config: Config, *, margin: float | None) -> Rules:
-        """Return the rules of a configuration, with another default margin where one is given."""
-        return cls(margin=margin or config.margin_share, limit_s=config.gate.limit, globs=config.rules)
 
 
 def take_survey(
@@ -382,89 +385,6 @@ def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
     """Yield the files that have the same message, with that message."""
     for message in dict.fromkeys(files.values()):
         yield [file for file, said in files.items() if said == message], message
-
-
-def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:
-    """Return the finding on a benchmark that cannot be compared."""
-    return Comparison(
-        benchmark=one.benchmark, verdict=verdict, margin=one.margin, gating=one.gating, message=message
-    )
-
-
-def finding_on_failure(
-    one: ComparedBenchmark, failure: Failure, *, base_own: Collection[str] | None = None
-) -> Comparison:
-    """Return the finding on a benchmark that failed on one side.
-
-    A benchmark that base never had may raise or skip there, since base lacks the code to measure: then it is
-    NEW. ``base_own`` are those that base had, None where both sides have all. One that both sides skip is
-    SKIPPED, and MISSING where head alone does. One that gave no sign of life in time is TIMEOUT, and
-    everything else is FAILED.
-    """
-    if failure.both:
-        return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
-    if (
-        base_own is not None
-        and failure.side == "base"
-        and failure.raised
-        and one.benchmark.name not in base_own
-    ):
-        return finding_on(one, "NEW", f"on base: {failure.message}")
-    if failure.status == "skipped":
-        verdict: Verdict = "MISSING" if failure.side == "head" else "FAILED"
-        return finding_on(one, verdict, f"skipped on {failure.side}: {failure.message}")
-    verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    return finding_on(one, verdict, f"on {failure.side}: {failure.message}")
-
-
-def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
-    """Return a benchmark with margin, gating and limit of the rules; the last glob that matches wins."""
-    one = ComparedBenchmark(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
-    for rule in rules.globs:
-        if fnmatch.fnmatchcase(benchmark.name, rule.match):
-            one = _with_rule(one, rule)
-    return one
-
-
-def judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
-    """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
-    own = rules if found.limit_s is None else replace(rules, limit_s=found.limit_s)
-    one = _with_marker(under_rules(found.benchmark, own), found.settings)
-    return replace(one, changed=found.changed, number=found.number)
-
-
-def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:
-    margin = None if rule.margin is None else parse_percent(rule.margin, key="margin")
-    return replace(
-        one,
-        margin=one.margin if margin is None else margin,
-        gating=one.gating if rule.gate is None else rule.gate,
-        limit_s=one.limit_s if rule.limit is None else rule.limit,
-    )
-
-
-def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> ComparedBenchmark:
-    """Return a benchmark with what ``@pytest.mark.perfkit`` sets, which is given as texts.
-
-    Raises:
-        ConfigError: the marker has other keys or values than it may have.
-    """
-    try:
-        rule = BenchmarkRule(
-            match=one.benchmark.name,
-            margin=settings.get("margin"),
-            gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
-            limit=float(settings["limit"]) if "limit" in settings else None,
-        )
-        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2"}:
-            return _with_rule(one, rule)
-    except (KeyError, ValueError, ConfigError):
-        pass
-    said = ", ".join(f"{key}={text}" for key, text in settings.items())
-    raise ConfigError(
-        f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
-        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
-    )
 
 
 def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:

@@ -153,7 +153,6 @@ def gate(
     fail_on: FailOn | None = None,
     inconclusive: Inconclusive | None = None,
     fail_fast: bool = False,
-    as_is: bool = False,
     exact_only: bool = False,
     instructions: bool = False,
     against: str | None = None,
@@ -172,9 +171,8 @@ def gate(
     Raises:
         PerfkitError: nothing could be compared; its ``exit_code`` is the command's.
     """
-    from perfkit.commands.against import run_gates
-    from perfkit.commands.surveying import GateRequest
-    from perfkit.gating.engine import Terms
+    from perfkit.commands.gate import GateRequest, run_gates
+    from perfkit.gating.design import Terms
     from perfkit.report.gate.live import GateProgress
 
     check_seed("seed", seed)
@@ -192,7 +190,6 @@ def gate(
             inconclusive=inconclusive,
             fail_fast=fail_fast,
         ),
-        as_is=as_is,
         ledger=_ledger(ledger, project),
         seed=seed,
         exact_only=exact_only,

@@ -10,7 +10,7 @@ import pytest
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 from repositories import Repository
 
-from perfkit.commands.against import last_release
+from perfkit.commands.gate import last_release
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError
 from perfkit.ledger.store import Ledger

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.gating.budget import Candidate, Forecast, share_out
+from perfkit.gating.design import Candidate, Forecast, share_out
 
 
 def _candidate(

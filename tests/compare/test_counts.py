@@ -11,7 +11,8 @@ from two_trees import FILE, TwoTrees, nodes
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
-from perfkit.gating.counts import (
+from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.counters import (
     check_valgrind,
     count_compared,
     count_instructions,
@@ -19,9 +20,7 @@ from perfkit.gating.counts import (
     count_targets,
     targets_to_count,
 )
-from perfkit.gating.exact import ExactPolicy
-from perfkit.gating.sequential import ComparedBenchmark
-from perfkit.gating.survey import Rules
+from perfkit.gating.rules import ComparedBenchmark, Rules
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import exit_code
 from perfkit.runner.agent.channel import Message

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
-from perfkit.gating.filing import RunContext, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import comparison_of, pairs_of
 from perfkit.gating.judge import compare
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.gating.rows import RunContext, comparison_of, finding_row, launch_rows, pairs_of, settled
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import MeasuredLaunch
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
     DEVICE_TIME,

@@ -12,7 +12,7 @@ from gating import CONFIGURATION, GitProject, git_project
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE, START
 
-from perfkit.gating.explaining import cold_starts, on_the_device
+from perfkit.gating.explain import cold_starts, on_the_device
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
     COLD_AUTOTUNING,

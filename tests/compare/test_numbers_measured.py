@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from perfkit.gating import numbers
-from perfkit.gating.counts import Tally
-from perfkit.gating.sequential import ComparedBenchmark
+from perfkit.gating import counters
+from perfkit.gating.counters import Tally
+from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
 from perfkit.runner.lockstep.counted import CountedSides
@@ -36,11 +36,11 @@ def _measured(
         }
         return CountedSides(counts=found, failures=(), reports={})
 
-    monkeypatch.setattr(numbers, "count_benchmarks", count)
+    monkeypatch.setattr(counters, "count_benchmarks", count)
     compared = ComparedBenchmark(
         benchmark=Benchmark(name=NAME, version="v"), margin=0.02, gating=True, limit_s=60.0, number=True
     )
-    return numbers.measure_numbers(
+    return counters.measure_numbers(
         [compared], cast("Any", None), error=0.01, has_time=lambda: has_time, log=lambda _: None
     )
 

@@ -12,11 +12,10 @@ import pytest
 from noise import POLICY, decide, normal
 from synthetic import MACHINE, START, build_row
 
-from perfkit.gating.engine import Method
-from perfkit.gating.exact import ExactPolicy
+from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.design import USUAL_SD, Method
 from perfkit.gating.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
-from perfkit.gating.sequential import USUAL_SD, ComparedBenchmark
-from perfkit.gating.survey import Rules
+from perfkit.gating.rules import ComparedBenchmark, Rules
 from perfkit.model import TYPICAL_TIME, Benchmark, Machine, Metric, Placement, Row, Side
 from perfkit.model.comparisons import LaunchPair, PlannedBenchmark, Policy
 from perfkit.stats.interval import trimmed_variance, widening

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_row
 
-from perfkit.gating.filing import RunContext
-from perfkit.gating.prior import continued_seed, earlier_rows, find_prior
-from perfkit.gating.sequential import ComparedBenchmark
+from perfkit.gating.rows import RunContext, continued_seed, earlier_rows, find_prior
+from perfkit.gating.rules import ComparedBenchmark
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Environment, Machine, Placement, Row, Side
 from perfkit.model.comparisons import Policy

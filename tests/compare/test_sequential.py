@@ -11,15 +11,10 @@ import pytest
 from synthetic import START
 
 from perfkit.errors import NotMeasuredError
-from perfkit.gating.budget import Forecast
-from perfkit.gating.explaining import disturbed_launches, doubtful_assumptions, why_not_measured
-from perfkit.gating.sequential import (
-    BenchmarkState,
-    ComparedBenchmark,
-    MeasuredLaunch,
-    SequentialComparison,
-    usual_look,
-)
+from perfkit.gating.design import Forecast, usual_look
+from perfkit.gating.explain import disturbed_launches, doubtful_assumptions, why_not_measured
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import BenchmarkState, MeasuredLaunch, SequentialComparison
 from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, LaunchPair, Policy
 from perfkit.model.policies import Disturbance

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.config import Config, GateConfig, Project
-from perfkit.gating.engine import Terms, gate_policy, settle_method
+from perfkit.gating.design import Terms, choose_method, gate_policy
 from perfkit.gating.survey import Survey
 
 
@@ -48,7 +48,7 @@ def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
     surveyed = Survey(
         compared=(), findings=(), base_own=frozenset(), served=True, libraries=(), torch={}, notes=()
     )
-    method = settle_method(
+    method = choose_method(
         Project(root=Path(), config=Config()),
         surveyed,
         Terms(),

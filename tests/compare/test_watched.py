@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from perfkit.gating.watched import WatchedLaunches
+from perfkit.gating.run import WatchedLaunches
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord
 from perfkit.runner.lockstep.schedule import Slot
 from perfkit.runner.machine.devices import DeviceState

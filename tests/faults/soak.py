@@ -15,7 +15,7 @@ from steps import leftovers
 from synthetic import START, build_row
 from two_trees import TwoTrees, nodes
 
-from perfkit.gating.sides import LockstepLaunches
+from perfkit.gating.run import LockstepLaunches
 from perfkit.ledger.recording import recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger

@@ -17,9 +17,8 @@ from synthetic import build_row
 from perfkit.commands.accept import Accepted, accept_finding
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.gating.acceptance import apply
-from perfkit.gating.accepting import Accepted as Marked
-from perfkit.gating.accepting import accept
+from perfkit.gating.accept import Accepted as Marked
+from perfkit.gating.accept import accept, apply
 from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row, Status

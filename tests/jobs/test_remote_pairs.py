@@ -20,7 +20,7 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
 from perfkit.features.cluster.remote_pairs import PairTerms, RemotePairMeter
 from perfkit.gating.bisected import TIME
-from perfkit.gating.engine import gate_policy
+from perfkit.gating.design import gate_policy
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Metric, Outcome, Row

@@ -139,18 +139,6 @@ def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
     assert ALLOCATOR.items() | {("MINE", "kept")} <= said["environment"].items()
 
 
-def test_as_is_leaves_the_environment_alone(trees: TwoTrees) -> None:
-    """No seed, no thresholds; the user's own hash seed stays, and garbage is collected everywhere."""
-    environment = {**PLAIN, "PYTHONHASHSEED": "17"}
-    with trees.launcher(preload=["wave"], environment=environment, as_is=True) as launcher:
-        said, _ = visit(trees, launcher, "head")
-
-        assert launcher.allocator_kept is False
-    assert "17" == said["environment"]["PYTHONHASHSEED"]
-    assert set(ALLOCATOR).isdisjoint(said["environment"])
-    assert said["frozen"] < 1_000
-
-
 def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
     """Of equal length on both sides: the length of a path moves what lies behind it in memory."""
     with trees.launcher() as launcher:

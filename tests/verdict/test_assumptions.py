@@ -19,8 +19,7 @@ from noise import (
     student,
 )
 
-from perfkit.gating.assumptions import doubts
-from perfkit.gating.judge import estimate
+from perfkit.gating.judge import doubts, estimate
 from perfkit.model.comparisons import LaunchPair
 from perfkit.runner.lockstep.schedule import schedule
 from perfkit.stats.assumptions import Doubt, halves_differ, neighbours_alike

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from synthetic import build_comparison, build_count
 
-from perfkit.gating.disagreement import disagreements
+from perfkit.gating.counter_verdicts import disagreements
 from perfkit.model.comparisons import Comparison, ExactComparison
 
 SLOWER = build_comparison("test_a", "REGRESSED", 1.09, 1.08, 1.1)

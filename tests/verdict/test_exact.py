@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.gating.acceptance import apply_to_counts, unused_notes
-from perfkit.gating.exact import ExactPolicy, compare_count, compare_counts
+from perfkit.gating.accept import apply_to_counts, unused_notes
+from perfkit.gating.counter_verdicts import ExactPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.acceptances import Acceptance
 from perfkit.model.comparisons import ExactComparison, MovedCause, exit_code

@@ -10,8 +10,8 @@ import pytest
 from synthetic import build_row
 
 from perfkit.errors import LedgerError
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, joined_pairs, pairs_of, policy_of
-from perfkit.gating.judge import compare
+from perfkit.gating.judge import compare, joined_pairs
+from perfkit.gating.rows import comparison_of, exact_comparisons_of, pairs_of, policy_of
 from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_of, count_outcomes, counts_of, is_count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.gating.exact import ExactPolicy, compare_counts
+from perfkit.gating.counter_verdicts import ExactPolicy, compare_counts
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import ExactComparison
 from perfkit.model.counters import moved_counts, repeated

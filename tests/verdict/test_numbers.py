@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.gating.exact import compare_count, numbers_that_decide
+from perfkit.gating.counter_verdicts import compare_count, numbers_that_decide
 from perfkit.model import Benchmark
 from perfkit.model.counters import moved_counts
 from perfkit.runner.agent.counting.model import PEAK_MEMORY, TRACKED, Count

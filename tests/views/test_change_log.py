@@ -13,7 +13,7 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
-from perfkit.gating.from_rows import comparison_of
+from perfkit.gating.rows import comparison_of
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model import TYPICAL_TIME, Environment, Machine, Row, Side, Source

@@ -15,7 +15,7 @@ from perfkit.commands.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
 from perfkit.gating.bisected import TIME
-from perfkit.gating.counts import check_valgrind
+from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row

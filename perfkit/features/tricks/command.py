@@ -29,9 +29,10 @@ from perfkit.features.tricks.records import TOGETHER, CheckedClaim, Loop, TrickC
 from perfkit.features.tricks.report.markdown import tricks_document
 from perfkit.features.tricks.report.picture import sizes_picture
 from perfkit.features.tricks.verdict import TricksReport, helping
-from perfkit.gating.engine import recorded
-from perfkit.gating.filing import RunContext
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.gating.compare import recorded
+from perfkit.gating.rows import RunContext
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import MeasuredLaunch
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger

@@ -11,10 +11,18 @@ from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import TrickCase
 from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.verdict import TrickResult, TricksReport
-from perfkit.gating.exact import ExactPolicy
-from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.rows import (
+    RunContext,
+    comparison_of,
+    count_rows,
+    exact_comparisons_of,
+    finding_row,
+    launch_rows,
+    settled,
+)
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import MeasuredLaunch
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Comparison, Verdict
 from perfkit.model.policies import JudgedPolicy

@@ -10,15 +10,10 @@ from typing import Protocol
 
 from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of, step_script
-from perfkit.gating.counts import Tally, count_compared, count_target, joined
-from perfkit.gating.sequential import (
-    BenchmarkState,
-    ComparedBenchmark,
-    MeasuredLaunch,
-    SequentialComparison,
-)
-from perfkit.gating.sides import LockstepLaunches, staged_launcher
-from perfkit.gating.survey import finding_on_failure
+from perfkit.gating.counters import Tally, count_compared, count_target, joined
+from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
+from perfkit.gating.run import BenchmarkState, LockstepLaunches, MeasuredLaunch, SequentialComparison
+from perfkit.gating.sides import staged_launcher
 from perfkit.model import SIDES
 from perfkit.model.comparisons import Comparison, Policy
 from perfkit.model.progress import ComparisonProgress

@@ -26,7 +26,7 @@ def gate_ratio(
     if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
         return None
     # They are imported here, so that a ledger without gates is read without the libraries that judge one.
-    from perfkit.gating.from_rows import comparison_of
+    from perfkit.gating.rows import comparison_of
     from perfkit.model.policies import judged_policy
 
     policy = judged_policy(rows[0])

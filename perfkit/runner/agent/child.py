@@ -68,9 +68,7 @@ def _settle(temporary: str) -> None:
 
 
 def _begin_memory(order: Message) -> int:
-    """Draw a layout, let the collector visit all objects if so ordered, and return a depth of the stack."""
-    if order["as_is"]:
-        gc.unfreeze()
+    """Draw a layout of memory, and return a depth of the stack."""
     return draw_layout(order["layout"])
 
 

@@ -41,8 +41,7 @@ class Assignment:
 
     ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
     for temporary files; ``log`` is the file for its output. ``plants`` maps benchmarks to the share by which
-    they are made slower on purpose. ``layout`` is the seed from which its memory's layout is drawn. With
-    ``as_is`` its garbage collector visits the imported objects too, as it does without perfkit. A child
+    they are made slower on purpose. ``layout`` is the seed from which its memory's layout is drawn. A child
     that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
     may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
     ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
@@ -65,7 +64,6 @@ class Assignment:
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     asv: AsvSuite | None = None
     layout: int = 0
-    as_is: bool = False
     serves: bool = False
     training: str | None = None
     steps: int = 0

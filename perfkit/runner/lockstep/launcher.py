@@ -111,7 +111,6 @@ class Launcher:
         *,
         folder: Path,
         environment: Mapping[str, str],
-        as_is: bool,
         seed: int,
         preload: Sequence[str] | None = None,
         launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
@@ -120,7 +119,7 @@ class Launcher:
         self.launches_per_preloader = launches_per_preloader
         self._raised_together = 1 if trees.apart or cores < _RAISED_TOGETHER else _RAISED_TOGETHER
         self._trees, self._folder = trees, folder
-        self._environment, self._as_is = environment, as_is
+        self._environment = environment
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._layout = 0
         self._learns = preload is None
@@ -418,7 +417,6 @@ class Launcher:
             began=self._trees.began,
             oldest=self._trees.oldest,
             layout=self._layout,
-            as_is=self._as_is,
         )
         if nodes and side in self._servers:
             return self._servers[side].start(assignment)
@@ -503,8 +501,6 @@ class Launcher:
 
     def _next_environment(self) -> dict[str, str]:
         hash_seed = self._random.randrange(1, 2**32)
-        if self._as_is:
-            return dict(self._environment)
         return fixed_environment(self._environment, hash_seed=hash_seed)
 
 

@@ -1,7 +1,4 @@
-"""A sequential comparison: launches until each benchmark is decided or the budget cannot decide more.
-
-It starts no process and reads no clock itself, since its caller passes launches and a clock to it.
-"""
+"""The launch loop: launches of both sides until each benchmark is decided or the time is over."""
 
 from __future__ import annotations
 
@@ -10,58 +7,48 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
 from perfkit.errors import NotMeasuredError
-from perfkit.gating.budget import Candidate, Forecast, share_out
-from perfkit.gating.from_rows import joined_pairs
-from perfkit.gating.judge import WELL_KNOWN, compare, pair_location
-from perfkit.model import SIDES, Benchmark, Side
+from perfkit.gating.design import MOST_KEPT, SHARED_VARIANCE, Candidate, Forecast, share_out, usual_look
+from perfkit.gating.judge import WELL_KNOWN, compare, joined_pairs, pair_location
+from perfkit.gating.missing import Mend, mend_nothing
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.survey import prove_code
+from perfkit.model import SIDES
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import ComparisonProgress
-from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.clock import utc_now
 from perfkit.runner.lockstep.launch import (
     UNPROVEN_IN_A_ROW,
     Failure,
     LaunchRecord,
-    SideReport,
+    LaunchRules,
     shared_libraries,
 )
-from perfkit.runner.lockstep.schedule import Slot
+from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.schedule import Slot, schedule
 from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
 from perfkit.stats.components import shared_variance
-from perfkit.stats.planning import deciding_look
+from perfkit.stats.planning import launches_per_generation
 
-# A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
-# included. It is assumed while there are too few launches to show the benchmark's own.
-USUAL_SD = 0.015
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
-# At most this share of the time that is left is kept for counting.
-MOST_KEPT = 0.25
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedBenchmark:
-    """A benchmark that both sides have, and how it is judged; it may send nothing for ``limit_s`` seconds.
-
-    ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
-    earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
-    """
-
-    benchmark: Benchmark
-    margin: float
-    gating: bool
-    limit_s: float
-    changed: bool = True
-    number: bool = False
-    prior: tuple[LaunchPair, ...] = ()
+# One launch spends at least this time on a benchmark, both sides together.
+_LAUNCH_S = 0.05
+_MOST_PER_GENERATION = 8
+# A device that is too hot for good would else use up the budget: the third try counts, and is marked.
+_MOST_REPEATS = 2
+_LIMIT_S = 30.0
+# At least this many are made, however slow the machine is, since fewer would not show their scatter.
+_FEWEST_LAUNCHES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -459,41 +446,6 @@ def _by_groups(found: Comparison) -> bool:
     return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
 
 
-@functools.cache
-def usual_look(policy: Policy, margin: float) -> int:
-    """Return the look that decides identical code with the usual scatter, the last one where none does."""
-    errors = {look: policy.error_at(look) for look in policy.looks}
-    found = deciding_look(
-        0.0,
-        USUAL_SD,
-        errors=errors,
-        margin=margin,
-        trimmed_from=policy.trimmed_from,
-        one_sided=policy.one_sided,
-    )
-    return found or policy.looks[-1]
-
-
-def prove_code(reports: Mapping[Side, SideReport]) -> None:
-    """Check that times and counts are those of the sides' own code.
-
-    Raises:
-        NotMeasuredError: a module of the code under test came from elsewhere, or a native library did.
-    """
-    for side, report in reports.items():
-        if report.foreign:
-            if is_native(report.foreign):
-                raise NotMeasuredError(
-                    f"{foreign_in_words(report.foreign)}, on {side}; remove it, and build it below the"
-                    " checkout or in $TORCH_EXTENSIONS_DIR, which is a folder of each side"
-                )
-            name, file = min(report.foreign.items())
-            raise NotMeasuredError(
-                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
-                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
-            )
-
-
 def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
     """Return the times of a launch in the form in which they are judged."""
     return LaunchPair(
@@ -524,3 +476,173 @@ def _stood_still(timing: Timing) -> Iterator[Disturbance]:
     for side, seconds in timing.stood_still_s.items():
         if seconds:
             yield Disturbance(what="stood still", amount=round(seconds, 1), side=side)
+
+
+class LockstepLaunches:
+    """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
+
+    ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
+    take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
+    something about its failures.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        limit_s: Callable[[str], float],
+        check_s: float = 0.0,
+        mend: Mend = mend_nothing,
+    ) -> None:
+        self._launcher, self._mend = launcher, mend
+        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
+        self._paces: dict[str, Pace] = {}
+        self._made = 0
+        self._alone = False
+        self._benchmark_s, self._measured = 0.0, 0
+        self._shared_variance = SHARED_VARIANCE
+
+    @property
+    def preloader(self) -> int:
+        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
+        return self._launcher.preloader
+
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+        return self._launcher.collected_s / self._share() if self._launcher.serves else 0.0
+
+    def prepare(self) -> None:
+        """Begin a new group when the present one has had its launches."""
+        share = self._share()
+        if self._made and self._made >= share:
+            self._alone = self._launcher.serves and share == 1
+            self._launcher.renew(alone=self._alone)
+            self._made = 0
+
+    def _share(self) -> int:
+        """Return how many launches the present group is to make."""
+        if not self._launcher.serves:
+            # Where preloaders differ, a second launch of one says hardly more than its first.
+            differ = self._shared_variance > SHARED_VARIANCE
+            return 1 if differ else self._launcher.launches_per_preloader
+        return launches_per_generation(
+            generation_s=self._launcher.collected_s,
+            launch_s=self._benchmark_s * self._measured,
+            shared_variance=self._shared_variance,
+            most=_MOST_PER_GENERATION,
+        )
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost.
+
+        Raises:
+            NotMeasuredError: that of the second attempt was lost as well.
+        """
+        self._made += 1
+        launch = functools.partial(self._launcher.launch, slot, nodes, paces=self._paces, rules=self._rules)
+        record = launch()
+        while self._mend(record.failures):
+            record = launch()
+        self._measured = len(record.seconds)
+        # What a launch that stands alone takes includes the import, which others have from their generation.
+        if record.seconds and not self._alone:
+            self._benchmark_s = statistics.fmean(record.seconds.values())
+        return record
+
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups for launches that have so much variance in common within one."""
+        self._shared_variance = max(shared_variance, SHARED_VARIANCE)
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Have preloaders import modules that both sides import."""
+        self._launcher.warm_up(libraries)
+
+
+class WatchedLaunches:
+    """Makes launches by others, and reads the states of the devices before and after each.
+
+    A launch while clocks were held back is kept apart and repeated, twice at most. Without devices nothing is
+    read but that there are none.
+    """
+
+    def __init__(self, launches: Launches, states: Callable[[], Sequence[DeviceState]]) -> None:
+        self._launches, self._states = launches, states
+
+    @property
+    def preloader(self) -> int:
+        """The number of the last launch's group."""
+        return self._launches.preloader
+
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+        return self._launches.group_s
+
+    def prepare(self) -> None:
+        """Get ready for the next launch."""
+        self._launches.prepare()
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides, again where a device was throttled meanwhile.
+
+        Raises:
+            NotMeasuredError: no process can be started any more.
+        """
+        spoilt: list[LaunchRecord] = []
+        while True:
+            before = self._states()
+            made = self._launches.make(slot, nodes)
+            found = passage(before, self._states())
+            record = replace(made, facts=found.facts, marks=found.marks)
+            if THROTTLED not in found.marks or len(spoilt) == _MOST_REPEATS or record.failures:
+                return replace(record, set_aside=(*spoilt, *record.set_aside))
+            spoilt += [*record.set_aside, replace(record, set_aside=())]
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Have preloaders import modules that both sides import."""
+        self._launches.learn(libraries)
+
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups."""
+        self._launches.expect(shared_variance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alike:
+    """The launches of each benchmark, and the mean seconds that a launch of one took, overhead included.
+
+    ``served`` says that they were forked after the import of the code, as those of a gate are.
+    """
+
+    pairs: Mapping[str, tuple[LaunchPair, ...]]
+    launch_s: float
+    served: bool
+
+
+def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
+    """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
+
+    ``tell`` receives the share that is done, from 0 to 1.
+    """
+    listed = launcher.survey()
+    launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)
+    launches.learn(shared_libraries(listed["base"].report, listed["head"].report))
+    nodes = list(listed["head"].found)
+    pairs: dict[str, list[LaunchPair]] = {node: [] for node in nodes}
+    begun = time.monotonic()
+    for number, slot in enumerate(schedule(seed=seed)):
+        elapsed = time.monotonic() - begun
+        tell(min(elapsed / seconds, 1.0))
+        if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
+            break
+        launches.prepare()
+        record = launches.make(slot, nodes)
+        for node, timing in record.timings.items():
+            pairs[node].append(launch_pair(timing, slot, launches.preloader))
+    made = max(sum(map(len, pairs.values())), 1)
+    return Alike(
+        pairs={node: tuple(found) for node, found in pairs.items()},
+        launch_s=(time.monotonic() - begun) / made,
+        served=launcher.serves,
+    )

@@ -8,10 +8,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
-from perfkit.gating.assumptions import doubts
-from perfkit.gating.disagreement import Disagreement, disagreements
-from perfkit.gating.prior import Prior
-from perfkit.gating.sequential import ComparedBenchmark, SequentialComparison
+from perfkit.gating.counter_verdicts import Disagreement, disagreements
+from perfkit.gating.judge import doubts
+from perfkit.gating.rows import Prior
+from perfkit.gating.rules import ComparedBenchmark
+from perfkit.gating.run import SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
 from perfkit.identity import short_run_id
@@ -145,7 +146,7 @@ def notes_on(
         yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
     if launcher.why_not_served:
         yield f"each launch imported the code anew, which is slower: {launcher.why_not_served}"
-    if launcher.allocator_kept is False and not sides.scope.as_is:
+    if launcher.allocator_kept is False:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
         runs = ", ".join(map(short_run_id, prior.runs))

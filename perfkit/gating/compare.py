@@ -1,7 +1,6 @@
-"""One comparison from its first launch to its verdicts; gates and calibrations are such comparisons.
+"""One comparison from its first launch to its verdicts, recorded launch by launch.
 
-Both sides are laid out and surveyed before. Launches are recorded one by one, and the verdicts are added when
-all of them are known.
+Gates and calibrations are such comparisons; both sides are laid out and surveyed before.
 """
 
 from __future__ import annotations
@@ -16,14 +15,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from perfkit.choices import FailOn, Inconclusive
-from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
-from perfkit.gating.accepting import accept
-from perfkit.gating.budget import Forecast
-from perfkit.gating.counts import Tally, count_compared, count_instructions, count_targets, joined
-from perfkit.gating.exact import ExactPolicy
-from perfkit.gating.explaining import (
+from perfkit.gating.accept import accept
+from perfkit.gating.counters import (
+    Tally,
+    count_compared,
+    count_instructions,
+    count_targets,
+    joined,
+    measure_numbers,
+)
+from perfkit.gating.design import Forecast, Method, counting_s
+from perfkit.gating.explain import (
     cold_starts,
     disturbed_launches,
     doubtful_assumptions,
@@ -31,25 +34,30 @@ from perfkit.gating.explaining import (
     waiting_threads,
     why_not_measured,
 )
-from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import NOT_TIMED
-from perfkit.gating.judge import LEAST_SD, is_faster
-from perfkit.gating.numbers import measure_numbers
-from perfkit.gating.prior import Prior, find_prior
-from perfkit.gating.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
-from perfkit.gating.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
-from perfkit.gating.survey import Rules, Survey, finding_on_failure, run_by_own_files
-from perfkit.gating.watched import WatchedLaunches
+from perfkit.gating.judge import is_faster
+from perfkit.gating.rows import (
+    NOT_TIMED,
+    Prior,
+    RunContext,
+    count_rows,
+    find_prior,
+    finding_row,
+    launch_rows,
+    settled,
+)
+from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
+from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison, WatchedLaunches
+from perfkit.gating.sides import OpenSides
+from perfkit.gating.survey import Survey, run_by_own_files
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import told_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Row, Source
-from perfkit.model.comparisons import Comparison, ExactComparison, Policy
+from perfkit.model.comparisons import Comparison, ExactComparison
 from perfkit.model.counters import is_count
 from perfkit.model.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.model.progress import ComparisonProgress
-from perfkit.profiling.passes.targets import Target
 from perfkit.repo.environments import installed_facts
 from perfkit.runner.clock import utc_now
 from perfkit.runner.environment import fixed_environment
@@ -58,109 +66,13 @@ from perfkit.runner.machine.devices import own_devices
 from perfkit.runner.machine.disturbances import Watch
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.machine.facts import read_machine
-from perfkit.stats.interval import TRIMMED_FROM
 
-# The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
-# decide nearly all small changes, lose very little.
-_EARLY_LOOKS = (3, 4, 6)
-_EARLY_SHARE = 0.05
-# Later looks follow one another without end: each has three tenths more launches than the one before it, and
-# nine tenths of its share of alpha. All shares are finite together, so a look is left whenever there is time.
-# With fewer than twelve launches, all of them may agree by chance where each side is fast or slow by lot.
-# No gate has time for more than some thousands of launches, so the list of looks ends there.
-_FIRST_LATE_LOOK, _GROWTH, _SHARE_OF_THE_LAST, _NEVER_REACHED = 12, 1.3, 0.9, 4000
-_LEAST_BUDGET_S = 60.0
-# Counting a benchmark takes about as long as so many of its launches and so many of its calls. The budget
-# keeps that time.
-_COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
 # More benchmarks than these are not named one by one as they are counted.
 _NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
 _CHECKED_SHARE = 0.1
-
-
-def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
-    """Return the rules by which a gate judges ``family`` comparisons.
-
-    ``served`` says that launches are forked after the import of the code that they measure.
-    """
-    early = (_EARLY_SHARE / len(_EARLY_LOOKS),) * len(_EARLY_LOOKS)
-    late = tuple(_late_looks())
-    first_share = (1 - _EARLY_SHARE) * (1 - _SHARE_OF_THE_LAST)
-    return Policy(
-        alpha=alpha,
-        family=family,
-        looks=_EARLY_LOOKS + late,
-        shares=early + tuple(first_share * _SHARE_OF_THE_LAST**place for place in range(len(late))),
-        shared_variance=SHARED_VARIANCE if served else 0.0,
-        least_sd=LEAST_SD,
-        trimmed_from=TRIMMED_FROM,
-    )
-
-
-def _late_looks() -> Iterator[int]:
-    launches = float(_FIRST_LATE_LOOK)
-    while launches < _NEVER_REACHED:
-        yield round(launches)
-        launches *= _GROWTH
-
-
-def counting_s(launch_s: float, call_s: float) -> float:
-    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
-    return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The terms on which a person wants two sides compared; what is None follows from the configuration.
-
-    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for setting up, timing and counting. With
-    ``fail_fast`` measuring stops at the first slowdown that fails the gate.
-    """
-
-    margin: float | None = None
-    alpha: float | None = None
-    budget_s: float | None = None
-    fail_on: FailOn | None = None
-    inconclusive: Inconclusive | None = None
-    fail_fast: bool = False
-
-    def policy(self, config: GateConfig, *, family: int, served: bool) -> Policy:
-        """Return the rules by which ``family`` comparisons are judged."""
-        proven = (self.fail_on or config.fail_on) == "proven"
-        return dataclasses.replace(
-            gate_policy(alpha=self.alpha or config.alpha, family=family, served=served),
-            fail_on="proven" if proven else "margin",
-            noise_floor=config.noise_floor_share if proven else 0.0,
-            inconclusive=self.inconclusive or config.inconclusive or ("pass" if proven else "fail"),
-            one_sided=True,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    """How the benchmarks of two sides are compared, decided before anything is measured.
-
-    ``budget_s`` are the seconds for setting up, timing and counting benchmarks; counting steps of ``targets``
-    and instructions is not part of it. ``counted`` says that benchmarks and targets are counted,
-    ``instructions`` that callgrind counts as well. Without ``timed`` nothing is timed, and the counts decide.
-    For ``go_on_s`` seconds after the budget measuring goes on while anything is undecided. With ``fail_fast``
-    it stops at the first slowdown that fails the gate.
-    """
-
-    policy: Policy
-    exact_policy: ExactPolicy
-    rules: Rules
-    budget_s: float
-    seed: int
-    timed: bool
-    counted: bool
-    targets: tuple[Target, ...]
-    instructions: bool
-    go_on_s: float = 0.0
-    fail_fast: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,49 +107,6 @@ class CompletedComparison:
     timed_s: float
     counted_s: float
     unrecorded: RecordingError | None = None
-
-
-def settle_method(
-    project: Project,
-    surveyed: Survey,
-    terms: Terms,
-    *,
-    seed: int,
-    timed: bool = True,
-    counted: bool,
-    targets: tuple[Target, ...] = (),
-    instructions: bool = False,
-    of_environments: bool = False,
-) -> Method:
-    """Return the method for what a survey found: margin, alpha and budget as given, or as configured.
-
-    The default budget is more than most suites need; measuring ends as soon as all is decided. Counts of
-    sides ``of_environments`` are of different versions of libraries, which may do the same by other
-    operators. They say what changed, and fail a gate only where nothing is timed.
-    """
-    config = project.config
-    compared = (*surveyed.compared, *surveyed.numbers)
-    gating = [one for one in compared if one.gating] or compared
-    shared_out = config.gate.seconds_per_benchmark * len(compared)
-    most_s = max(min(shared_out, config.gate.most_seconds), _LEAST_BUDGET_S)
-    policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
-    return Method(
-        policy=policy,
-        exact_policy=ExactPolicy(
-            gating=() if of_environments and timed else config.exact.gate,
-            tolerance=config.exact.tolerance_share,
-            timed=timed,
-        ),
-        rules=Rules.of(config, margin=terms.margin),
-        budget_s=terms.budget_s or most_s,
-        seed=seed,
-        timed=timed,
-        counted=counted,
-        targets=targets,
-        instructions=instructions,
-        go_on_s=config.gate.go_on_seconds if policy.inconclusive == "go on" else 0.0,
-        fail_fast=terms.fail_fast,
-    )
 
 
 def compare_sides(
@@ -297,9 +166,7 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
 
 def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
     """Return what all rows of the run have in common: its commits, machine, environment and rules."""
-    variables = dict(os.environ)
-    if not sides.scope.as_is:
-        variables = fixed_environment(variables, hash_seed=0)
+    variables = fixed_environment(dict(os.environ), hash_seed=0)
     installed = installed_facts(sides.environments)
     return RunContext(
         source=record.source,
@@ -330,7 +197,7 @@ def _policy_kind(
         base=sides.pair.base.commit.sha,
         budget_s=method.budget_s,
         mode="fresh processes" if sides.launcher.why_no_fork else "forked",
-        as_is=sides.scope.as_is,
+        as_is=False,
     )
     if rehearsal is None:
         return gate

@@ -1,0 +1,287 @@
+"""Acceptances: which findings of a gate people let pass, by `perfkit accept` or in commits' messages."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
+from perfkit.model import Commit
+from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import BLOCKING, COUNTED, Comparison, ExactComparison, blocks
+from perfkit.model.results import meant_by
+from perfkit.repo.commits import is_ancestor, open_repository, resolve
+from perfkit.repo.patches import patches_of, whole_patch
+from perfkit.repo.sides import SidePair
+from perfkit.repo.trailers import accepted_in, commits_in
+from perfkit.repo.working_tree import code_of
+
+# Uncommitted changes are accepted before they are committed, by clocks that may differ by so much.
+_CLOCKS_DIFFER = timedelta(days=1)
+# The changes of more commits are looked at in vain: a gate against an old release has thousands of them.
+MOST_COMMITS = 200
+
+
+def apply(comparisons: Sequence[Comparison], acceptances: Sequence[Acceptance]) -> tuple[Comparison, ...]:
+    """Return the comparisons, those that block and are covered with ``accepted`` set.
+
+    Where several acceptances cover a finding, the first of them is told.
+    """
+    names = _names(comparisons)
+    return tuple(_accepted(comparison, acceptances, names) for comparison in comparisons)
+
+
+def apply_to_counts(
+    exact: Sequence[ExactComparison], acceptances: Sequence[Acceptance]
+) -> tuple[ExactComparison, ...]:
+    """Return the counts, those that block and are covered with ``accepted`` set."""
+    names = _counted(exact)
+    return tuple(_accepted_count(one, acceptances, names) for one in exact)
+
+
+def unused_notes(
+    comparisons: Sequence[Comparison],
+    acceptances: Sequence[Acceptance],
+    exact: Sequence[ExactComparison] = (),
+) -> tuple[str, ...]:
+    """Return a sentence for each acceptance that covers no finding, with what was found instead."""
+    names, counted = _names(comparisons), _counted(exact)
+    return tuple(
+        f"accepted but not found: {acceptance.benchmark}"
+        f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons, exact)};"
+        f" the reason given was: {acceptance.told}"
+        for acceptance in acceptances
+        if not any(_covers(acceptance, comparison, names) for comparison in comparisons)
+        and not any(_covers_count(acceptance, one, counted) for one in exact)
+    )
+
+
+def _names(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    return tuple(comparison.benchmark.name for comparison in comparisons)
+
+
+def _accepted(comparison: Comparison, acceptances: Sequence[Acceptance], names: Sequence[str]) -> Comparison:
+    covering = (acceptance for acceptance in acceptances if _covers(acceptance, comparison, names))
+    first = next(covering, None)
+    return replace(comparison, accepted=first.told) if first else comparison
+
+
+def _counted(exact: Sequence[ExactComparison]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.benchmark.name for one in exact))
+
+
+def _accepted_count(
+    one: ExactComparison, acceptances: Sequence[Acceptance], names: Sequence[str]
+) -> ExactComparison:
+    covering = (acceptance for acceptance in acceptances if _covers_count(acceptance, one, names))
+    first = next(covering, None)
+    return replace(one, accepted=first.told) if first else one
+
+
+def _covers_count(acceptance: Acceptance, one: ExactComparison, names: Sequence[str]) -> bool:
+    return (
+        (one.benchmark.name,) == meant_by(acceptance.benchmark, names)
+        and one.gating
+        and one.verdict in COUNTED
+        and _allows_count(acceptance, one)
+    )
+
+
+def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
+    """Tell whether an acceptance speaks of a count, whatever else of the benchmark was accepted with it."""
+    if acceptance.counts is None:
+        return acceptance.verdict in (None, one.verdict)
+    if one.head is None:
+        return one.metric.name in acceptance.uncounted
+    return one.metric.name in acceptance.counts and one.head <= acceptance.counts[one.metric.name]
+
+
+def _covers(acceptance: Acceptance, comparison: Comparison, names: Sequence[str]) -> bool:
+    return (
+        (comparison.benchmark.name,) == meant_by(acceptance.benchmark, names)
+        and comparison.gating
+        and comparison.verdict in BLOCKING
+        and acceptance.verdict in (None, comparison.verdict)
+        and not acceptance.of_counts_alone
+        and not _clearly_worse(acceptance, comparison)
+    )
+
+
+def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
+    """Tell whether a regression lies wholly above the one that was accepted."""
+    return (
+        comparison.verdict == "REGRESSED"
+        and acceptance.ratio is not None
+        and comparison.estimate is not None
+        and comparison.estimate.low > acceptance.ratio
+    )
+
+
+def _instead(
+    acceptance: Acceptance, comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
+) -> str:
+    """Say why an acceptance covers nothing."""
+    found = {one.benchmark.name: one for one in comparisons}
+    meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_counted(exact)]))
+    if not meant:
+        return "this gate has no such benchmark"
+    name, *others = meant
+    if others:
+        return f"it could mean {' or '.join(meant)}"
+    if acceptance.of_counts_alone or name not in found:
+        return _instead_of_counts(acceptance, [one for one in exact if one.benchmark.name == name])
+    comparison = found[name]
+    if not comparison.gating:
+        return "it does not gate"
+    if acceptance.ratio is not None and _clearly_worse(acceptance, comparison):
+        return f"it is clearly slower now than the ×{acceptance.ratio:.3f} that was accepted"
+    return f"it is {comparison.verdict} now"
+
+
+def _instead_of_counts(acceptance: Acceptance, counts: Sequence[ExactComparison]) -> str:
+    """Say how the counts stand that were accepted without a time."""
+    if not counts:
+        return "its counts alone were accepted, and this gate counted none of it"
+    named = {*(acceptance.counts or ()), *acceptance.uncounted}
+    told = "its counts alone were accepted"
+    grown = [one for one in counts if one.metric.name in named and one.gating and one.verdict in COUNTED]
+    if not grown:
+        return f"{told}, and these pass now"
+    listed = ", ".join(f"{one.metric.name} ({_count_text(one)})" for one in grown)
+    return f"{told}, and they are beyond that now: {listed}"
+
+
+def _count_text(one: ExactComparison) -> str:
+    return "not counted" if one.head is None else f"{one.head:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """The findings of a gate, where those that people accepted are marked."""
+
+    comparisons: tuple[Comparison, ...]
+    exact: tuple[ExactComparison, ...]
+    notes: tuple[str, ...] = ()
+
+
+def check_acceptances(pair: SidePair, *, ledger: Path, outputs: Sequence[Path]) -> None:
+    """Check, before anything is measured, that all acceptances can be read.
+
+    Raises:
+        RepositoryError: git does not know one of the two commits.
+        LedgerError: a kept acceptance is damaged.
+    """
+    accept((), (), pair, ledger=ledger, outputs=outputs)
+
+
+def accept(
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
+    pair: SidePair,
+    *,
+    ledger: Path,
+    outputs: Sequence[Path],
+) -> Accepted:
+    """Mark the findings that people accepted; there are none where a side is a directory, without a commit.
+
+    ``outputs`` are the places that perfkit writes to, which are no part of anyone's code.
+
+    Raises:
+        RepositoryError: git does not know one of the two commits.
+        LedgerError: a kept acceptance is damaged.
+    """
+    base, head = pair.base, pair.head
+    if "directory" in (base.kind, head.kind):
+        return Accepted(comparisons=tuple(comparisons), exact=tuple(exact))
+    acceptances, warnings = find_acceptances(
+        head.source, base=base.commit, head=head.commit, ledger=ledger, outputs=outputs
+    )
+    return Accepted(
+        comparisons=apply(comparisons, acceptances),
+        exact=apply_to_counts(exact, acceptances),
+        notes=(
+            *warnings,
+            *unused_notes(comparisons, acceptances, exact),
+            *_notes_on_others(comparisons, exact, acceptances, pair, ledger),
+        ),
+    )
+
+
+def _notes_on_others(
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
+    acceptances: Sequence[Acceptance],
+    pair: SidePair,
+    ledger: Path,
+) -> Iterator[str]:
+    """Yield a sentence for each finding that was accepted in a change that this one does not hold.
+
+    What was accepted in the history of base is past, and is left out.
+    """
+    found: list[Comparison | ExactComparison] = [
+        *apply(comparisons, acceptances),
+        *apply_to_counts(exact, acceptances),
+    ]
+    blocking = {one.benchmark.name for one in found if blocks(one) and one.accepted is None}
+    if not blocking:
+        return
+    others = [one for one in ACCEPTANCES.read(ledger) if one not in acceptances and one.benchmark in blocking]
+    newest = {one.benchmark: one for one in sorted(others, key=lambda one: one.recorded_at)}
+    for kept in newest.values():
+        if not is_ancestor(pair.head.source, kept.commit, pair.base.commit.sha):
+            yield (
+                f"{kept.benchmark} was accepted in another change: {kept.told}. Neither that commit nor the"
+                f" same edits are part of this one; where the reason still holds:"
+                f" perfkit accept {shlex.quote(kept.benchmark)} --reason {shlex.quote(kept.reason)}"
+            )
+
+
+def find_acceptances(
+    start: Path, *, base: Commit, head: Commit, ledger: Path, outputs: Sequence[Path]
+) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
+    """Return acceptances for base..head, those in the ledger first, and a warning for each bad trailer.
+
+    Raises:
+        RepositoryError: ``start`` is in no repository, or git does not know one of the two commits.
+        LedgerError: a kept acceptance is damaged.
+    """
+    repository = open_repository(start)
+    shas = commits_in(repository, base.sha, head.sha)
+    said, warnings = accepted_in(repository, base.sha, head.sha)
+    top = Path(str(repository.working_tree_dir))
+    ignored = (*outputs, ledger)
+    is_committed = functools.partial(
+        _is_committed,
+        shas=shas[:MOST_COMMITS],
+        code=functools.cache(lambda sha: code_of(top, ignored=ignored, sha=sha)),
+        time=functools.cache(lambda sha: resolve(repository, sha).time),
+    )
+
+    @functools.cache
+    def patches() -> frozenset[str | None]:
+        whole = whole_patch(top, base.sha, head.sha, ignored=ignored)
+        return frozenset({whole, *patches_of(top, shas[:MOST_COMMITS], ignored=ignored)})
+
+    def is_here(kept: KeptAcceptance) -> bool:
+        if kept.diff_hash is not None:
+            return kept.code is not None and is_committed(kept)
+        same = kept.change is not None and kept.change in patches()
+        return same or (bool(kept.parts) and patches().issuperset(kept.parts))
+
+    return (*acceptances_for(ledger, shas, head.diff_hash, is_here), *said), warnings
+
+
+def _is_committed(
+    kept: KeptAcceptance,
+    *,
+    shas: Sequence[str],
+    code: Callable[[str], str | None],
+    time: Callable[[str], datetime | None],
+) -> bool:
+    """Tell whether one of some commits, newest first, has the code that was accepted."""
+    since = kept.recorded_at - _CLOCKS_DIFFER
+    return any((made := time(sha)) is not None and made >= since and code(sha) == kept.code for sha in shas)
