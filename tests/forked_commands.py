@@ -47,7 +47,7 @@ _SHARED = (
     "perfkit.commands.log",
     "perfkit.ledger.queries",
     "perfkit.report.explain.markdown",
-    "perfkit.report.gate.live",
+    "perfkit.report.gate.terminal",
     "perfkit.report.gate.markdown",
     "perfkit.report.gate.plan",
     "perfkit.features.site",

@@ -105,6 +105,10 @@ class Project:
         """Return the command line of a gate."""
         return [str(PERFKIT), "gate", "--ledger", str(self.ledger), *arguments]
 
+    def judge_command(self, run: str) -> list[str]:
+        """Return the command line that judges a kept gate anew."""
+        return [str(PERFKIT), "ledger", "judge", run, "--ledger", str(self.ledger)]
+
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the variables that a gate runs under."""
         self.temporary.mkdir(exist_ok=True)
@@ -112,8 +116,14 @@ class Project:
 
     def gate(self, *arguments: str, cwd: Path | None = None, extra: Mapping[str, str] | None = None) -> Gated:
         """Run a gate to its end; its temporary files have to go with it."""
-        _, *command = self.command("--json", "-", *arguments)
-        done = run_perfkit(*command, cwd=cwd or self.root, env=self.environment(extra))
+        return self._gated(self.command("--json", "-", *arguments), cwd=cwd, extra=extra)
+
+    def judge(self, run: str, *, cwd: Path | None = None, extra: Mapping[str, str] | None = None) -> Gated:
+        """Judge a kept gate anew."""
+        return self._gated([*self.judge_command(run), "--json", "-"], cwd=cwd, extra=extra)
+
+    def _gated(self, command: list[str], *, cwd: Path | None, extra: Mapping[str, str] | None) -> Gated:
+        done = run_perfkit(*command[1:], cwd=cwd or self.root, env=self.environment(extra))
         assert set() == self.left_behind()
         return Gated(
             exit_code=done.returncode,

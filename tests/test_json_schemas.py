@@ -109,7 +109,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("gate", ("gate", "--from-ledger", "47d0c85f")),
+        ("gate", ("ledger", "judge", "47d0c85f")),
         ("history", ("history",)),
         ("explain", ("explain", "profiles/naive_form.stat", "profiles/tensor_losses.stat")),
         ("show", ("show", "profiles/naive_form.stat", "profiles/naive_form.json")),
@@ -157,7 +157,7 @@ def test_synthetic_results_are_as_described() -> None:
     ("module", "function", "field"),
     [
         ("commands.accept", "accept_finding", "acceptance"),
-        ("commands.against", "plan_gates", None),
+        ("commands.gate", "plan_gates", None),
         ("commands.backfill", "run_backfill", None),
         ("commands.backfill", "run_range_backfill", None),
         ("commands.bisect", "run_bisect", None),

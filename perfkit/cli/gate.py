@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +35,21 @@ from perfkit.cli.output import tell
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfkit.commands.gate import Gated
     from perfkit.model import Side
+
+
+_MarkdownOption = Annotated[Path | None, output_option("Write a comment for a pull request.", "--markdown")]
+# Options that contradict each other.
+_CONTRADICTIONS = (
+    ("--target", "--benchmarks"),
+    ("--target", "--select"),
+    ("--plan", "--exact-only"),
+    ("--plan", "--instructions"),
+    ("--fail-fast", "--exact-only"),
+    ("--against-release", "--against"),
+    *itertools.product(("--base-with", "--head-with"), ("--against", "--against-release", "--plan")),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -55,7 +71,6 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --against-release",
             "perfkit gate --plan --budget 600",
             "perfkit gate --base-with torch==2.12.1 --head-with torch==2.13.0",
-            "perfkit gate --from-ledger 3f2a",
         )
     )(gate)
 
@@ -161,13 +176,8 @@ def gate(
         bool,
         typer.Option("--plan", help="Time nothing: say which slowdown the gate would find in its budget."),
     ] = False,
-    from_ledger: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
-    ] = None,
-    markdown: Annotated[
-        Path | None, output_option("Write a comment for a pull request.", "--markdown")
-    ] = None,
+    from_ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
+    markdown: _MarkdownOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -176,55 +186,32 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.commands.gate import Gated, GateRequest, last_release, plan_gates, run_gates
-    from perfkit.commands.text_files import replace_text
+    from perfkit.commands.gate import GateRequest, last_release, plan_gates, run_gates
     from perfkit.gating.design import Terms
-    from perfkit.report.gate.decision import both_sentence
-    from perfkit.report.gate.live import GateProgress
-    from perfkit.report.gate.markdown import render_comment
+    from perfkit.gating.sides import target_benchmark
     from perfkit.report.gate.plan import plan_markdown, plan_view
-    from perfkit.report.gate.table import gate_view
+    from perfkit.report.gate.terminal import GateProgress
 
+    if from_ledger is not None:
+        raise UsageError(f"--from-ledger is a command now: `perfkit ledger judge {from_ledger}`")
     check_rates(alpha=alpha, budget=budget)
     environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
-    with_packages = {f"--{side}-with": bool(wanted) for side, wanted in environments.items()}
-    _refuse_together(
-        *(
-            {option: given, "--from-ledger": from_ledger is not None}
-            for option, given in {
-                "--target": target is not None,
-                "--plan": plan,
-                "--against": bool(against),
-                "--against-release": against_release,
-                **with_packages,
-                "--base": base is not None,
-                "--head": head is not None,
-                "--benchmarks": benchmarks is not None,
-                "--select": select is not None,
-                "--margin": margin is not None,
-                "--alpha": alpha is not None,
-                "--budget": budget is not None,
-                "--exact-only": exact_only,
-                "--instructions": instructions,
-                "--seed": seed != 0,
-            }.items()
-        ),
-        {"--target": target is not None, "--benchmarks": benchmarks is not None},
-        {"--target": target is not None, "--select": select is not None},
-        {"--plan": plan, "--exact-only": exact_only},
-        {"--plan": plan, "--instructions": instructions},
-        {"--fail-fast": fail_fast, "--exact-only": exact_only},
-        {"--against-release": against_release, "--against": against is not None},
-        *(
-            {option: given, other: bool(value)}
-            for option, given in with_packages.items()
-            for other, value in (
-                ("--against", against),
-                ("--against-release", against_release),
-                ("--plan", plan),
-            )
-        ),
-    )
+    given = {
+        "--against": bool(against) or (against_release and against is not None),
+        "--against-release": against_release,
+        "--base-with": bool(base_with),
+        "--benchmarks": benchmarks is not None,
+        "--exact-only": exact_only,
+        "--fail-fast": fail_fast,
+        "--head-with": bool(head_with),
+        "--instructions": instructions,
+        "--plan": plan,
+        "--select": select is not None,
+        "--target": target is not None,
+    }
+    for one, other in _CONTRADICTIONS:
+        if given[one] and given[other]:
+            raise UsageError(f"{one} and {other} contradict each other; leave one of them out")
     project = project_in(repo)
     # A whole run may take long, and measuring ends once it is decided.
     whole_budget = project.config.gate.most_seconds if target is not None else None
@@ -236,59 +223,75 @@ def gate(
         inconclusive=chosen(inconclusive, Inconclusive, "--inconclusive"),
         fail_fast=fail_fast,
     )
-    place = ledger_at(ledger or project.ledger_place)
     if against_release:
         against = last_release(project)
 
-    def write(text: str) -> None:
-        if markdown is not None:
-            replace_text(markdown, text, option="--markdown")
-
-    if from_ledger is not None:
-        from perfkit.commands.past import with_past
-        from perfkit.gating.recompute import recompute_gate
-
-        if fail_on or inconclusive or fail_fast or rules:
-            raise UsageError(
-                "--from-ledger judges a run by the rules that it was measured under:"
-                " leave --fail-on, --inconclusive, --fail-fast and --rules out"
-            )
-        report = recompute_gate(from_ledger, ledger=place, project=project)
-        report = with_past(report, ledger=place, root=project.root)
-        gated = Gated(report=report, exit_code=report.exit_code)
-    else:
-        from perfkit.gating.sides import target_benchmark
-
-        request = GateRequest(
-            base=base,
-            head=head,
-            benchmarks=benchmarks,
-            select=select,
-            terms=terms,
-            ledger=place,
-            seed=seed,
-            exact_only=exact_only,
-            instructions=instructions,
-            wait_s=wait,
-            environments=environments,
-            rules=chosen(rules, RulesOf, "--rules") or "base",
-            target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
-        )
-        with GateProgress(enabled=not is_quiet()) as progress:
-            if plan:
-                planned = plan_gates(request, against, project=project, progress=progress)
-            else:
-                gated = run_gates(request, against, project=project, progress=progress)
+    request = GateRequest(
+        base=base,
+        head=head,
+        benchmarks=benchmarks,
+        select=select,
+        terms=terms,
+        ledger=ledger_at(ledger or project.ledger_place),
+        seed=seed,
+        exact_only=exact_only,
+        instructions=instructions,
+        wait_s=wait,
+        environments=environments,
+        rules=chosen(rules, RulesOf, "--rules") or "base",
+        target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
+    )
+    with GateProgress(enabled=not is_quiet()) as progress:
+        if plan:
+            planned = plan_gates(request, against, project=project, progress=progress)
+        else:
+            gated = run_gates(request, against, project=project, progress=progress)
     if plan:
-        tell(plan_view(planned), planned, json=json, then=(lambda: write(plan_markdown(planned)),))
+        write = functools.partial(_write, markdown, lambda: plan_markdown(planned))
+        tell(plan_view(planned), planned, json=json, then=(write,))
         return
+    _show(gated, markdown=markdown, json=json)
+
+
+def register_judge(app: typer.Typer) -> None:
+    """Add the verb of the ledger that judges a gate anew."""
+    app.command(
+        epilog=examples("perfkit ledger judge 3f2a", "perfkit ledger judge 3f2a --markdown comment.md")
+    )(judge)
+
+
+def judge(
+    run: str,
+    *,
+    repo: RepoOption = None,
+    markdown: _MarkdownOption = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Judge the kept launches of a gate anew, by the rules it was measured under; nothing is measured.
+
+    RUN is the beginning or the end of its id. Exit code: that of the gate.
+    """
+    from perfkit.commands.gate import judge_run
+
+    project = project_in(repo)
+    gated = judge_run(run, ledger=ledger_at(ledger or project.ledger_place), project=project)
+    _show(gated, markdown=markdown, json=json)
+
+
+def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
+    """Print a gate's report, write what was asked for, and end with its exit code."""
+    from perfkit.report.gate.decision import both_sentence
+    from perfkit.report.gate.markdown import render_comment
+    from perfkit.report.gate.terminal import gate_view
+
     report = gated.report
     tell(
         gate_view(report),
         report,
         json=json,
         verdict=None if report.against is None else both_sentence(report),
-        then=(lambda: write(render_comment(report)),),
+        then=(functools.partial(_write, markdown, lambda: render_comment(report)),),
         unrecorded=gated.unrecorded,
         code=gated.exit_code,
         failure=gated.failure,
@@ -296,12 +299,8 @@ def gate(
     sys.exit(gated.exit_code)
 
 
-def _refuse_together(*pairs: Mapping[str, bool]) -> None:
-    """Refuse options that contradict each other, each pair with whether it was given.
+def _write(file: Path | None, render: Callable[[], str]) -> None:
+    from perfkit.commands.text_files import replace_text
 
-    Raises:
-        UsageError: both of a pair were.
-    """
-    for pair in pairs:
-        if all(pair.values()):
-            raise UsageError(f"{' and '.join(pair)} contradict each other; leave one of them out")
+    if file is not None:
+        replace_text(file, render(), option="--markdown")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from perfkit.cli import gate
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, stages, tell
 from perfkit.errors import UsageError
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
             context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
             add_help_option=False,
         )(_refuse_old_name)
+    gate.register_judge(_ledger)
     app.add_typer(_ledger, name="ledger")
 
 

@@ -92,7 +92,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
             runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
     both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
     if both:
-        yield f"a gate measured both by turns: `perfkit gate --from-ledger {both[-1][-_RUN_DIGITS:]}`"
+        yield f"a gate measured both by turns: `perfkit ledger judge {both[-1][-_RUN_DIGITS:]}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:

@@ -20,6 +20,7 @@ from perfkit.gating.counters import check_valgrind, targets_to_count
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.plan import experience_from, foresee
+from perfkit.gating.recompute import recompute_gate
 from perfkit.gating.rows import continued_seed, earlier_rows, find_prior
 from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
@@ -355,6 +356,16 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
         findings=surveyed.findings,
         notes=notes,
     )
+
+
+def judge_run(run: str, *, ledger: Path, project: Project) -> Gated:
+    """Judge the kept launches of a gate anew; ``run`` begins or ends its id.
+
+    Raises:
+        LedgerError: no run, more than one, or one that is no gate has such an id.
+    """
+    report = with_past(recompute_gate(run, ledger=ledger, project=project), ledger=ledger, root=project.root)
+    return Gated(report=report, exit_code=report.exit_code)
 
 
 def last_release(project: Project) -> str:

@@ -46,7 +46,7 @@ from perfkit.gating.rows import (
     settled,
 )
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
-from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison, WatchedLaunches
+from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey, run_by_own_files
 from perfkit.identity import new_run_id
@@ -288,14 +288,12 @@ class _Comparing:
         """Make launches until every benchmark is decided, or the budget is spent; record each of them."""
         timing = SequentialComparison.of(
             self._compared.values(),
-            launches=WatchedLaunches(
-                LockstepLaunches(
-                    self.sides.launcher,
-                    limit_s=lambda node: self._compared[node].limit_s,
-                    check_s=_CHECKED_SHARE * self.method.budget_s,
-                    mend=self.sides.missing.bring,
-                ),
-                own_devices().states,
+            launches=LockstepLaunches(
+                self.sides.launcher,
+                limit_s=lambda node: self._compared[node].limit_s,
+                check_s=_CHECKED_SHARE * self.method.budget_s,
+                mend=self.sides.missing.bring,
+                states=own_devices().states,
             ),
             policy=self.method.policy,
             deadline=self.began + self.method.budget_s,

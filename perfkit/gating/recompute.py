@@ -1,4 +1,4 @@
-"""``perfkit gate --from-ledger``: computes the verdicts of a gate anew, from its kept launches alone."""
+"""Computes the verdicts of a gate anew, from its kept launches alone."""
 
 from __future__ import annotations
 

@@ -108,6 +108,14 @@ class BenchmarkState:
     seconds: list[float] = field(default_factory=list)
     disturbed: dict[int, tuple[Disturbance, ...]] = field(default_factory=dict)
 
+    def add(self, one: MeasuredLaunch, seconds: float) -> None:
+        """Add a launch, which took so many seconds."""
+        self.own.append(launch_pair(one.timing, one.slot, one.preloader))
+        # The first launch also finds the pace, and imports what later ones have from their preloader.
+        self.seconds.append(seconds if self.seconds else _later_launch_s(one.timing))
+        if one.disturbed:
+            self.disturbed[one.slot.launch] = one.disturbed
+
     @property
     def pairs(self) -> tuple[LaunchPair, ...]:
         """All launches of the test: those of earlier gates, then this run's own."""
@@ -165,27 +173,45 @@ class BenchmarkState:
         return None if look is None else max(usual_look(policy, found.margin), look) - len(self.pairs)
 
 
-def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
-    """Keep nothing, for a comparison that is not recorded."""
+def make_launch(
+    launches: Launches,
+    slot: Slot,
+    nodes: Sequence[str],
+    *,
+    watch: Callable[[], tuple[Disturbance, ...]] = tuple,
+    now: Callable[[], datetime] = utc_now,
+) -> tuple[LaunchRecord, list[MeasuredLaunch]]:
+    """Make one launch, and return its record and what is kept of each benchmark; what was set aside is first.
 
+    Later preloaders import what both sides imported here, since some imports happen only in calls.
 
-def _nothing_after(_: BenchmarkState) -> float:
-    """Keep no time for what follows."""
-    return 0.0
-
-
-def _announce_nothing(_: Forecast) -> None:
-    """Announce nothing, for a comparison that nobody waits for."""
-
-
-def _undisturbed() -> tuple[Disturbance, ...]:
-    """Know of nothing that disturbs the machine."""
-    return ()
-
-
-def _never_enough(_: Sequence[Comparison]) -> bool:
-    """Go on until all is decided."""
-    return False
+    Raises:
+        NotMeasuredError: a side imported other code than its own, so that none of it may be kept, or no
+            process can be started any more.
+    """
+    launches.prepare()
+    record = launches.make(slot, nodes)
+    disturbed = watch()
+    prove_code(record.reports)
+    if all(side in record.reports for side in SIDES):
+        launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
+    kept = [
+        MeasuredLaunch(
+            node=node,
+            slot=slot,
+            preloader=launches.preloader,
+            timing=one.timings[node],
+            at=now(),
+            facts=one.facts,
+            marks=one.marks,
+            set_aside=one is not record,
+            disturbed=() if one is not record else (*disturbed, *_stood_still(one.timings[node])),
+        )
+        for one in (*record.set_aside, record)
+        for node in nodes
+        if node in one.proven
+    ]
+    return record, kept
 
 
 @dataclass
@@ -204,15 +230,15 @@ class SequentialComparison:
     states: Mapping[str, BenchmarkState]
     policy: Policy
     deadline: float
-    keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
-    announce: Callable[[Forecast], None] = _announce_nothing
-    after_s: Callable[[BenchmarkState], float] = _nothing_after
+    keep: Callable[[Sequence[MeasuredLaunch]], None] = lambda _: None
+    announce: Callable[[Forecast], None] = lambda _: None
+    after_s: Callable[[BenchmarkState], float] = lambda _: 0.0
     go_on_s: float = 0.0
-    announce_going_on: Callable[[Forecast], None] = _announce_nothing
-    is_enough: Callable[[Sequence[Comparison]], bool] = _never_enough
+    announce_going_on: Callable[[Forecast], None] = lambda _: None
+    is_enough: Callable[[Sequence[Comparison]], bool] = lambda _: False
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
-    watch: Callable[[], tuple[Disturbance, ...]] = _undisturbed
+    watch: Callable[[], tuple[Disturbance, ...]] = tuple
     loaded: set[str] = field(default_factory=set)
     uses_torch: bool = False
     stopped: bool = False
@@ -274,23 +300,17 @@ class SequentialComparison:
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = self.clock()
-        self.launches.prepare()
-        record = self.launches.make(slot, nodes)
-        disturbed = self.watch()
-        # Times of other code are useless, so the whole launch is refused before any of it is kept.
-        prove_code(record.reports)
-        self._learn(record)
+        record, kept = make_launch(self.launches, slot, nodes, watch=self.watch, now=self.now)
+        for report in record.reports.values():
+            self.loaded.update(report.loaded)
+            self.uses_torch |= bool(report.torch)
         self._expect_proof(record)
         for failure in record.failures:
             self.states[failure.node].failure = failure
-        aside = [
-            self._kept(node, slot, spoilt, set_aside=True)
-            for spoilt in record.set_aside
-            for node in nodes
-            if node in spoilt.proven
-        ]
-        measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.proven]
-        self.keep([*aside, *measured])
+        for one in kept:
+            if not one.set_aside:
+                self.states[one.node].add(one, record.seconds[one.node])
+        self.keep(kept)
         self._expect()
         self._preloaders.add(self.launches.preloader)
         self._measured_together = len(nodes)
@@ -322,47 +342,6 @@ class SequentialComparison:
         ]
         if differing:
             self.launches.expect(max(differing))
-
-    def _learn(self, record: LaunchRecord) -> None:
-        """Have preloaders import what both sides imported here: some imports happen only in calls."""
-        for report in record.reports.values():
-            self.loaded.update(report.loaded)
-            self.uses_torch |= bool(report.torch)
-        if all(side in record.reports for side in SIDES):
-            self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
-
-    def _measured(
-        self, node: str, slot: Slot, record: LaunchRecord, disturbed: tuple[Disturbance, ...]
-    ) -> MeasuredLaunch:
-        state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
-        state.own.append(launch_pair(timing, slot, preloader))
-        # The first launch also finds the pace, and imports what later ones have from their preloader.
-        state.seconds.append(record.seconds[node] if state.seconds else _later_launch_s(timing))
-        disturbed = (*disturbed, *_stood_still(timing))
-        if disturbed:
-            state.disturbed[slot.launch] = disturbed
-        return self._kept(node, slot, record, disturbed=disturbed)
-
-    def _kept(
-        self,
-        node: str,
-        slot: Slot,
-        record: LaunchRecord,
-        *,
-        disturbed: tuple[Disturbance, ...] = (),
-        set_aside: bool = False,
-    ) -> MeasuredLaunch:
-        return MeasuredLaunch(
-            node=node,
-            slot=slot,
-            preloader=self.launches.preloader,
-            timing=record.timings[node],
-            at=self.now(),
-            facts=record.facts,
-            marks=record.marks,
-            set_aside=set_aside,
-            disturbed=disturbed,
-        )
 
     def _next_nodes(self) -> list[str]:
         """Return the undecided benchmarks that get a share of the time that is left, in their order."""
@@ -483,7 +462,7 @@ class LockstepLaunches:
 
     ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
     take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
-    something about its failures.
+    something about its failures, or if a device was throttled, by the ``states`` of devices.
     """
 
     def __init__(
@@ -493,8 +472,9 @@ class LockstepLaunches:
         limit_s: Callable[[str], float],
         check_s: float = 0.0,
         mend: Mend = mend_nothing,
+        states: Callable[[], Sequence[DeviceState]] = tuple,
     ) -> None:
-        self._launcher, self._mend = launcher, mend
+        self._launcher, self._mend, self._states = launcher, mend, states
         self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
         self._paces: dict[str, Pace] = {}
         self._made = 0
@@ -539,6 +519,9 @@ class LockstepLaunches:
         Raises:
             NotMeasuredError: that of the second attempt was lost as well.
         """
+        return unthrottled(lambda: self._make(slot, nodes), self._states)
+
+    def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         self._made += 1
         launch = functools.partial(self._launcher.launch, slot, nodes, paces=self._paces, rules=self._rules)
         record = launch()
@@ -559,53 +542,22 @@ class LockstepLaunches:
         self._launcher.warm_up(libraries)
 
 
-class WatchedLaunches:
-    """Makes launches by others, and reads the states of the devices before and after each.
+def unthrottled(
+    make: Callable[[], LaunchRecord], states: Callable[[], Sequence[DeviceState]]
+) -> LaunchRecord:
+    """Make a launch while the states of devices are read, again where one was throttled, twice at most.
 
-    A launch while clocks were held back is kept apart and repeated, twice at most. Without devices nothing is
-    read but that there are none.
+    A throttled launch is set aside. Without devices nothing is read.
     """
-
-    def __init__(self, launches: Launches, states: Callable[[], Sequence[DeviceState]]) -> None:
-        self._launches, self._states = launches, states
-
-    @property
-    def preloader(self) -> int:
-        """The number of the last launch's group."""
-        return self._launches.preloader
-
-    @property
-    def group_s(self) -> float:
-        """The seconds that beginning a group takes for each of its launches."""
-        return self._launches.group_s
-
-    def prepare(self) -> None:
-        """Get ready for the next launch."""
-        self._launches.prepare()
-
-    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides, again where a device was throttled meanwhile.
-
-        Raises:
-            NotMeasuredError: no process can be started any more.
-        """
-        spoilt: list[LaunchRecord] = []
-        while True:
-            before = self._states()
-            made = self._launches.make(slot, nodes)
-            found = passage(before, self._states())
-            record = replace(made, facts=found.facts, marks=found.marks)
-            if THROTTLED not in found.marks or len(spoilt) == _MOST_REPEATS or record.failures:
-                return replace(record, set_aside=(*spoilt, *record.set_aside))
-            spoilt += [*record.set_aside, replace(record, set_aside=())]
-
-    def learn(self, libraries: Sequence[str]) -> None:
-        """Have preloaders import modules that both sides import."""
-        self._launches.learn(libraries)
-
-    def expect(self, shared_variance: float) -> None:
-        """Choose the size of later groups."""
-        self._launches.expect(shared_variance)
+    spoilt: list[LaunchRecord] = []
+    while True:
+        before = states()
+        made = make()
+        found = passage(before, states())
+        record = replace(made, facts=found.facts, marks=found.marks)
+        if THROTTLED not in found.marks or len(spoilt) == _MOST_REPEATS or record.failures:
+            return replace(record, set_aside=(*spoilt, *record.set_aside))
+        spoilt += [*record.set_aside, replace(record, set_aside=())]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -636,10 +588,8 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
         tell(min(elapsed / seconds, 1.0))
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
-        launches.prepare()
-        record = launches.make(slot, nodes)
-        for node, timing in record.timings.items():
-            pairs[node].append(launch_pair(timing, slot, launches.preloader))
+        for one in make_launch(launches, slot, nodes)[1]:
+            pairs[one.node].append(launch_pair(one.timing, one.slot, one.preloader))
     made = max(sum(map(len, pairs.values())), 1)
     return Alike(
         pairs={node: tuple(found) for node, found in pairs.items()},

@@ -76,7 +76,7 @@ class GateResult(_Shown):
         return render_comment(self.report)
 
     def _view(self) -> RenderableType:
-        from perfkit.report.gate.table import gate_view
+        from perfkit.report.gate.terminal import gate_view
 
         return gate_view(self.report)
 
@@ -173,7 +173,7 @@ def gate(
     """
     from perfkit.commands.gate import GateRequest, run_gates
     from perfkit.gating.design import Terms
-    from perfkit.report.gate.live import GateProgress
+    from perfkit.report.gate.terminal import GateProgress
 
     check_seed("seed", seed)
     project = _project(repository)

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.comparisons import ApartReport, Comparison, Verdict
+from perfkit.report.gate.counters import exact_sections
 from perfkit.report.gate.decision import decision_lines
-from perfkit.report.gate.exact import exact_sections
-from perfkit.report.gate.short import first_of_many
-from perfkit.report.gate.table import commit_text, decision_text, result_table, verdict_text
+from perfkit.report.gate.terminal import commit_text, decision_text, first_of_many, result_table, verdict_text
 from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.names import short_names
 

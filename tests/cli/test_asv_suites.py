@@ -115,7 +115,7 @@ def test_numbers_are_in_the_ledger(worse: Scene) -> None:
     ]
     assert {"base", "head"} == {row.placement.side for row in rows}
     assert all(len(row.outcome.values) > 3 and "B" == row.outcome.metric.unit for row in rows)
-    again = worse.project.gate("--from-ledger", worse.gated.run_id)
+    again = worse.project.judge(worse.gated.run_id)
     assert 1 == again.exit_code
 
 

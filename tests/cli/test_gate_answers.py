@@ -64,7 +64,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 def _sentence(gated: Gated) -> str:
     """Return the first thing that was said once all was measured, on one line."""
     text = re.sub(r" +$", "", gated.stderr, flags=re.MULTILINE)
-    told = re.search(r"^(PASS|FAIL|NO ANSWER YET): (.|\n)*?\n\n", text, re.MULTILINE)
+    told = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
     assert told is not None, gated.stderr
     return " ".join(told[0].split())
 
@@ -151,7 +151,7 @@ def test_less_work_without_a_gain_is_told_with_where_to_look(project: GitProject
     said = r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
     assert re.match(said, explanation["findings"][0])
     assert "test_elsewhere: what moved, per call under cProfile" in gated.stderr
-    again = project.gate("--from-ledger", gated.run_id)
+    again = project.judge(gated.run_id)
     assert "the time is spent elsewhere" in " ".join(again.stderr.split())
 
 
@@ -177,7 +177,7 @@ def left_open(project: GitProject) -> Open:
         went_on=gates[0],
         let_pass=gates[1],
         proven=gates[2],
-        again=project.gate("--from-ledger", gates[2].run_id),
+        again=project.judge(gates[2].run_id),
     )
 
 
@@ -188,7 +188,7 @@ def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
     assert (3, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
     assert "s is over: going on with 1 undecided benchmark, which takes about" in gated.stderr
     assert "3.00 s at most" in gated.stderr
-    assert _sentence(gated).startswith("NO ANSWER YET: it is still open whether 1 of 1 benchmark became")
+    assert _sentence(gated).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
 
 
 @pytest.mark.parametrize(
@@ -231,4 +231,4 @@ def test_what_was_never_judged_does_not_pass(project: GitProject) -> None:
 
     assert 3 == gated.exit_code, gated.stderr
     assert "NOT REACHED" in gated.verdicts.values()
-    assert _sentence(gated).startswith("NO ANSWER YET: ")
+    assert _sentence(gated).startswith("UNDECIDED: ")

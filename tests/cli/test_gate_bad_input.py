@@ -47,31 +47,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         (("--budget", "nan"), "--budget must be above zero seconds, found nan"),
         (("--fail-on", "any"), '--fail-on must be "margin" or "proven", found "any"'),
         (("--inconclusive", "go"), '--inconclusive must be "fail", "pass" or "go on", found "go"'),
-        (("--from-ledger", "0199", "--fail-on", "proven"), "leave --fail-on, --inconclusive, --fail-fast"),
         (("--budget", "soon"), "Invalid value for '--budget'"),
         (("--benchmarks", "nowhere"), "--benchmarks nowhere: neither side has such a file or folder"),
         (("--benchmarks", "work.py"), "no benchmark was found"),
         (("--select", "nothing"), "no benchmark was found"),
         (("--select", "and and"), '--select is not what pytest\'s -k reads: "and and": '),
         (("--repo", "nowhere"), "--repo nowhere is not a folder"),
-        (("--from-ledger", "zzzz"), 'no run "zzzz"'),
-        *(
-            (("--from-ledger", "0199", *option), f"{option[0]} and --from-ledger contradict each other")
-            for option in (
-                ("--base", "HEAD~1"),
-                ("--head", "HEAD"),
-                ("--benchmarks", "tests"),
-                ("--select", "work"),
-                ("--margin", "2%"),
-                ("--alpha", "0.01"),
-                ("--budget", "5"),
-                ("--as-is",),
-                ("--exact-only",),
-                ("--instructions",),
-                ("--seed", "3"),
-            )
-        ),
-        (("--from-ledger", "0199-aaaa"), 'run "0199-aaaa" is a pytest, not a gate'),
+        (("--from-ledger", "0199"), "--from-ledger is a command now: `perfkit ledger judge 0199`"),
         (("--ledger", "work.py"), "work.py"),
     ],
 )
@@ -85,6 +67,18 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert expected in gated.stderr
     assert "Traceback" not in gated.stderr
     assert 1 == len(project.worktrees())
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')],
+)
+def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected: str) -> None:
+    """A run of another source, or none at all, is a mistake."""
+    judged = project.judge(run)
+
+    assert 2 == judged.exit_code
+    assert expected in judged.stderr
 
 
 @pytest.mark.parametrize("destination", ["--markdown", "--json"])
@@ -310,7 +304,7 @@ def test_the_first_result_is_told_where_the_second_is_interrupted(waiting: GitPr
     done = _interrupt(waiting, signal.SIGINT, "--budget", "0.01", "--against", "v1", after=1)
 
     assert 130 == done.returncode, done.stderr
-    assert "NO ANSWER YET: it is still open" in done.stdout
+    assert "UNDECIDED: " in done.stdout
     assert "perfkit: against v1: interrupted; no launch was complete" in done.stderr
     assert set() == waiting.left_behind()
 

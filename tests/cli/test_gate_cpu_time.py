@@ -60,9 +60,7 @@ def test_work_that_was_moved_to_the_background_is_told_first(
     project.commit({"demo.py": SPIN + BACKGROUND}, "Leave it to a pool")
 
     gated = project.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "20")
-    shown = run_perfkit(
-        *project.command("--from-ledger", gated.run_id)[1:], cwd=project.root, env=project.environment()
-    )
+    shown = run_perfkit(*project.judge_command(gated.run_id)[1:], cwd=project.root, env=project.environment())
 
     moved = [one for name, one in gated.comparisons.items() if name.startswith("test_leave")]
     assert ["IMPROVED"] * 2 == [one["verdict"] for one in moved]

@@ -119,7 +119,7 @@ def test_such_a_gate_says_nothing_of_the_commit(scene: Scene) -> None:
 
 def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
     """The verdict and the difference follow from the ledger alone."""
-    again = scene.project.gate("--from-ledger", scene.gated.run_id)
+    again = scene.project.judge(scene.gated.run_id)
     assert (1, scene.gated.verdicts) == (again.exit_code, again.verdicts)
     assert "environments  planted 1.0 became 2.0" in again.stderr
 
@@ -192,9 +192,9 @@ def test_what_cannot_be_built_is_told_in_a_line(scene: Scene, wanted: list[str],
     assert before == Ledger(scene.project.ledger).files()
 
 
-@pytest.mark.parametrize("option", ["--plan", "--against=HEAD", "--against-release", "--from-ledger=1"])
+@pytest.mark.parametrize("option", ["--plan", "--against=HEAD", "--against-release"])
 def test_what_contradicts_environments_is_refused(scene: Scene, option: str) -> None:
-    """A plan, a release and a kept run have no environments to choose."""
+    """A plan and a release have no environments to choose."""
     found = scene.gate("--head-with", "planted==1.0", option)
     assert 2 == found.exit_code
     assert "contradict each other" in found.stderr

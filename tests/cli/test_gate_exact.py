@@ -211,7 +211,7 @@ def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
 def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
     """A person reads what decides first, and what stands behind it."""
     shown = subprocess.run(
-        project.command("--from-ledger", changed.gated.run_id),
+        project.judge_command(changed.gated.run_id),
         cwd=project.root,
         env=project.environment({"COLUMNS": "100"}),
         capture_output=True,
@@ -257,7 +257,7 @@ def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:
 def test_counts_are_filed_and_judged_anew(project: GitProject, alike: Counted) -> None:
     """Each side's counts are rows of the ledger, exact ones, and lead to the same comparisons."""
     rows = [row for row in Ledger(project.ledger).rows() if row.run_id == alike.gated.run_id]
-    again = project.gate("--from-ledger", alike.gated.run_id)
+    again = project.judge(alike.gated.run_id)
 
     assert all(is_count(row) for row in rows)
     assert {"base", "head"} == {row.placement.side for row in rows}
@@ -322,10 +322,8 @@ def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None
     assert 4 == lost.exit_code
     assert ("MISSING", None) == (operators["verdict"], operators["head"])
     assert "MISSING test_pull: operators dispatched (base: 2)" in " ".join(lost.stderr.split())
-    assert "not counted on head: it starts threads of its own; to let it pass: perfkit accept test_pull" in (
-        " ".join(lost.stderr.split())
-    )
-    assert 4 == project.gate("--from-ledger", lost.run_id).exit_code
+    assert "not counted on head: it starts threads of its own" in (" ".join(lost.stderr.split()))
+    assert 4 == project.judge(lost.run_id).exit_code
     for name in ("test_pull", "test_step"):
         command = ["accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
         run_perfkit(*command, cwd=project.root, check=True)

@@ -148,7 +148,7 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
 @pytest.mark.alone
 def test_findings_follow_from_the_ledger(broken: Scene) -> None:
     """Judged anew, the findings, their causes and the exit code are the same."""
-    again = broken.project.gate("--from-ledger", broken.gated.run_id)
+    again = broken.project.judge(broken.gated.run_id)
 
     assert broken.gated.exit_code == again.exit_code
     assert {name: (one["verdict"], one["message"]) for name, one in broken.gated.comparisons.items()} == {
@@ -194,7 +194,7 @@ def test_a_trailer_lets_a_finding_pass_and_is_shown(gone: Scene) -> None:
 
 def test_an_accepted_finding_follows_from_the_ledger(gone: Scene) -> None:
     """A gate that timed nothing knows both its sides when it is judged anew, and so what was accepted."""
-    again = gone.project.gate("--from-ledger", gone.gated.run_id)
+    again = gone.project.judge(gone.gated.run_id)
 
     assert 0 == again.exit_code
     assert gone.gated.report["base"]["sha"] == again.report["base"]["sha"]

@@ -64,7 +64,7 @@ def test_instructions_are_filed_and_judged_anew(project: GitProject, gated: Gate
         for row in Ledger(project.ledger).rows()
         if row.run_id == gated.run_id and row.outcome.metric.name == "instructions" and row.outcome.values
     ]
-    again = project.gate("--from-ledger", gated.run_id)
+    again = project.judge(gated.run_id)
 
     assert {"base", "head"} == {row.placement.side for row in rows}
     assert all(row.outcome.metric.exact and row.outcome.causes is not None for row in rows)

@@ -218,7 +218,7 @@ def test_directories_are_judged_anew_from_the_ledger(folders: tuple[Project, Gat
     """Kept launches of folders lead to the same verdicts, with no repository around."""
     project, gated = folders
 
-    again = project.gate("--from-ledger", gated.run_id)
+    again = project.judge(gated.run_id)
 
     assert (gated.exit_code, gated.verdicts) == (again.exit_code, again.verdicts)
 

@@ -58,5 +58,5 @@ def test_garbage_that_calls_leave_is_theirs(tmp_path_factory: pytest.TempPathFac
     assert "all" == found["estimate"]["calls"]
     assert found["estimate"]["ratio"] > 2
     assert found["cpu_ratio"] > 2
-    anew = project.gate("--from-ledger", gated.run_id)
+    anew = project.judge(gated.run_id)
     assert found["verdict"] == anew.comparisons["test_call"]["verdict"]

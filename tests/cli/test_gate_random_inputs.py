@@ -119,6 +119,6 @@ def test_nothing_is_accused_where_no_code_differs(unseeded: GitProject) -> None:
     assert not {"REGRESSED", "IMPROVED"} & set(found)
     assert "no code differs between base and head" in gated.notes
 
-    anew = unseeded.gate("--from-ledger", gated.run_id)
+    anew = unseeded.judge(gated.run_id)
 
     assert gated.verdicts == anew.verdicts

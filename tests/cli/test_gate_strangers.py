@@ -186,7 +186,7 @@ def test_a_file_that_skips_itself_is_told(unimportable: Scene) -> None:
 
 def test_files_that_do_not_import_follow_from_the_ledger(unimportable: Scene) -> None:
     """Judged anew, all of it is the same."""
-    again = unimportable.project.gate("--from-ledger", unimportable.gated.run_id)
+    again = unimportable.project.judge(unimportable.gated.run_id)
 
     assert unimportable.gated.verdicts == again.verdicts
     assert unimportable.gated.exit_code == again.exit_code

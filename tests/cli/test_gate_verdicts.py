@@ -161,7 +161,7 @@ def test_all_launches_of_both_sides_are_in_the_ledger(scene: Scene) -> None:
 
 def test_the_verdicts_follow_from_the_ledger_alone(scene: Scene) -> None:
     """Judging the kept launches anew gives the same estimates, verdicts and exit code."""
-    again = scene.project.gate("--from-ledger", scene.gated.run_id)
+    again = scene.project.judge(scene.gated.run_id)
 
     assert scene.gated.exit_code == again.exit_code
     assert _estimates(scene.gated) == _estimates(again)
@@ -242,7 +242,7 @@ def test_an_accepted_regression_passes_and_is_shown(continued: Continued) -> Non
 def test_a_continued_gate_follows_from_the_ledger_too(continued: Continued, which: str) -> None:
     """Verdicts, sides and exit code are recomputed from the rows of all runs that count."""
     gated: Gated = getattr(continued, which)
-    again = continued.project.gate("--from-ledger", gated.run_id)
+    again = continued.project.judge(gated.run_id)
 
     # What was accepted since lets the finding pass in every gate of it.
     passes = which == "second"

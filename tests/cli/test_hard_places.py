@@ -53,13 +53,13 @@ class Scene:
     def run(
         self, *arguments: str, extra: Mapping[str, str] | None = None, stdout: int | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a gate, or tell that of the scene again."""
-        return _gate(self.project, *arguments, extra=extra, stdout=stdout)
+        """Judge the gate of the scene anew."""
+        return _run(self.project, [*self.again, *arguments], extra=extra, stdout=stdout)
 
     @property
-    def again(self) -> tuple[str, str]:
-        """The options by which the gate of the scene is told again without measuring."""
-        return "--from-ledger", Ledger(self.project.ledger).rows()[0].run_id
+    def again(self) -> list[str]:
+        """The command that judges the gate of the scene anew."""
+        return self.project.judge_command(Ledger(self.project.ledger).rows()[0].run_id)
 
 
 def _gate(
@@ -72,6 +72,12 @@ def _gate(
     command = project.command(*arguments)
     if program is not None:
         command = [sys.executable, "-c", program, *command]
+    return _run(project, command, extra=extra, stdout=stdout)
+
+
+def _run(
+    project: GitProject, command: list[str], *, extra: Mapping[str, str] | None, stdout: int | None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=project.root,
@@ -114,7 +120,7 @@ def test_ascii_spells_signs_out(scene: Scene) -> None:
 @pytest.mark.parametrize("extra", [ASCII, {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}])
 def test_json_is_utf_8_in_any_locale(scene: Scene, extra: Mapping[str, str]) -> None:
     """A machine reads what was measured, and not how a terminal would spell it."""
-    done = scene.run(*scene.again, "--json", "-", extra=extra)
+    done = scene.run("--json", "-", extra=extra)
 
     assert 1 == done.returncode, done.stderr
     assert "Größere Verluste → µ" == json.loads(done.stdout)["head"]["subject"]
@@ -122,7 +128,7 @@ def test_json_is_utf_8_in_any_locale(scene: Scene, extra: Mapping[str, str]) -> 
 
 def test_a_verdict_is_shown_before_files_are_written(scene: Scene) -> None:
     """Each file that a full disk does not take is told in a line, after the verdict."""
-    done = scene.run(*scene.again, "--markdown", "/dev/full", "--json", "/dev/full")
+    done = scene.run("--markdown", "/dev/full", "--json", "/dev/full")
 
     full = "cannot write /dev/full (No space left on device); make room or choose another with"
     assert 2 == done.returncode
@@ -133,10 +139,10 @@ def test_a_verdict_is_shown_before_files_are_written(scene: Scene) -> None:
 def test_files_are_written_though_nobody_takes_the_view(scene: Scene, tmp_path: Path) -> None:
     """A full disk behind standard output is one line, and a closed pipe none."""
     with Path("/dev/full").open("wb") as full:
-        done = scene.run(*scene.again, "--markdown", str(tmp_path / "full.md"), stdout=full.fileno())
+        done = scene.run("--markdown", str(tmp_path / "full.md"), stdout=full.fileno())
     reading, writing = os.pipe()
     os.close(reading)
-    closed = scene.run(*scene.again, "--markdown", str(tmp_path / "closed.md"), stdout=writing)
+    closed = scene.run("--markdown", str(tmp_path / "closed.md"), stdout=writing)
     os.close(writing)
 
     assert (2, 141) == (done.returncode, closed.returncode)
@@ -166,7 +172,12 @@ def test_a_verdict_is_shown_though_the_ledger_is_full(scene: Scene, tmp_path: Pa
     assert f"rows are kept in {staged}: the next perfkit command on that ledger recovers them" in last
     assert told["unrecorded"] in last
 
-    again = _gate(scene.project, "--ledger", str(ledger), "--from-ledger", told["run_id"])
+    again = _run(
+        scene.project,
+        [*scene.project.judge_command(told["run_id"]), "--ledger", str(ledger)],
+        extra=None,
+        stdout=None,
+    )
     assert "rows are recovered in" in again.stderr
     assert 1 == again.returncode
     assert DECISION in again.stdout
@@ -178,7 +189,7 @@ def test_a_repository_that_takes_no_worktree_is_told(scene: Scene) -> None:
     assert not listing.exists()
     listing.write_text("")
 
-    done = scene.run()
+    done = _gate(scene.project)
 
     listing.unlink()
     last = done.stderr.splitlines()[-1]

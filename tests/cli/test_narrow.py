@@ -72,7 +72,8 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
         with contextlib.suppress(SystemExit):
             root.main([*path, "--help"], prog_name="perfkit", standalone_mode=False)
         shown = capsys.readouterr().out
-        names = {name for param in command.params for name in param.opts if name.startswith("--")}
+        visible = [param for param in command.params if not getattr(param, "hidden", False)]
+        names = {name for param in visible for name in param.opts if name.startswith("--")}
         names |= {name for name, one in getattr(command, "commands", {}).items() if not one.hidden}
         assert [] == _too_long(shown), path
         assert set() == names - set(shown.replace(",", " ").split()), path
@@ -101,7 +102,7 @@ def test_no_colour_means_none(
         (("ledger", "list", "--last", "3"), None),
         (("ledger", "show", "5f26b8cf"), "bench_start.py::test_version"),
         (("history",), "test_epoch_of_batches[cached-0] (gates) (machine 8f9f)"),
-        (("gate", "--from-ledger", "47d0c85f"), "test_precompute_pairwise_distances[200-64]"),
+        (("ledger", "judge", "47d0c85f"), "test_precompute_pairwise_distances[200-64]"),
         (("show", str(PROFILES / "naive_form.stat")), "precompute_pairwise_distances"),
         (
             ("explain", str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat")),
@@ -184,7 +185,7 @@ def test_sentences_use_the_width_that_there_is(
         (("ledger", "list"), "{runs} runs\n"),
         (("ledger", "check"), "SOUND: "),
         (("history",), "Nothing to look at: no open step in "),
-        (("gate", "--from-ledger", "47d0c85f"), "PASS: none of 12 benchmarks "),
+        (("ledger", "judge", "47d0c85f"), "PASS: none of 12 benchmarks "),
         (("show", str(PROFILES / "naive_form.stat")), "naive_form.stat: 20.6608 s, cProfile, "),
     ],
 )

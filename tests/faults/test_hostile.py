@@ -100,7 +100,7 @@ _COMMANDS: Mapping[str, Callable[[Stage, Path], tuple[str | Path, ...]]] = {
     "report": lambda _, out: ("report", "--out", out / "site"),
     "trends": lambda _, out: ("report", "--trends", out / "trends"),
     "gate": lambda _, out: (
-        *("gate", "--from-ledger", GATE_RUN),
+        *("ledger", "judge", GATE_RUN),
         *("--markdown", out / "gate.md", "--json", out / "gate.json"),
     ),
     "export as asv": lambda _, out: ("ledger", "export", "--format", "asv", "--out", out / "asv"),

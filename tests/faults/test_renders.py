@@ -36,7 +36,7 @@ COMMANDS = {
     "history": ["history", "--json", "{out}/history.json"],
     "history show": ["history", "show"],
     "report": ["report", "--out", "{out}/site"],
-    "gate": ["gate", "--from-ledger", "{gate}", "--markdown", "{out}/gate.md", "--json", "{out}/gate.json"],
+    "gate": ["ledger", "judge", "{gate}", "--markdown", "{out}/gate.md", "--json", "{out}/gate.json"],
     "ledger list": ["ledger", "list"],
     "ledger list as JSON": ["ledger", "list", "--json", "-"],
     "ledger show": ["ledger", "show", "{gate}"],

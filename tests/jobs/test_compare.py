@@ -236,7 +236,7 @@ def test_a_gate_that_measured_both_by_turns_is_named(scene: Scene) -> None:
 
     _, report = scene.compare()
 
-    assert any("perfkit gate --from-ledger" in note and "-of-both" in note for note in report["notes"])
+    assert any("perfkit ledger judge" in note and "-of-both" in note for note in report["notes"])
 
 
 def test_a_commit_without_times_is_named(scene: Scene) -> None:

@@ -19,7 +19,7 @@ from perfkit.ledger import recording
 from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.report.gate.live import GateProgress
+from perfkit.report.gate.terminal import GateProgress
 
 LOOP = """
 import argparse

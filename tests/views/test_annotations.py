@@ -9,8 +9,7 @@ from synthetic import build_comparison, build_count, build_report
 
 from perfkit.model.comparisons import Explanation, MovedCause
 from perfkit.model.differences import Amount, Part, Section
-from perfkit.report.gate.annotations import annotation_lines
-from perfkit.report.gate.markdown import render_comment, render_without_report
+from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
 
 
 def test_a_regression_is_shown_where_its_time_goes() -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from synthetic import build_count
 
 from perfkit.model.comparisons import ExactComparison, MovedCause
-from perfkit.report.gate.exact import exact_markdown, exact_sections
+from perfkit.report.gate.counters import exact_markdown, exact_sections
 
 SIZES = (32, 64, 256, 1024)
 FILE = "src/library/functional/classification/nearest_neighbours/distances_between_everything.py"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from synthetic import build_comparison
 
-from perfkit.report.gate.live import PlainLines
+from perfkit.report.gate.terminal import GateProgress
 
 TESTS = Path(__file__).parent.parent
 # Says on standard output how many threads ran beside the measuring.
 GATE = """
 import threading
 from synthetic import build_comparison
-from perfkit.report.gate.live import GateProgress
+from perfkit.report.gate.terminal import GateProgress
 
 def states(verdict, high, launches):
     return (
@@ -133,7 +133,8 @@ def test_a_line_says_where_only_a_typical_call_is_bounded(capsys: pytest.Capture
     assert found.estimate is not None
     typical = replace(found.estimate, calls="typical")
 
-    PlainLines().update([replace(found, estimate=typical, other=replace(found.estimate, high=1.037))], 1.0)
+    bounded = replace(found, estimate=typical, other=replace(found.estimate, high=1.037))
+    GateProgress(enabled=True).update([bounded], 1.0, None)
 
     assert (
         "[1 s] test_a: UNCHANGED 0.0 % (-1.0 to +1.0 %) after 12 launches;"

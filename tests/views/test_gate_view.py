@@ -25,8 +25,8 @@ from perfkit.model.comparisons import (
 from perfkit.model.differences import Amount, Part, Section
 from perfkit.report.gate.decision import decision_lines
 from perfkit.report.gate.markdown import render_comment
-from perfkit.report.gate.table import gate_view
-from perfkit.report.gate.wording import change_text, details, direction_text, interval_text, need_text
+from perfkit.report.gate.terminal import gate_view
+from perfkit.report.gate.wording import change_text, interval_text
 from perfkit.report.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
@@ -131,7 +131,7 @@ def test_a_recomputed_verdict_says_so() -> None:
 
 def test_a_report_without_benchmarks_is_told() -> None:
     """Nothing to compare is no pass."""
-    assert "NOT MEASURED: no benchmark that decides was compared." in _text(build_report())
+    assert "NOT MEASURED: nothing was compared." in _text(build_report())
 
 
 @pytest.mark.parametrize(
@@ -168,21 +168,6 @@ def test_many_benchmarks_that_were_not_reached_do_not_fill_the_table() -> None:
         assert "test_12" not in text
 
 
-def test_many_that_were_not_reached_are_a_number_in_the_decision() -> None:
-    """Which ones is in the table; the sentence says how many, and why."""
-    many = [build_comparison(f"test_{number}", "NOT REACHED") for number in range(40)]
-    undecided = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
-
-    (said, *_) = _decision(build_report(B_SAME, *many))
-    (both, *_) = _decision(build_report(B_SAME, undecided, *many))
-
-    assert (
-        "NO ANSWER YET: it is still open whether 40 of 41 benchmarks became slower by more than 2 %:"
-        " 40 were not reached in the budget of 120 s."
-    ) == said
-    assert "2 %: test_c (at most +10.0 %), 40 were not reached in the budget of 120 s." in both
-
-
 def _counted(*counts: ExactComparison) -> GateReport:
     return replace(build_report(), exact=counts, exit_code=exit_code(counts))
 
@@ -213,20 +198,6 @@ def test_what_was_accepted_is_part_of_the_decision() -> None:
     ) == both
 
 
-def test_too_few_launches_are_told_once() -> None:
-    """How many there are, how many a first look needs, and how long the rest would take, in one sentence."""
-    found = replace(
-        build_comparison("test_a", "INCONCLUSIVE"),
-        message="1 of the 3 launches that the first look needs",
-        need=Need(launches=2, seconds=0.1),
-    )
-
-    assert [
-        "too few launches to compare: 1 of the 3 launches that the first look needs",
-        "needs about 2 more launches, 100 ms",
-    ] == details(found)
-
-
 def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
     """An undecided benchmark never reads like one that is wholly above 2 %."""
     estimate = build_comparison("test_a", "INCONCLUSIVE", 1.03, 1.0199, 1.04).estimate
@@ -234,140 +205,120 @@ def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
     assert "+1.9 to +4.0 %" == interval_text(estimate)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "direction"),
-    [
-        (1.004, 1.026, "slower by 0.4 to 2.6 %"),
-        (0.974, 0.996, "faster by 0.4 to 2.6 %"),
-        (
-            0.99,
-            1.03,
-            "not decided after 12 launches: may be slower or faster (-1.0 to +3.0 %), so no times are shown",
-        ),
-        (2.0, 20.0, "slower, ×2.0 to unknown"),
-    ],
-)
-def test_a_direction_is_told_where_there_is_one(low: float, high: float, direction: str) -> None:
-    """An interval without 1 in it has a direction, even where it decides nothing."""
-    assert direction == direction_text(build_comparison("test_a", "INCONCLUSIVE", 1.0, low, high).estimate)
-
-
-def test_what_it_would_take_is_told() -> None:
-    """Launches are counted in words, seconds where they are known."""
-    assert "needs about 12 more launches, 21.3 s" == need_text(NEED)
-    assert "needs about 1 more launch" == need_text(Need(launches=1))
-    assert "too few launches to compare" == direction_text(None)
+SLIGHTLY_SLOWER = build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)
+PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=0.005)
 
 
 @pytest.mark.parametrize(
-    ("comparisons", "lines"),
+    ("report", "sentence", "others"),
     [
-        ([B_SAME, B_SAME], ["PASS: none of 2 benchmarks became slower by more than 2 %."]),
-        ([B_SAME], ["PASS: the benchmark did not become slower by more than 2 %."]),
+        (build_report(B_SAME, B_SAME), "PASS: none of 2 benchmarks became slower by more than 2 %.", []),
         (
-            [B_SAME, A_SLOWER],
-            [
-                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
-                "A slowdown of up to 2 % would pass.",
-            ],
+            build_report(B_SAME, A_SLOWER, build_comparison("test_c", "TIMEOUT")),
+            "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
+            ["A slowdown of up to 2 % would pass.", "Besides: 1 TIMEOUT."],
         ),
         (
-            [
+            build_report(
                 *(build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"),
-                build_comparison("test_e", "REGRESSED", 12.34, 9.5, 13.0),
-            ],
-            [
-                (
-                    "FAIL: 5 of 5 benchmarks became slower:"
-                    " test_e is 12.3 times as slow (between 9.5 and 13.0 times),"
-                    " test_a is 3.1 % slower (between 2.6 and 3.6 %),"
-                    " test_b is 3.1 % slower (between 2.6 and 3.6 %), and 2 more."
-                ),
-                "A slowdown of up to 2 % would pass.",
-            ],
+                build_comparison("test_e", "REGRESSED", 12.34, 9.5, 13.0, margin=0.05),
+            ),
+            (
+                "FAIL: 5 of 5 benchmarks became slower: test_e is 12.3 times as slow (between 9.5 and 13.0"
+                " times), test_a is 3.1 % slower (between 2.6 and 3.6 %), test_b is 3.1 % slower"
+                " (between 2.6 and 3.6 %), and 2 more."
+            ),
+            ["A slowdown of up to their margins (2 to 5 %) would pass."],
         ),
         (
-            [
-                B_SAME,
-                build_comparison("test_c", "INCONCLUSIVE", 1.015, 1.004, 1.026, margin=0.005),
-                build_comparison("test_d", "INCONCLUSIVE", 1.0, 0.0, math.inf, margin=0.005),
-                build_comparison("test_e", "NOT REACHED", margin=0.005),
-            ],
-            [
-                (
-                    "NO ANSWER YET: it is still open whether 3 of 4 benchmarks became slower by more than"
-                    " 0.5 %: test_c (at most +2.6 %), test_d (nothing known yet), test_e (not measured yet)."
-                )
-            ],
+            replace(
+                build_report(build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)), policy=PROVEN
+            ),
+            "FAIL: test_a is 1.2 % slower (between 0.8 and 1.6 %).",
+            ['Only what is proven to be slower by more than 0.5 % fails (fail_on = "proven").'],
         ),
         (
-            [build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")],
-            [
-                (
-                    "NOT MEASURED: 2 of 2 benchmarks could not be compared:"
-                    " test_c is missing in the new code, test_d was changed itself."
-                )
-            ],
+            build_report(B_SAME, build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026)),
+            "UNDECIDED: 1 of 2 benchmarks needs more time (test_near, at most +2.6 %).",
+            [],
         ),
         (
-            [build_comparison("test_c", "NEW")],
-            ["NOT MEASURED: nothing was compared, since every benchmark is new.", "Besides: 1 NEW."],
+            build_report(
+                build_comparison("test_d", "INCONCLUSIVE", 1.0, 0.0, math.inf),
+                *(build_comparison(f"test_{number}", "NOT REACHED") for number in range(40)),
+            ),
+            (
+                "UNDECIDED: 41 of 41 benchmarks need more time (test_d, nothing known yet; 40 were not"
+                " reached in the budget of 120 s)."
+            ),
+            [],
         ),
         (
-            [A_SLOWER, build_comparison("test_c", "REGRESSED", 1.1, 1.09, 1.2, margin=0.05)],
-            [
-                (
-                    "FAIL: 2 of 2 benchmarks became slower:"
-                    " test_c is 10.0 % slower (between 9.0 and 20.0 %),"
-                    " test_a is 3.1 % slower (between 2.6 and 3.6 %)."
-                ),
-                "A slowdown of up to their margins (2 to 5 %) would pass.",
-            ],
+            build_report(build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")),
+            (
+                "NOT MEASURED: 2 of 2 benchmarks could not be compared: test_c is missing in head, test_d was"
+                " changed itself."
+            ),
+            [],
         ),
         (
-            [
+            build_report(build_comparison("test_c", "NEW")),
+            "NOT MEASURED: nothing was compared, since every benchmark is new.",
+            ["Besides: 1 NEW."],
+        ),
+        (
+            replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4),
+            "NOT MEASURED: the notes above say why.",
+            [],
+        ),
+        (
+            build_report(
                 B_SAME,
                 build_comparison("test_c", "CHANGED", accepted="wanted"),
                 build_comparison("test_d", "REGRESSED", 1.1, 1.09, 1.2, gating=False),
                 build_comparison("test_e", "IMPROVED", 0.8, 0.7, 0.9),
-            ],
-            [
-                "PASS: none of 2 benchmarks became slower by more than 2 %.",
-                "Besides: 1 REGRESSED (does not gate), 1 CHANGED (accepted), 1 IMPROVED.",
-            ],
+            ),
+            "PASS: none of 2 benchmarks became slower by more than 2 %.",
+            ["Besides: 1 REGRESSED (does not gate), 1 CHANGED (accepted), 1 IMPROVED."],
         ),
         (
-            [A_SLOWER, build_comparison("test_c", "TIMEOUT")],
-            [
-                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
-                "A slowdown of up to 2 % would pass.",
-                "Besides: 1 TIMEOUT.",
-            ],
+            build_report(B_SAME, B_SAME, EXCUSED),
+            (
+                "PASS: none of 2 benchmarks became slower by more than 2 %, and 1 of 3 benchmarks is"
+                ' undecided and let pass by inconclusive = "pass": test_c (at most +2.6 %).'
+            ),
+            [],
+        ),
+        (
+            build_report(A_SLOWER, EXCUSED),
+            "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
+            ["A slowdown of up to 2 % would pass.", "Besides: 1 INCONCLUSIVE (let pass)."],
+        ),
+        (
+            replace(build_report(B_SAME), exact=(build_count("test_b", "operators", 10, 20),), exit_code=1),
+            "FAIL: 1 count grew by more than is allowed (test_b: operators dispatched, 10 to 20).",
+            [],
+        ),
+        (
+            replace(build_report(B_SAME), exact=(build_count("test_b", "operators", 10, 10),), exit_code=0),
+            (
+                "PASS: the benchmark did not become slower by more than 2 %, and none of 1 count grew by more"
+                " than is allowed."
+            ),
+            [],
         ),
     ],
 )
-def test_the_decision_is_one_plain_sentence(comparisons: list[Comparison], lines: list[str]) -> None:
-    """It comes first; then what else there is, the exit code, and where to read on."""
-    report = build_report(*comparisons)
+def test_the_decision_is_one_plain_sentence(report: GateReport, sentence: str, others: list[str]) -> None:
+    """It comes first; then what else there is, its cost, and the probability of an error."""
     *said, closing = _decision(report)
-    of = " of those that gate" if {one.gating for one in comparisons} == {True, False} else ""
+    of = " of those that gate" if {one.gating for one in report.comparisons} == {True, False} else ""
 
-    assert lines == said
-    assert closing.endswith(
+    assert [sentence, *others] == said
+    assert closing == (
         f"It took 41.3 s and ends with exit code {report.exit_code}."
         f" The probability of any wrong verdict{of} is at most 1 %."
-        " Every word and number is explained in perfkit's docs/gate.md."
     )
-
-
-def test_the_error_is_that_of_the_benchmarks_that_gate() -> None:
-    """The others have no share of alpha."""
-    gates = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
-    shown = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01, gating=False)
-
-    *_, closing = _decision(build_report(gates, shown))
-
-    assert " The probability of any wrong verdict of those that gate is at most 1 %. " in closing
 
 
 def _decision(report: GateReport) -> list[str]:
@@ -388,121 +339,35 @@ def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> No
 JARGON = ("launch", "look", "quartile", "round", "preloader", "family", "alpha", "interleav", "tolerance")
 
 
+UNDECIDED = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+
+
 @pytest.mark.parametrize(
-    ("comparisons", "lines"),
+    ("report", "following"),
     [
         (
-            [B_SAME, B_SAME, EXCUSED],
-            [
-                (
-                    "PASS: none of 2 benchmarks became slower by more than 2 %, and 1 of 3 benchmarks is"
-                    ' undecided and let pass by inconclusive = "pass": test_c (at most +2.6 %).'
-                )
-            ],
+            build_report(A_SLOWER, build_comparison("test_d", "FAILED")),
+            (
+                "next: make it pass, or accept it with a reason, and likewise for 1 other:"
+                ' perfkit accept test_a --reason "…"'
+            ),
         ),
-        (
-            [EXCUSED],
-            [
-                (
-                    "PASS: 1 of 1 benchmark is undecided and let pass by"
-                    ' inconclusive = "pass": test_c (at most +2.6 %).'
-                )
-            ],
-        ),
-        (
-            [A_SLOWER, EXCUSED],
-            [
-                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
-                "A slowdown of up to 2 % would pass.",
-                "Besides: 1 INCONCLUSIVE (let pass).",
-            ],
-        ),
+        (build_report(B_SAME), None),
+        (build_report(EXCUSED), None),
+        (build_report(UNDECIDED), "next: run the same command again, which continues from here"),
+        (build_report(UNDECIDED, head_dirty=True), "next: run it again with a larger --budget"),
     ],
 )
-def test_what_a_setting_lets_pass_is_told_with_the_setting(
-    comparisons: list[Comparison], lines: list[str]
-) -> None:
-    """And with how much slower it may have become, in the sentence and beside the benchmark."""
-    report = build_report(*comparisons)
-
-    assert lines == _decision(report)[:-1]
-    words = " ".join(_text(report).split())
-    assert 'test_c: slower by 0.4 to 2.6 %; let pass by inconclusive = "pass": at most +2.6 %' in words
-    assert 'let pass by inconclusive = "pass": at most +2.6 %' in render_comment(report)
-
-
-def test_what_is_let_pass_in_a_typical_call_may_be_slower_in_all() -> None:
-    """Both limits are told where all calls, slow ones too, may have slowed down more."""
-    said = [
-        _decision(build_report(_typical(EXCUSED, 1.0, 0.9, high)))[0].partition("test_c")[2]
-        for high in (1.02, 1.114)
-    ]
-
-    assert [" (at most +2.6 %).", " (at most +2.6 % in a typical call, +11.4 % in all calls)."] == said
-
-
-def test_a_proven_slowdown_is_told_with_what_proves_it() -> None:
-    """Where 2 % would be allowed, the noise floor that was exceeded is named, and the setting."""
-    proven = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=0.005)
-    slower = build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)
-
-    assert [
-        "FAIL: test_a is 1.2 % slower (between 0.8 and 1.6 %).",
-        'Only what is proven to be slower by more than 0.5 % fails (fail_on = "proven").',
-    ] == _decision(replace(build_report(slower), policy=proven))[:-1]
-
-
-@pytest.mark.parametrize("found", [A_SLOWER, B_SAME, EXCUSED, build_comparison("test_c", "NOT REACHED")])
-def test_the_sentence_comes_first_and_its_word_last(found: Comparison) -> None:
-    """What is read first is the decision, and what stays in sight after a long result is its word."""
-    report = build_report(found)
+def test_the_sentence_comes_first_and_what_to_do_last(report: GateReport, following: str | None) -> None:
+    """The last lines repeat the word, which stays in sight after a long result."""
     sentence, *others = _decision(report)
     text = _text(report)
 
-    assert " ".join(text.partition("\n\n")[0].split()) == sentence
-    assert render_comment(report).split("\n")[2].startswith(sentence.partition(":")[0])
     word = sentence.partition(":")[0]
-    assert f"{word}. {' '.join(others)}" == " ".join(text.rpartition("\n\n")[2].split())
-
-
-def test_an_open_gate_says_how_to_go_on() -> None:
-    """A second gate of two commits goes on from the first; of changed files it cannot."""
-    undecided = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
-    said = "The same command again goes on from here."
-
-    assert said in _decision(build_report(undecided))[-1]
-    assert said not in _decision(build_report(undecided, head_dirty=True))[-1]
-    assert said not in _decision(build_report(A_SLOWER))[-1]
-
-
-def test_a_decision_that_no_benchmark_explains_leads_to_the_notes() -> None:
-    """A gate that failed as a whole does not blame a benchmark, nor claim that none was compared."""
-    report = replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4)
-
-    assert "NOT MEASURED: the notes above say why." == _decision(report)[0]
-
-
-@pytest.mark.parametrize(
-    ("count", "code", "said"),
-    [
-        (
-            build_count("test_b", "operators", 10, 20),
-            1,
-            "FAIL: 1 count grew by more than is allowed (test_b: operators dispatched, 10 to 20).",
-        ),
-        (
-            build_count("test_b", "operators", 10, 10),
-            0,
-            (
-                "PASS: the benchmark did not become slower by more than 2 %,"
-                " and none of 1 count grew by more than is allowed."
-            ),
-        ),
-    ],
-)
-def test_counts_have_their_say(count: ExactComparison, code: int, said: str) -> None:
-    """What decided is told, times or counts or both."""
-    assert said == _decision(replace(build_report(B_SAME), exact=(count,), exit_code=code))[0]
+    assert " ".join(text.partition("\n\n")[0].split()) == sentence
+    assert render_comment(report).split("\n")[2].startswith(word)
+    last = " ".join([f"{word}.", *others, *([following] if following else [])])
+    assert last == " ".join(text.rpartition("\n\n")[2].split())
 
 
 def test_times_that_mean_nothing_are_not_shown() -> None:
@@ -528,16 +393,6 @@ def _typical(found: Comparison, *whole: float) -> Comparison:
         estimate=replace(found.estimate, calls="typical"),
         other=replace(found.estimate, ratio=ratio, low=low, high=high),
     )
-
-
-def test_the_guide_says_what_slow_calls_may_hide() -> None:
-    """Where all calls stay inside their margins, the benchmark that they bound least is named."""
-    same = _typical(B_SAME, 1.001, 0.98, 1.019)
-    mixed = build_report(same, build_comparison("test_long", "UNCHANGED", 1.0, 0.99, 1.01))
-
-    said = " ".join(_text(mixed).split())
-    assert "where calls are short; all calls together, slow ones too: at most +1.9 % (test_b)" in said
-    assert "PASS: none of 2 benchmarks became slower by more than 2 %." in said
 
 
 def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
@@ -571,21 +426,6 @@ def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
         "by more than 2 % in a typical call; the mean of all calls, rare slow ones too, is known less well"
         " (at most +3.7 %), which fails nothing. gate 4e596ef1 "
     ) in alone
-
-
-def test_an_accused_benchmark_has_no_such_line() -> None:
-    """What a typical call or all calls accuse is not bounded from above."""
-    slower = _typical(A_SLOWER, 1.03, 1.01, 1.05)
-
-    assert "≤" not in _text(build_report(slower))
-
-
-def test_nothing_is_said_of_typical_calls_where_none_were_timed() -> None:
-    """Long calls are rounds of their own; a slower benchmark leaves no slow calls to warn of."""
-    slower = _typical(A_SLOWER, 1.03, 1.01, 1.05)
-
-    assert "typical" not in _text(build_report(B_SAME))
-    assert "Times are of a typical call. The margin is" in " ".join(_text(build_report(slower)).split())
 
 
 def test_a_verdict_by_all_calls_says_so() -> None:
@@ -637,10 +477,8 @@ def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
     report = replace(build_report(), exact=(lost,), exit_code=4)
 
     words = " ".join(_text(report).split())
-    assert (
-        "MISSING test_a: operators dispatched (base: 7): not counted on head: compiled;"
-        ' to let it pass: perfkit accept test_a --reason "…"'
-    ) in words
+    assert ("MISSING test_a: operators dispatched (base: 7): not counted on head: compiled") in words
+    assert words.endswith('accept it with a reason: perfkit accept test_a --reason "…"')
     assert "NOT MEASURED: 1 count that decides could not be counted on head" in words
 
 
@@ -649,7 +487,7 @@ def test_a_gate_against_a_release_says_both() -> None:
     release = replace(build_report(A_SLOWER), release="v1.2")
     report = replace(build_report(B_SAME), against=release)
     both = (
-        "PASS against its base, FAIL against v1.2: together they end with exit code 1. Each had its own"
+        "PASS against its base, FAIL against v1.2: exit code 1 for both. Each had its own"
         " budget, and its own probability of any wrong verdict: at most 1 %, for both together at most 2 %."
     )
 

@@ -233,7 +233,7 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     assert "note: left out, measured with uncommitted changes: 1 run" in words
     assert words.endswith(
         "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
-        " 1 %. Every word and number is explained in perfkit's docs/gate.md."
+        " 1 %."
     )
 
 

@@ -51,8 +51,7 @@ def comment(
         read_report,
         run_address,
     )
-    from perfkit.report.gate.annotations import annotation_lines
-    from perfkit.report.gate.markdown import render_comment, render_without_report
+    from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
 
     if not (github or github_summary or gitlab):
         raise UsageError("say where to with --github, --github-summary or --gitlab")

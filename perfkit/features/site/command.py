@@ -261,7 +261,7 @@ def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding,
             metric=Metric(name=metric, unit=unit, exact=exact),
             verdict=verdict,
             gating=gating == "true",
-            message=f"`perfkit gate --from-ledger {run_id[-12:]}` tells by how much",
+            message=f"`perfkit ledger judge {run_id[-12:]}` tells by how much",
         )
         found[run_id] = (commits[0] or base, commits[1] or head, (*findings, finding))
     return found

@@ -100,7 +100,7 @@ def tricks(
         write_document,
     )
     from perfkit.features.tricks.report.terminal import tally_sentence, tricks_view
-    from perfkit.report.gate.live import GateProgress
+    from perfkit.report.gate.terminal import GateProgress
 
     check_rates(alpha=alpha, budget=budget)
     if target and apply_to:

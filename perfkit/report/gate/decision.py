@@ -1,4 +1,4 @@
-"""Says what a gate decided and how to read its numbers, in words that need no explanation."""
+"""What a gate decided and how to read its numbers, in sentences for every medium."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from perfkit.model.comparisons import (
     worst,
 )
 from perfkit.report.counts import amount_text
-from perfkit.report.gate.folding import count_title
+from perfkit.report.gate.counters import count_title
 from perfkit.report.gate.wording import (
     NOT_SLOWER,
+    accept_command,
     after_waiting,
     at_most,
+    can_accept,
     change_text,
     decides,
     in_order,
@@ -37,79 +39,70 @@ from perfkit.report.gate.wording import (
 from perfkit.report.names import short_names
 from perfkit.units import counted, human_seconds, listed
 
+Report = GateReport | ApartReport
+Names = Mapping[str, str]
 _WORDS = {
     EXIT_PASS: "PASS",
     EXIT_REGRESSED: "FAIL",
-    EXIT_INCONCLUSIVE: "NO ANSWER YET",
+    EXIT_INCONCLUSIVE: "UNDECIDED",
     EXIT_NOT_MEASURED: "NOT MEASURED",
 }
 # Verdicts that leave nothing to compare, and what every benchmark is where all have them.
 _NOTHING_TO_COMPARE: Mapping[Verdict, str] = {"NEW": "is new", "SKIPPED": "is skipped"}
-# What became of a benchmark that could not be compared.
 _INSTEAD: Mapping[Verdict, str] = {
-    "MISSING": "is missing in the new code",
+    "MISSING": "is missing in head",
     "CHANGED": "was changed itself",
     "FAILED": "ended with an error",
     "TIMEOUT": "took too long",
 }
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
-_EXPLAINED_IN = "perfkit's docs/gate.md"
 _WORTH_A_WORD_S = 1.0
 
 
-def decision_word(report: GateReport | ApartReport) -> str:
+def decision_word(report: Report) -> str:
     """Return the decision, which the exit code stands for, in a word or two."""
     return _WORDS.get(_judged(report).exit_code, "NOT DECIDED")
 
 
-def decision_lines(
-    report: GateReport | ApartReport, names: Mapping[str, str], *, brief: bool = False
-) -> list[str]:
-    """Return a plain sentence that says what was decided, then what else was found and how to read on.
+def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list[str]:
+    """Return the decision in a sentence, then what else was found, its cost, and how sure it is.
 
-    ``names`` are the benchmarks' names as the tables have them. ``brief`` leaves out what is no part of the
-    answer, which ``cost_sentence`` says.
+    ``names`` are the benchmarks' names as the tables have them. ``brief`` leaves out the cost.
     """
-    closing = " ".join([*_going_on(report), *_sureness(report)] if brief else _closing(report))
+    closing = [*([] if brief else [cost_sentence(report)]), *_sureness(report, brief=brief)]
     report = _judged(report)
     causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
     excused = [found for found in in_order(report.comparisons) if is_excused(found)]
-    told = causes + (excused if report.exit_code == EXIT_PASS else [])
-    besides = [found for found in in_order(report.comparisons) if _is_news(found, told)]
-    return [
-        "".join(_of_cpu_time(report.comparisons, names))
-        + f"{_decision(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
-        *_rule(report, causes),
-        *([f"Besides: {_tally(besides)}."] if besides else []),
-        *_unread(report.comparisons),
-        *([closing] if closing else []),
-    ]
+    named = causes + (excused if report.exit_code == EXIT_PASS else [])
+    besides = [found for found in in_order(report.comparisons) if _is_news(found, named)]
+    skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
+    files = [one.name for one in skipped if one.is_file]
+    reasons = ", and ".join(_reasons(report, named, counts, names))
+    lines = (
+        f"{_more_cpu(report, names)}{_decision(report)}: {reasons}.",
+        _rule(report, causes),
+        f"Besides: {_numbers_of(besides)}." if besides else "",
+        f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}." if files else "",
+        " ".join(closing),
+    )
+    return [line for line in lines if line]
 
 
-def _of_cpu_time(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield which benchmarks became faster and take more CPU time: nothing else is as important."""
-    moved = [one for one in in_order(comparisons) if one.costs_more_cpu]
-    if moved:
-        told = _named(moved, names, _cpu_text)
-        yield f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {told}. "
-
-
-def _cpu_text(comparison: Comparison) -> str:
-    return f" (×{comparison.cpu_ratio:.2g}, wall time {change_text(comparison.estimate)})"
-
-
-def _rule(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> Iterator[str]:
-    """Yield which slowdown fails, where one did."""
-    if causes and report.exit_code == EXIT_REGRESSED:
-        limit = _limit(report, causes)
-        proven = report.policy.fail_on == "proven"
-        yield (
-            f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
-            if proven
-            else f"A slowdown of up to {limit} would pass."
-        )
+def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
+    """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        if report.base.dirty or report.head.dirty:
+            return "run it again with a larger --budget", None
+        return "run the same command again, which continues from here", None
+    found: list[Comparison | ExactComparison] = [*in_order(report.comparisons), *report.exact]
+    commands = [accept_command(one, _name(one, names)) for one in found if can_accept(report)]
+    wanted = list(dict.fromkeys(filter(None, commands)))
+    if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
+        return "", None
+    others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
+    return f"make it pass, or accept it with a reason{others}", wanted[0]
 
 
 def both_sentence(report: GateReport) -> str | None:
@@ -118,38 +111,17 @@ def both_sentence(report: GateReport) -> str | None:
     if other is None:
         return None
     code = worst((report.exit_code, other.exit_code))
-    decided = f"{decision_word(report)} against its base, {_decision(other)}"
-    told = f"{decided}: together they end with exit code {code}."
+    decided = f"{decision_word(report)} against its base, {_decision(other)}: exit code {code} for both."
     if other.exact and not other.comparisons:
-        return told
+        return decided
     each, both = other.policy.alpha, report.policy.alpha + other.policy.alpha
     return (
-        f"{told} Each had its own budget, and its own probability of any wrong verdict: at most"
+        f"{decided} Each had its own budget, and its own probability of any wrong verdict: at most"
         f" {percent(each)}, for both together at most {percent(both)}."
     )
 
 
-def _decision(report: GateReport | ApartReport) -> str:
-    """Return the decision, and against which release it is where it is against one."""
-    release = report.release if isinstance(report, GateReport) else None
-    return decision_word(report) + (f" against {release}" if release else "")
-
-
-def _judged(report: GateReport | ApartReport) -> GateReport | ApartReport:
-    """Return a report with the exit code that its verdicts alone stand for, recorded or not."""
-    if not isinstance(report, GateReport) or report.unrecorded is None:
-        return report
-    return replace(report, exit_code=exit_code((*report.comparisons, *report.exact)))
-
-
-def _unread(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Say of which files no benchmark is known, although that decides nothing."""
-    files = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED" and one.benchmark.is_file]
-    if files:
-        yield f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}."
-
-
-def cost_sentence(report: GateReport | ApartReport) -> str:
+def cost_sentence(report: Report) -> str:
     """Return how long a gate took, and the exit code that it ended with."""
     took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
     if isinstance(report, GateReport) and report.unrecorded is not None:
@@ -159,43 +131,78 @@ def cost_sentence(report: GateReport | ApartReport) -> str:
     return f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
 
 
-def explained_sentence() -> str:
-    """Return where to read on."""
-    return f"Every word and number is explained in {_EXPLAINED_IN}."
+def reading_guide(report: GateReport, names: Names) -> str:
+    """Return how to read the table: its numbers, their confidence, and the margins."""
+    policy = report.policy
+    which = "benchmarks that gate," if some_do_not_gate(report.comparisons) else "benchmarks"
+    together = f" for all {policy.family} {which} at once" if policy.family > 1 else ""
+    grouped = [one for one in report.comparisons if one.estimate and one.estimate.unit == "preloaders"]
+    alike = f"Launches of {', '.join(_name(one, names) for one in grouped)} were alike in groups, and its"
+    sentences = (
+        "Base and head are the time of one call. Change is head against base.",
+        f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
+        _of_typical_calls(report.comparisons, names),
+        f"{alike} interval is wider for that." if grouped else "",
+        _margins(report.comparisons, names),
+        # Where only what is proven fails, the noise floor takes the place of the margin.
+        "UNCHANGED means that the whole interval lies within it." if policy.fail_on == "margin" else "",
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _closing(report: GateReport | ApartReport) -> Iterator[str]:
-    """Yield how to go on, the time and exit code, the probability of an error, and where to read on."""
-    yield from _going_on(report)
-    yield cost_sentence(report)
-    yield from _probability(report)
-    yield explained_sentence()
+def _name(one: Comparison | ExactComparison, names: Names) -> str:
+    name = one.benchmark.name
+    return names.get(name) or short_names([name])[name]
 
 
-def _going_on(report: GateReport | ApartReport) -> Iterator[str]:
-    if _can_go_on(report):
-        yield "The same command again goes on from here."
+def _more_cpu(report: Report, names: Names) -> str:
+    """Return which benchmarks became faster and take more CPU time: nothing else is as important."""
+    moved = [one for one in in_order(report.comparisons) if one.costs_more_cpu]
+    if not moved:
+        return ""
+    ratios = _named(
+        moved, names, lambda one: f" (×{one.cpu_ratio:.2g}, wall time {change_text(one.estimate)})"
+    )
+    return f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {ratios}. "
 
 
-def _sureness(report: GateReport | ApartReport) -> Iterator[str]:
-    """Yield how sure the answer is, where there is one."""
-    if report.exit_code != EXIT_NOT_MEASURED:
-        yield from _probability(report)
-    if isinstance(report, GateReport) and report.unrecorded is not None:
-        yield "It could not be recorded."
+def _rule(report: Report, causes: Sequence[Comparison]) -> str:
+    """Return which slowdown fails, where one did."""
+    if not causes or report.exit_code != EXIT_REGRESSED:
+        return ""
+    limit = _range(report.policy.threshold(one.margin) for one in causes)
+    if report.policy.fail_on == "proven":
+        return f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
+    return f"A slowdown of up to {limit} would pass."
 
 
-def _probability(report: GateReport | ApartReport) -> Iterator[str]:
-    if report.comparisons or not report.exact:
+def _decision(report: Report) -> str:
+    release = report.release if isinstance(report, GateReport) else None
+    return decision_word(report) + (f" against {release}" if release else "")
+
+
+def _judged(report: Report) -> Report:
+    """Return a report with the exit code that its verdicts alone stand for, recorded or not."""
+    if not isinstance(report, GateReport) or report.unrecorded is None:
+        return report
+    return replace(report, exit_code=exit_code((*report.comparisons, *report.exact)))
+
+
+def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
+    """Yield the probability of an error, and whether anything was recorded where no cost says so."""
+    answered = not brief or report.exit_code != EXIT_NOT_MEASURED
+    if answered and (report.comparisons or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.
         of = " of those that gate" if some_do_not_gate(report.comparisons) else ""
         of += " of this one comparison" if isinstance(report, ApartReport) else ""
         yield f"The probability of any wrong verdict{of} is at most {percent(report.policy.alpha)}."
+    if brief and isinstance(report, GateReport) and report.unrecorded is not None:
+        yield "It could not be recorded."
 
 
 def _time_taken(report: GateReport) -> str:
-    """Say how long a gate took, and where it counted too, what that took: the budget is for timing alone."""
+    """Return how long a gate took, and of that the time of timing and of counting."""
     whole = human_seconds(report.wall_s) + after_waiting(report.waited_s)
     if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
         return whole
@@ -203,24 +210,18 @@ def _time_taken(report: GateReport) -> str:
     return f"{whole} (timing {timed} of a budget of {human_seconds(report.budget_s)}, counting {counted_})"
 
 
-def _can_go_on(report: GateReport | ApartReport) -> bool:
-    """Tell whether a second gate of the two sides would continue the test of this one."""
-    is_open = report.exit_code == EXIT_INCONCLUSIVE and isinstance(report, GateReport)
-    return is_open and not report.base.dirty and not report.head.dirty
-
-
 def _reasons(
-    report: GateReport | ApartReport,
-    causes: Sequence[Comparison],
-    counts: Sequence[ExactComparison],
-    names: Mapping[str, str],
+    report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
     excused = [one for one in causes if is_excused(one)]
     if deciding := [one for one in causes if one not in excused]:
         yield _of_times(report, deciding, names)
     if excused:
-        yield _of_excused(report, excused, names)
+        limits = _named(excused, names, lambda one: f" ({open_text(one)})")
+        settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
+        verb = "is" if len(excused) == 1 else "are"
+        yield f"{_some(report, excused)} {verb} undecided and let pass by {settings}: {limits}"
     accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
     if not causes and not counts and not accepted:
         yield _without_cause(report)
@@ -236,9 +237,7 @@ def _reasons(
     yield from accepted
 
 
-def _of_times(
-    report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]
-) -> str:
+def _of_times(report: Report, causes: Sequence[Comparison], names: Names) -> str:
     """Return which benchmarks decided and how."""
     some = _some(report, causes)
     if report.exit_code == EXIT_PASS:
@@ -249,32 +248,32 @@ def _of_times(
         return f"{none} slower by more than {limit}{_in_typical_calls(causes, names)}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
-        told = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
-        return told if len(causes) == 1 else f"{some} became slower: {told}"
+        slower = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
+        return slower if len(causes) == 1 else f"{some} became slower: {slower}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        told = _open(report, causes, names)
-        return f"it is still open whether {some} became slower by more than {_limit(report, causes)}: {told}"
+        verb = "needs" if len(causes) == 1 else "need"
+        return f"{some} {verb} more time ({_open(report, causes, names)})"
     return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
 
 
-def _open(report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
+def _open(report: Report, causes: Sequence[Comparison], names: Names) -> str:
     """Return which benchmarks are open, and of many that were not reached how many."""
     left = [one for one in causes if one.verdict == "NOT REACHED"]
-    if len(left) <= _MOST_NAMES or not isinstance(report, GateReport):
-        return _named(causes, names, lambda one: f" ({open_text(one)})")
-    begun = [one for one in causes if one not in left]
-    told = f"{len(left)} were not reached in the budget of {human_seconds(report.budget_s)}"
-    return ", ".join(([_named(begun, names, lambda one: f" ({open_text(one)})")] if begun else []) + [told])
+    many = len(left) > _MOST_NAMES and isinstance(report, GateReport)
+    shown = [one for one in causes if one not in left] if many else causes
+    parts = [f"{_name(one, names)}, {open_text(one)}" for one in shown[:_MOST_NAMES]]
+    if len(shown) > _MOST_NAMES:
+        parts.append(f"and {len(shown) - _MOST_NAMES} more")
+    if many and isinstance(report, GateReport):
+        parts.append(f"{len(left)} were not reached in the budget of {human_seconds(report.budget_s)}")
+    return "; ".join(parts)
 
 
-def _of_accepted(
-    report: GateReport | ApartReport, counts: Sequence[ExactComparison], names: Mapping[str, str]
-) -> Iterator[str]:
+def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names) -> Iterator[str]:
     """Yield what fails the gate but for an acceptance; ``counts`` are those that pass by themselves."""
     slower = [one for one in report.comparisons if one.verdict == "REGRESSED" and one.accepted is not None]
     if slower:
-        told = _named(slower, names, lambda one: f" is {slower_text(one.estimate)}")
-        yield f"{told}, which was accepted"
+        yield f"{_named(slower, names, lambda one: f' is {slower_text(one.estimate)}')}, which was accepted"
     accepted = [one for one in report.exact if one.accepted is not None]
     grown = [one for one in accepted if one.head is not None]
     lost = [one for one in accepted if one.head is None]
@@ -285,55 +284,48 @@ def _of_accepted(
             yield f"{others} {what} and {'was' if len(found) == 1 else 'were'} accepted{which}"
 
 
-def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Say of how many benchmarks only a typical call is known not to have, and what bounds all calls."""
+def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
+    """Return of how many benchmarks only a typical call is known, and what bounds all calls."""
     typical = [one for one in causes if limit_of_all_calls(one) is not None]
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
     whose = "" if len(typical) == len(causes) else f" for {len(typical)} of them"
-    which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
+    which = "" if len(causes) == 1 else f", {_name(most, names)}"
     return (
         " in a typical call; the mean of all calls, rare slow ones too, is known less well"
         f"{whose} ({at_most(most.other)}{which}), which fails nothing"
     )
 
 
-def _of_excused(
-    report: GateReport | ApartReport, excused: Sequence[Comparison], names: Mapping[str, str]
-) -> str:
-    """Return which benchmarks a setting lets pass undecided, and how much slower they may have become."""
-    told = _named(excused, names, lambda one: f" ({open_text(one)})")
-    settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
-    number = "is" if len(excused) == 1 else "are"
-    return f"{_some(report, excused)} {number} undecided and let pass by {settings}: {told}"
-
-
-def _some(report: GateReport | ApartReport, comparisons: Sequence[Comparison]) -> str:
+def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
     return f"{len(comparisons)} of {counted(len(report.comparisons), 'benchmark')}"
 
 
-def _named(causes: Sequence[Comparison], names: Mapping[str, str], said: Callable[[Comparison], str]) -> str:
-    """Return the first benchmarks, each with what is said of it, and how many more there are."""
-    told = [f"{names[one.benchmark.name]}{said(one)}" for one in causes[:_MOST_NAMES]]
+def _named(causes: Sequence[Comparison], names: Names, words: Callable[[Comparison], str]) -> str:
+    """Return the first benchmarks, each with some words, and how many more there are."""
+    first = [f"{_name(one, names)}{words(one)}" for one in causes[:_MOST_NAMES]]
     more = [f"and {len(causes) - _MOST_NAMES} more"] if len(causes) > _MOST_NAMES else []
-    return ", ".join(told + more)
+    return ", ".join(first + more)
 
 
-def _largest(counts: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
+def _largest(counts: Sequence[ExactComparison], names: Names) -> str:
     """Return the count that grew most, with its amounts: "test_a: operators dispatched, 10 to 20"."""
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
-    name = names.get(most.benchmark.name) or short_names([most.benchmark.name])[most.benchmark.name]
-    return f"{name}: {count_title(most)}, {' to '.join(amounts)}"
+    return f"{_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}"
 
 
-def _without_cause(report: GateReport | ApartReport) -> str:
+def _without_cause(report: Report) -> str:
     """Return why no benchmark decided."""
     if isinstance(report, GateReport) and report.cut_off:
         return "the gate was cut off before all was measured"
     if report.comparisons and all(one.verdict in _NOTHING_TO_COMPARE for one in report.comparisons):
-        return f"nothing was compared, since every benchmark {_why_nothing(report.comparisons)}"
+        kinds = sorted({_NOTHING_TO_COMPARE[one.verdict] for one in report.comparisons})
+        skipped = (one.message for one in report.comparisons if one.verdict == "SKIPPED")
+        reasons = sorted({message for message in skipped if message})
+        why = f" ({reasons[0]})" if len(reasons) == 1 and len(kinds) == 1 else ""
+        return f"nothing was compared, since every benchmark {' or '.join(kinds)}{why}"
     if uncounted := uncounted_instructions(report.exact):
         return f"the instructions of no benchmark could be counted ({uncounted[0].message})"
     if report.exact and report.exit_code == EXIT_NOT_MEASURED and not report.comparisons:
@@ -341,19 +333,7 @@ def _without_cause(report: GateReport | ApartReport) -> str:
         return f"nothing that decides could be counted on both sides ({why})"
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
-    return "no benchmark that decides was compared" if nothing else "the notes above say why"
-
-
-def _why_nothing(comparisons: Sequence[Comparison]) -> str:
-    """Say of benchmarks that are all new, or skipped on both sides, which it is."""
-    said = sorted({_NOTHING_TO_COMPARE[one.verdict] for one in comparisons})
-    reasons = sorted({one.message for one in comparisons if one.verdict == "SKIPPED" and one.message})
-    return " or ".join(said) + (f" ({reasons[0]})" if len(reasons) == 1 and len(said) == 1 else "")
-
-
-def _limit(report: GateReport | ApartReport, comparisons: Sequence[Comparison]) -> str:
-    """Return the slowdown above which benchmarks fail."""
-    return _range(report.policy.threshold(one.margin) for one in comparisons)
+    return "nothing was compared" if nothing else "the notes above say why"
 
 
 def _range(changes: Iterable[float]) -> str:
@@ -379,7 +359,7 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     )
 
 
-def _tally(comparisons: Sequence[Comparison]) -> str:
+def _numbers_of(comparisons: Sequence[Comparison]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, comparisons)).items())
 
 
@@ -391,25 +371,8 @@ def _kind(comparison: Comparison) -> str:
     return comparison.verdict + ("" if comparison.gating else " (does not gate)")
 
 
-def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
-    """Return how to read the table: its numbers, their confidence, and the margins."""
-    policy = report.policy
-    which = "benchmarks that gate," if some_do_not_gate(report.comparisons) else "benchmarks"
-    together = f" for all {policy.family} {which} at once" if policy.family > 1 else ""
-    sentences = (
-        "Base and head are the time of one call. Change is head against base.",
-        f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
-        _of_typical_calls(report.comparisons, names),
-        _resting_on_preloaders(report.comparisons, names),
-        _margins(report.comparisons, names),
-        # Where only what is proven fails, the noise floor takes the place of the margin.
-        "UNCHANGED means that the whole interval lies within it." if policy.fail_on == "margin" else "",
-    )
-    return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Say that times are of typical calls, and how much slower all calls together may have become."""
+def _of_typical_calls(comparisons: Sequence[Comparison], names: Names) -> str:
+    """Return that times are of typical calls, and how much slower all calls together may have become."""
     typical = [found for found in comparisons if found.estimate and found.estimate.calls == "typical"]
     if not typical:
         return ""
@@ -422,24 +385,17 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if not whole:
         return f"Times are of a typical call{short}."
     _, most = max(whole, key=lambda one: one[0])
-    limit, name = at_most(most.other), names[most.benchmark.name]
-    return f"Times are of a typical call{short}; all calls together, slow ones too: {limit} ({name})."
+    limit = f"{at_most(most.other)} ({_name(most, names)})"
+    return f"Times are of a typical call{short}; all calls together, slow ones too: {limit}."
 
 
-def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Say which intervals are wider because launches of one preloader were too much alike."""
-    found = [entry for entry in comparisons if entry.estimate and entry.estimate.unit == "preloaders"]
-    listed = ", ".join(names[entry.benchmark.name] for entry in found)
-    return f"Launches of {listed} were alike in groups, and its interval is wider for that." if found else ""
-
-
-def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+def _margins(comparisons: Sequence[Comparison], names: Names) -> str:
     """Return the margin of most benchmarks, and the other margins with their benchmarks."""
     if not comparisons:
         return ""
     by_margin: dict[float, list[str]] = defaultdict(list)
     for found in comparisons:
-        by_margin[found.margin].append(names[found.benchmark.name])
+        by_margin[found.margin].append(_name(found, names))
     usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
     exceptions = "".join(f", {percent(margin)} for {', '.join(by_margin[margin])}" for margin in others)
     return f"The margin is {percent(usual)}{exceptions}: a slowdown of up to it passes."

@@ -1,30 +1,41 @@
-"""Writes a gate's result as a comment on a pull request."""
+"""Writes a gate's result as a comment on a pull request, and as annotations of GitHub's."""
 
 from __future__ import annotations
 
 import html
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.model import Commit
-from perfkit.model.comparisons import COUNTED, TARGET_FILE, Comparison, Explanation, GateReport, Verdict
+from perfkit.model.comparisons import (
+    COUNTED,
+    TARGET_FILE,
+    Comparison,
+    ExactComparison,
+    Explanation,
+    GateReport,
+    Verdict,
+    exit_code,
+)
+from perfkit.model.counters import TITLES
 from perfkit.model.differences import Part
 from perfkit.report.change_log import machine_title
+from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain.markdown import section_rows
 from perfkit.report.explain.terminal import telling_callees
+from perfkit.report.gate.counters import exact_markdown
 from perfkit.report.gate.decision import (
     both_sentence,
     cost_sentence,
     decision_lines,
     decision_word,
-    explained_sentence,
     reading_guide,
 )
-from perfkit.report.gate.exact import exact_markdown
-from perfkit.report.gate.short import first_of_many
+from perfkit.report.gate.terminal import first_of_many
 from perfkit.report.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -41,6 +52,7 @@ from perfkit.report.gate.wording import (
     launches_text,
     limit_of_all_calls,
     percent,
+    slower_text,
     slowest_part,
     some_do_not_gate,
     times_text,
@@ -65,6 +77,7 @@ _HOW_MADE = (
     " verdict is certain, so that an interval that is wide may be enough. Change is taken within launches, so"
     " that its last digit may differ from what the rounded times give."
 )
+_EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 _TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
@@ -77,6 +90,11 @@ _BARS_SAID = (
     "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
     " quickest to the slowest."
 )
+_PLACE = re.compile(r"(?P<file>[^:()<>]+\.py):(?P<line>\d+)$")
+# The line at which an error was raised, at the end of its message.
+_RAISED = re.compile(r"\((?P<place>[^:()<>]+\.py:\d+)\)$")
+# GitHub shows so many of a step.
+_MOST = 10
 
 
 def render_comment(report: GateReport) -> str:
@@ -119,7 +137,7 @@ def _single_comment(report: GateReport) -> str:
 
 
 def _guide(report: GateReport, names: Mapping[str, str]) -> str:
-    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, explained_sentence())))
+    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, _EXPLAINED)))
 
 
 def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
@@ -329,3 +347,77 @@ def _in_short(looks: Sequence[int]) -> str:
     """Return the first looks; the later ones follow the same rule, and few gates reach them."""
     told = ", ".join(map(str, looks[:_TOLD_LOOKS]))
     return told if len(looks) <= _TOLD_LOOKS else f"{told}, …"
+
+
+def annotation_lines(report: GateReport) -> tuple[str, ...]:
+    """Return workflow commands: an error for what fails, a warning for what could not be decided."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    explained = {one.benchmark: one for one in report.explanations}
+    times = [
+        _of_time(found, names[found.benchmark.name], explained.get(found.benchmark.name))
+        for found in report.comparisons
+        if decides(found) and _fails(found)
+    ]
+    counts = [line for one in report.exact if decides(one) and _fails(one) for line in _of_count(one)]
+    other = () if report.against is None else annotation_lines(report.against)
+    return (*times, *counts, *other)[:_MOST]
+
+
+def _fails(found: Comparison | ExactComparison) -> bool:
+    return found.verdict not in {"NEW", "SKIPPED"} and exit_code((found,)) != EXIT_PASS
+
+
+def _level(found: Comparison | ExactComparison) -> str:
+    return "warning" if found.verdict in {"INCONCLUSIVE", "NOT REACHED"} else "error"
+
+
+def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> str:
+    if found.verdict == "REGRESSED" and found.estimate is not None:
+        said = f"{name} is {slower_text(found.estimate)}"
+    else:
+        said = f"{name}: {found.verdict}{''.join(f'; {one}' for one in details(found))}"
+    part = slowest_part(explanation)
+    if part is not None:
+        said += f"; most of it in {part.name}"
+    return _command(_level(found), said, part.place if part else _own_place(found))
+
+
+def _own_place(found: Comparison) -> str:
+    """Return the line of head's code that raised, or else the file of the benchmark."""
+    message = found.message or ""
+    raised = _RAISED.search(message)
+    if raised is not None and not message.startswith("on base"):
+        return raised["place"]
+    return f"{found.benchmark.name.partition('::')[0]}:1"
+
+
+def _of_count(count: ExactComparison) -> Iterator[str]:
+    name = count.benchmark.name.rpartition("::")[2]
+    said = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
+    if count.base is not None and count.head is not None:
+        said += f", {_move(count.base, count.head, count.metric.unit)}"
+    places = [cause for cause in count.causes if cause.head > cause.base and _PLACE.search(cause.place)]
+    if not places:
+        yield _command(_level(count), said, None)
+    for cause in places[:3]:
+        yield _command(_level(count), f"{said}; {cause.what}", cause.place)
+
+
+def _move(base: float, head: float, unit: str) -> str:
+    """Return both amounts, or by how much they differ where they look alike when they are rounded."""
+    before, after = amount_text(base, unit), amount_text(head, unit)
+    return (
+        f"from {before} to {after}" if before != after else f"{signed_amount(head - base, unit)} of {before}"
+    )
+
+
+def _command(level: str, text: str, place: str | None) -> str:
+    """Return a workflow command; signs that would end its parts are written as GitHub has them."""
+    match = _PLACE.search(place or "")
+    told = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    if match is None:
+        return f"::{level} title=perfkit::{told}"
+    file = match["file"].strip()
+    for sign in "%:,\r\n":
+        file = file.replace(sign, f"%{ord(sign):02X}")
+    return f"::{level} file={file},line={match['line']},title=perfkit::{told}"

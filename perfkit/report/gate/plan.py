@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
-from perfkit.report.gate.table import commit_text, plain_table
+from perfkit.report.gate.terminal import commit_text, plain_table
 from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import BrokenName, short_names

@@ -1,0 +1,376 @@
+"""Shows a gate in the terminal: its progress while it measures, and its result."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.box import SIMPLE
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.model import Commit
+from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
+from perfkit.report.console import console_on, visible_lines
+from perfkit.report.explain.terminal import listed, section_table
+from perfkit.report.gate.counters import exact_sections
+from perfkit.report.gate.decision import (
+    both_sentence,
+    decision_lines,
+    decision_word,
+    next_step,
+    reading_guide,
+)
+from perfkit.report.gate.wording import (
+    MOST_MOVED,
+    at_most,
+    change_text,
+    details,
+    explanation_title,
+    in_order,
+    interval_text,
+    is_timed,
+    launches_text,
+    limit_of_all_calls,
+    seen_change,
+    times_text,
+    told_changes,
+    without_many_not_reached,
+)
+from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
+from perfkit.report.surroundings import difference_of_sides
+
+_ID_DIGITS = 8
+_SHA_DIGITS = 10
+_STYLES: dict[Verdict, str] = {
+    "REGRESSED": "bold red",
+    "IMPROVED": "green",
+    "UNCHANGED": "dim",
+    "NOT SLOWER": "dim",
+}
+_DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
+_OTHER_STYLE = "yellow"
+# A result of more benchmarks is kept to so many lines, and lists so many of them and files by name.
+LONG = 50
+_MOST_LINES = 60
+_MOST_ROWS, _MOST_FILES = 10, 5
+_REDRAW_S = 0.5
+# After so many decided benchmarks only slower ones have a line of their own.
+_MOST_DECIDED = 30
+
+
+def gate_view(report: GateReport) -> RenderableType:
+    """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
+    both = both_sentence(report)
+    if report.against is None or both is None:
+        return _single_view(report)
+    parts = (_single_view(report), _single_view(report.against))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
+
+
+def _single_view(report: GateReport) -> RenderableType:
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    decision, *others = decision_lines(report, names)
+    shown, rest = first_of_many(ordered)
+    begin: tuple[RenderableType, ...] = (
+        Text(decision, style=decision_style(report)),
+        *(Text(line, style=_OTHER_STYLE) for line in told_changes(report.changed_rules)),
+        _heading(report),
+        *([result_table(shown, names)] if ordered else []),
+        *([Text("\n".join(rest))] if rest else []),
+    )
+    details: tuple[RenderableType, ...] = (
+        *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
+        *_remarks(ordered, names),
+        *(_explanation(found, names) for found in report.explanations),
+        *exact_sections(report.exact),
+        *([Group(*(Text(f"note: {note}") for note in report.notes))] if report.notes else []),
+    )
+    sections = (*begin, *details, _closing(report, names, others))
+    if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
+        return Shortened(sections, range(len(begin), len(begin) + len(details)))
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
+
+
+def result_table(
+    comparisons: Sequence[Comparison],
+    names: Mapping[str, str],
+    *,
+    counted: str = "laun-\nches",
+    of_open: bool = False,
+) -> Table:
+    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions.
+
+    Times of undecided benchmarks are shown where ``of_open`` says so.
+    """
+    table = plain_table("base", "head", "change", "interval")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column(counted, justify="right", no_wrap=True)
+    shown, others = without_many_not_reached(comparisons)
+    for found in shown:
+        table.add_row(
+            BrokenName(names[found.benchmark.name]),
+            *times_text(found, of_open=of_open),
+            (of_open and seen_change(found)) or change_text(found.estimate),
+            *_bounded(found),
+            launches_text(found.estimate),
+        )
+    if others is not None:
+        table.add_row(others, "", "", "", "", verdict_text("NOT REACHED"), "")
+    return table
+
+
+def _bounded(comparison: Comparison) -> tuple[str, Text]:
+    """Return interval and verdict; where these are of a typical call alone a line below them says so.
+
+    That line goes through both columns, the one of which is justified to the right and the other to the left.
+    """
+    interval, verdict = interval_text(comparison.estimate), verdict_text(comparison.verdict)
+    if comparison.costs_more_cpu:
+        interval, verdict = f"\n{interval}", Text.assemble(f"MORE CPU ×{comparison.cpu_ratio:.2g}\n", verdict)
+    limit = limit_of_all_calls(comparison)
+    if limit is None:
+        return interval, verdict
+    return f"{interval}\ntypical call; all", Text.assemble(verdict, f"\ncalls ≤ {limit}")
+
+
+def plain_table(*headings: str) -> Table:
+    """Return an empty table: names of benchmarks, which may be broken, and columns of numbers."""
+    table = NamedTable(box=SIMPLE, padding=0, show_edge=False)
+    table.add_column("benchmark", ratio=1)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """Return a verdict in its colour."""
+    return Text(verdict, style=_STYLES.get(verdict, _OTHER_STYLE))
+
+
+def _heading(report: GateReport) -> Text:
+    how = ", recomputed from the ledger" if report.from_ledger else ""
+    how += f", against {report.release}" if report.release else ""
+    sides = (
+        f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
+    )
+    lines = (f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides, difference_of_sides(report))
+    return Text("\n".join(filter(None, lines)))
+
+
+def commit_text(commit: Commit) -> str:
+    """Return a line for a commit: its first digits, whether it had changes, and its subject."""
+    dirty = " with uncommitted changes" if commit.dirty else ""
+    return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
+
+
+def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield the remarks on single benchmarks."""
+    remarks = [
+        Text.assemble(verdict_text(one.verdict), f" {names[one.benchmark.name]}: {'; '.join(said)}")
+        for one in comparisons
+        if (said := details(one))
+    ]
+    if remarks:
+        yield Group(*remarks)
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A command to type; a long one is broken at a place where a shell accepts it."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        broken = self.text.replace(" --reason", " \\\n    --reason")
+        fits = cell_len(self.text) <= min(options.max_width, WHOLE_COLUMNS)
+        yield Text(self.text if fits else broken, overflow="fold")
+
+
+def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
+    """Return what moved most between the profiles of both sides, and what is to be said besides."""
+    name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
+    return Group(
+        Text(f"{name}: {explanation_title(explanation)}"),
+        *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
+        *(Padding(line, (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
+    )
+
+
+def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
+    """Return the last lines: the decision again, which stays in sight after a long result, and what to do."""
+    closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
+    step, command = next_step(report, names)
+    if not step:
+        return closing
+    closing.append(f"\nnext: {step}{':' if command else ''}")
+    return closing if command is None else Group(closing, _Command(f"  {command}"))
+
+
+def decision_style(report: GateReport | ApartReport) -> str:
+    """Return the colour of a decision."""
+    return _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
+
+
+def decision_text(report: GateReport | ApartReport, names: Mapping[str, str]) -> Text:
+    """Return the decision in its colour, and the lines below it."""
+    decision, *others = decision_lines(report, names)
+    return Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))
+
+
+def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Comparison], list[str]]:
+    """Return the comparisons that are listed, and a line for each file with others."""
+    if len(comparisons) <= LONG:
+        return comparisons, []
+    rest: dict[str, Counter[str]] = {}
+    for one in comparisons[_MOST_ROWS:]:
+        rest.setdefault(one.benchmark.name.partition("::")[0], Counter())[one.verdict] += 1
+    lines = [f"{file}: {_tally(found)}" for file, found in rest.items()]
+    hidden = sum((found for found in [*rest.values()][_MOST_FILES:]), Counter[str]())
+    if hidden:
+        lines[_MOST_FILES:] = [f"{len(rest) - _MOST_FILES} more files: {_tally(hidden)}"]
+    return comparisons[:_MOST_ROWS], ["and by file:", *(f"  {line}" for line in lines)]
+
+
+def _tally(found: Counter[str]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """Sections with a blank line between each two; ``details`` are cut where all would be too long."""
+
+    sections: Sequence[RenderableType]
+    details: range
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rendered = [console.render_lines(section, options, pad=False) for section in self.sections]
+        left = _MOST_LINES - len(rendered) + 1
+        left -= sum(len(lines) for place, lines in enumerate(rendered) if place not in self.details)
+        rooms = {}
+        # Short sections come first, and leave what they do not need to the longer ones.
+        for done, place in enumerate(sorted(self.details, key=lambda place: len(rendered[place]))):
+            rooms[place] = min(len(rendered[place]), max(left // (len(self.details) - done), 2))
+            left -= rooms[place]
+        for place, lines in enumerate(rendered):
+            room = rooms.get(place, len(lines))
+            shown = lines if len(lines) <= room else lines[: room - 1]
+            for line in shown:
+                yield from (*line, Segment.line())
+            if len(shown) < len(lines):
+                yield Text(f"… {len(lines) - len(shown)} more lines: --json FILE has them", style="dim")
+            if place < len(rendered) - 1:
+                yield Segment.line()
+
+
+class GateProgress:
+    """Shows the progress of a gate on standard error: a table in a terminal, plain lines elsewhere.
+
+    The table is redrawn only when there is news: no thread of its own runs beside what is measured. It
+    vanishes at the end, where the result takes its place.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        console = console_on(sys.stderr)
+        # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
+        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
+        self._in_lines = enabled and not self._in_terminal
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._title = self._stage = self._time = ""
+        self._states: tuple[Comparison, ...] = ()
+        self._decided: set[str] = set()
+        self._drawn_s = 0.0
+
+    def __enter__(self) -> Self:
+        if self._in_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin(self, title: str) -> None:
+        """Show what is compared; what was compared before is over."""
+        self._title, self._states, self._drawn_s = title, (), 0.0
+        self._decided.clear()
+        self._show(title)
+
+    def info(self, text: str) -> None:
+        """Show which stage begins."""
+        self._stage, self._time = text, ""
+        self._show(text)
+
+    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+        """Show the benchmarks, some of which are not decided yet, with the time gone and left."""
+        if self._in_lines:
+            self._add_lines(states, elapsed_s)
+        news = _verdicts(states) != _verdicts(self._states)
+        self._states = tuple(states)
+        self._time = f"{elapsed_s:.0f} s" + ("" if left_s is None else f", about {left_s:.0f} s left")
+        if news or elapsed_s - self._drawn_s >= _REDRAW_S:
+            self._drawn_s = elapsed_s
+            self._draw()
+
+    def _add_lines(self, states: Sequence[Comparison], elapsed_s: float) -> None:
+        """Write a line for each benchmark that has been decided since the last call."""
+        names = short_names(state.benchmark.name for state in states)
+        for state in states:
+            if state.verdict not in UNDECIDED and state.benchmark.name not in self._decided:
+                self._decided.add(state.benchmark.name)
+                if len(self._decided) <= _MOST_DECIDED or state.verdict == "REGRESSED":
+                    self._show(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
+
+    def _show(self, text: str) -> None:
+        if self._in_lines:
+            sys.stderr.write(f"{visible_lines(text)}\n")
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._in_terminal:
+            return
+        status = "  ".join(part for part in (self._stage, self._time) if part)
+        head = Text("\n".join(part for part in (self._title, status) if part))
+        self._live.update(Group(head, _table(self._states)) if self._states else head, refresh=True)
+
+
+def _verdicts(states: Sequence[Comparison]) -> list[tuple[str, str]]:
+    return [(state.benchmark.name, state.verdict) for state in states]
+
+
+def _table(states: Sequence[Comparison]) -> Table:
+    """Return one line per benchmark, always in the same order, as a moving line is hard to follow."""
+    names = short_names(state.benchmark.name for state in states)
+    table = plain_table("change", "interval")
+    table.add_column("verdict", no_wrap=True, min_width=len("INCONCLUSIVE"))
+    table.add_column("launches", justify="right", no_wrap=True)
+    for state in states:
+        undecided = state.verdict in UNDECIDED
+        table.add_row(
+            BrokenName(names[state.benchmark.name]),
+            change_text(state.estimate),
+            interval_text(state.estimate),
+            Text("measuring") if undecided else verdict_text(state.verdict),
+            launches_text(state.estimate),
+        )
+    return table
+
+
+def _result(state: Comparison) -> str:
+    if state.estimate is None:
+        return "; ".join((state.verdict, *details(state)))
+    change, interval = change_text(state.estimate), interval_text(state.estimate)
+    limit = limit_of_all_calls(state)
+    bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
+    return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"
