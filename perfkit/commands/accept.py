@@ -80,7 +80,6 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
 
 
 def _uncommitted_code(measured: Commit, top: Path, outputs: Sequence[Path]) -> str | None:
-    """Return the hash of all code with the changes that a gate measured, None where these are gone."""
     if measured.diff_hash is None:
         return None
     now = describe_working_tree(top, ignored=outputs)

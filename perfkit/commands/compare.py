@@ -115,7 +115,6 @@ def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, nee
 
 
 def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
-    """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
     gating = [name for name in times.names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)

@@ -41,7 +41,6 @@ def compare_counted(
 
 
 def _newest(rows: Sequence[Row]) -> Mapping[tuple[str, _Software], list[Row]]:
-    """Return the rows of each benchmark under each software, those of its newest run; the newest last."""
     found: dict[tuple[str, _Software], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.recorded_at):
         key = row.outcome.benchmark.name, _software(row)

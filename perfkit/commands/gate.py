@@ -202,7 +202,6 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
 
 
 def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[SidePair, tuple[Target, ...]]:
-    """Refuse what can be refused before anything is measured; return the sides, and the targets to count."""
     if request.instructions:
         check_valgrind()
     pair = resolve_request(request, project)
@@ -385,7 +384,6 @@ def last_release(project: Project) -> str:
 
 
 def _ruled(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
-    """Return the request and the project with the rules that decide; against a release these are the same."""
     if request.rules == "head":
         return request, project
     ruled = with_rules_of_base(project, resolve_request(request, project))
@@ -440,7 +438,6 @@ def _notes(release: _Release | None) -> tuple[str, ...]:
 
 
 def _told(error: PerfkitError, release: _Release, report: GateReport) -> PerfkitError:
-    """Return an error that names its comparison; it does not hide what the one before it decided."""
     told = PerfkitError(f"against {release.name}: {error}")
     interrupted = error.exit_code == EXIT_INTERRUPTED
     told.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))

@@ -92,7 +92,6 @@ def _covers_count(acceptance: Acceptance, one: ExactComparison, names: Sequence[
 
 
 def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
-    """Tell whether an acceptance speaks of a count, whatever else of the benchmark was accepted with it."""
     if acceptance.counts is None:
         return acceptance.verdict in (None, one.verdict)
     if one.head is None:
@@ -112,7 +111,6 @@ def _covers(acceptance: Acceptance, comparison: Comparison, names: Sequence[str]
 
 
 def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
-    """Tell whether a regression lies wholly above the one that was accepted."""
     return (
         comparison.verdict == "REGRESSED"
         and acceptance.ratio is not None
@@ -282,6 +280,5 @@ def _is_committed(
     code: Callable[[str], str | None],
     time: Callable[[str], datetime | None],
 ) -> bool:
-    """Tell whether one of some commits, newest first, has the code that was accepted."""
     since = kept.recorded_at - _CLOCKS_DIFFER
     return any((made := time(sha)) is not None and made >= since and code(sha) == kept.code for sha in shas)

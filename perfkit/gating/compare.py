@@ -264,7 +264,6 @@ class _Comparing:
         )
 
     def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
-        """Call MISSING what head's files skip and base's own run: laid over base, they skip it there too."""
         skipped = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED"]
         ran = run_by_own_files(self.sides, self.surveyed, skipped)
         return tuple(_missing_in_head(one) if one.benchmark.name in ran else one for one in comparisons)
@@ -314,7 +313,6 @@ class _Comparing:
         return timing
 
     def _counting_s(self, state: BenchmarkState) -> float:
-        """Return about how long counting a benchmark will take."""
         if not self.method.counted or state.launch_s is None or state.call_s is None:
             return 0.0
         return counting_s(state.launch_s, state.call_s)
@@ -419,7 +417,6 @@ class _Comparing:
         )
 
     def _say_counting(self, node: str) -> None:
-        """Name each benchmark that is counted, or of many how many were."""
         self._counted += 1
         if len(self._compared) <= _NAMED_ONE_BY_ONE:
             self.progress.info(f"counting {node}")

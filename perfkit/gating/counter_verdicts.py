@@ -126,7 +126,6 @@ def compare_counts(
 
 
 def _uses_torch(counts: Counts) -> bool:
-    """Tell whether operators were dispatched, or could have been: torch may be loaded for others alone."""
     for count in counts.counts:
         if count.metric == _OPERATORS:
             return any(count.values)
@@ -225,7 +224,6 @@ def _verdict(base: float, head: float, margin: float) -> Verdict:
 
 
 def _typical(count: Count) -> float:
-    """Return the count, or the mean of its values where they differ."""
     return count.values[-1] if count.exact else math.fsum(count.values) / len(count.values)
 
 
@@ -407,7 +405,6 @@ def _of_more_work(one: Comparison, estimate: Estimate, count: ExactComparison) -
 
 
 def _change(estimate: Estimate) -> str:
-    """Return how a time moved: "9.0 % slower"."""
     if estimate.ratio >= _LARGEST_SLOWER:
         return f"{estimate.ratio:.1f} times as slow"
     return f"{100 * abs(estimate.ratio - 1):.1f} % {'slower' if estimate.ratio > 1 else 'faster'}"
@@ -434,7 +431,6 @@ def _share_of(count: ExactComparison) -> str:
 
 
 def _ratio(count: ExactComparison) -> float:
-    """Return head / base of a count that is known on both sides, and of which base has some."""
     return count.ratio or 0.0
 
 

@@ -142,7 +142,6 @@ def count_compared(
 
 
 def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
-    """Tell whether a count that repeated on both sides is not the same on both."""
     if not all(node in counts[side] for side in SIDES):
         return False
     base, head = ({one.metric: one for one in counts[side][node].counts if one.exact} for side in SIDES)
@@ -150,7 +149,6 @@ def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
 
 
 def _not_counted(base: Counts, failure: Failure) -> Counts:
-    """Return head's counts where counting failed there: none of base's metrics, each with the reason."""
     why = f"counting failed: {failure.message}"
     return Counts(counts=(), not_counted={count.metric: why for count in base.counts})
 

@@ -91,7 +91,6 @@ def _with_disagreement(explained: Explanation | None, found: Disagreement | None
 
 
 def _where_time_is_spent(section: Section) -> str:
-    """Return the function to look at, since it takes most of the time of a call on head."""
     part = max(section.parts, key=lambda one: one.amount.head_s, default=None)
     if part is None or not section.whole.head_s:
         return ""
@@ -128,7 +127,6 @@ def explain_benchmark(
 
 
 def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
-    """Read a side's profile, naming own files relative to the side's root, so that names match."""
     return read_pstats(turn.stats, side, CodeNames(root=str(root)))
 
 

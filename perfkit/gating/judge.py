@@ -146,15 +146,6 @@ def interval_verdict(
     return "NOT SLOWER" if one_sided and high < 1 + margin else "INCONCLUSIVE"
 
 
-def direction(estimate: Estimate) -> str | None:
-    """Return "slower by 0.4 to 2.6 %" or "faster by …", None where the interval contains no change."""
-    if estimate.low > 1:
-        return f"slower by {100 * (estimate.low - 1):.1f} to {100 * (estimate.high - 1):.1f} %"
-    if estimate.high < 1:
-        return f"faster by {100 * (1 - estimate.high):.1f} to {100 * (1 - estimate.low):.1f} %"
-    return None
-
-
 def is_faster(comparison: Comparison) -> bool:
     """Tell whether a benchmark is proven to be faster, if only by less than its margin."""
     judged = comparison.estimate
@@ -218,14 +209,12 @@ def compare(
 
 
 def _pauses(total: Estimate, cpu_ratio: float | None, margin: float) -> bool:
-    """Tell whether all calls together became slower by more than the margin, the machine's pauses aside."""
     # CPU time comes in ticks, so that of few short calls may grow by chance.
     least = 1 + max(margin, LEAST_CPU_CHANGE)
     return cpu_ratio is not None and cpu_ratio > least and total.ratio > least
 
 
 def _cpu_ratio(pairs: Sequence[LaunchPair]) -> float | None:
-    """Return the ratio of CPU times over launches, None where one of them is not known or none was used."""
     base = [pair.base_cpu_s for pair in pairs if pair.base_cpu_s is not None]
     head = [pair.head_cpu_s for pair in pairs if pair.head_cpu_s is not None]
     if not pairs or min(len(base), len(head)) < len(pairs) or not math.fsum(base):
@@ -310,7 +299,6 @@ def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
 
 
 def _ratio(log: float) -> float:
-    """Return the ratio of a log ratio; infinite where no number is as large."""
     # An interval over two preloaders that differ is so wide that it says next to nothing.
     return math.exp(log) if log < LARGEST_LOG else math.inf
 

@@ -73,7 +73,6 @@ class MissingFiles:
             )
 
     def _relative(self, name: str, failure: Failure) -> str:
-        """Return a path as seen from the project, where it lies in a checkout."""
         path, root = Path(name), self.roots.root(failure.side)
         return path.relative_to(root).as_posix() if path.is_relative_to(root) else name
 
@@ -114,7 +113,6 @@ class MissingFiles:
                 return
 
     def _is_data(self, place: Path, original: Path) -> bool:
-        """Tell whether git ignores a file or folder that is no code, or it lies beside the repository."""
         if original.is_file() and is_code_file(place.name):
             return False
         outside = place.parts[0] == ".." and not _is_in_repository(self.source, original)
@@ -185,7 +183,6 @@ class Cures:
 
 
 def _wanted(message: str, top: Path) -> Iterator[str]:
-    """Yield the paths of what an import did not find, relative to where modules are imported from."""
     dotted = [match[1] for match in _MODULE.finditer(message)]
     # A folder of stubs is imported in the place of a compiled module of its name that is missing.
     for match in _NAME.finditer(message):
@@ -195,20 +192,17 @@ def _wanted(message: str, top: Path) -> Iterator[str]:
 
 
 def _is_stub(top: Path, module: str) -> bool:
-    """Tell whether a dotted name is a folder of the project's that holds no code."""
     places = (top, top / "src", *(place for place in top.iterdir() if place.is_dir()))
     folders = [folder for place in places if (folder := place.joinpath(*module.split("."))).is_dir()]
     return bool(folders) and not any((folder / "__init__.py").is_file() for folder in folders)
 
 
 def _is_own(name: str, top: Path) -> bool:
-    """Tell whether a top-level name is the project's own: in its top folder, or in a folder of that."""
     places = (top, top / "src", *(place for place in top.iterdir() if place.is_dir()))
     return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
 
 
 def _patterns(wanted: Sequence[str]) -> Iterator[str]:
-    """Yield git's patterns for the files that a module or file may be."""
     for place in wanted:
         if PurePosixPath(place).suffix:
             yield f":(glob)**/{place}"

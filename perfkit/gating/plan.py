@@ -255,7 +255,6 @@ def _unchanged_at(
 
 
 def _judged_sd(sd: float, launches: int, policy: Policy) -> float:
-    """Return the deviation that an interval takes at a look: few launches are assumed to scatter by some."""
     return max(sd, policy.least_sd) if launches < WELL_KNOWN else sd
 
 

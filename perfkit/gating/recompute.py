@@ -46,7 +46,6 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
 
 
 def _commits(rows: Sequence[Row], *, base: str) -> Mapping[Side, Commit]:
-    """Return the commit of each side; where nothing was timed on base, only its name was kept."""
     known = {row.placement.side: row.commit for row in rows if row.placement.side is not None}
     return {"base": Commit(sha=base), **known}
 

@@ -221,7 +221,6 @@ def _launch_row(
 
 
 def _reserved(timing: Timing, side: Side) -> Mapping[str, str]:
-    """Return the most bytes that a side reserved of each device by the end of its rounds."""
     return {f"gpu{one.index}_reserved_bytes": str(one.peak) for one in timing.memory.get(side, ())}
 
 
@@ -320,7 +319,6 @@ def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
 
 
 def _why_not(row: Row | None) -> str | None:
-    """Return the reason a row gives for a count that could not be made."""
     return (row.outcome.message or "").removeprefix(NOT_COUNTED) or None if row is not None else None
 
 
@@ -334,7 +332,6 @@ def _begins(head: Row) -> Side | None:
 
 
 def _timed_rows(rows: Sequence[Row], side: Side, metric: Metric) -> dict[int, Row]:
-    """Return the row of each launch that has times of one side."""
     return {
         row.placement.launch: row
         for row in rows

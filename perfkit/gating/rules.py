@@ -195,7 +195,6 @@ def _config_of(side: Side, project: Project) -> Config:
 
 
 def _flat(rules: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested rules by their dotted keys."""
     found: dict[str, Any] = {}
     for key, value in msgspec.to_builtins(rules).items():
         found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}

@@ -344,12 +344,10 @@ class SequentialComparison:
             self.launches.expect(max(differing))
 
     def _next_nodes(self) -> list[str]:
-        """Return the undecided benchmarks that get a share of the time that is left, in their order."""
         chosen = share_out(self._candidates(), self._left_s())
         return [node for node in self.states if node in chosen]
 
     def _nodes_after_the_deadline(self) -> list[str]:
-        """Return what is measured beyond the deadline, once that is over and where it is asked for."""
         if self._goes_on or not self.go_on_s or not self._candidates():
             return []
         self._goes_on = True
@@ -395,7 +393,6 @@ class SequentialComparison:
         )
 
     def _may_improve(self, found: Comparison) -> bool:
-        """Tell whether a few launches more would show a gain of a benchmark that passes already."""
         judged = found.estimate
         if found.verdict != "NOT SLOWER" or judged is None or judged.launches >= WELL_KNOWN:
             return False
@@ -410,17 +407,14 @@ class SequentialComparison:
         return known[1]
 
     def _left_s(self) -> float:
-        """Return the seconds that are left for launches."""
         return max(self.deadline - self.clock() - self._kept_s(), 0.0)
 
     def _kept_s(self) -> float:
-        """Return the seconds that are kept for what follows."""
         left_s = max(self.deadline - self.clock(), 0.0)
         return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
 
 
 def _by_groups(found: Comparison) -> bool:
-    """Tell whether a comparison is undecided, and its groups of launches differ."""
     judged = found.estimate
     return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
 
@@ -443,7 +437,6 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
 
 
 def _later_launch_s(timing: Timing) -> float:
-    """Return how long a launch with as many turns as this one takes: its rounds and what runs untimed."""
     pace = timing.pace
     timed_s = pace.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
     turns = math.ceil(len(timing.base_s) / pace.rounds)

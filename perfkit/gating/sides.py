@@ -239,7 +239,6 @@ def staged_launcher(
 
 
 def _select(scope: Scope, project: Project) -> str | None:
-    """Return which benchmarks are asked for; what is configured is meant for those of the project."""
     if scope.target is not None:
         return None
     return project.config.gate.select if scope.select is None else scope.select
@@ -264,7 +263,6 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
 
 
 def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode:
-    """Return the project's functions that differ between the sides, by file; none where that is not known."""
     folder = subfolder(project, pair, "head")
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
     files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
@@ -278,14 +276,12 @@ def _missing_files(project: Project, scope: Scope, roots: Roots, *, folder: Path
 
 
 def _committed(pair: SidePair) -> float | None:
-    """Return when the older side was committed, None where that is not known of both."""
     times = [pair.side(side).commit.time for side in SIDES]
     known = [time.timestamp() for time in times if time is not None]
     return min(known) if len(known) == len(times) else None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:
-    """Return what to do about a path that neither side has, since it may be uncommitted."""
     if pair.head.kind == "commit" and (project.root / path).exists():
         return "your working tree has it, uncommitted: commit it, or compare with --head worktree"
     return "name one that is there"

@@ -201,7 +201,6 @@ def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
 
 
 def _stopped(found: Scouted) -> tuple[str, str] | None:
-    """Return the folder that a conftest kept from being collected (or all), and the error, if any."""
     return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
 
 
@@ -243,13 +242,11 @@ def _with_heads_files(
 
 
 def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
-    """Return the overlaid files to undo: all, where another file (by a conftest) no longer imports."""
     collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
     return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
 
 
 def _files_of_suite(sides: OpenSides, head: Scouted) -> list[str]:
-    """Return all code of a suite of asv that has benchmarks: its files import one another."""
     if sides.asv is None or not any(found.asv for found in head.found.values()):
         return []
     root = sides.roots.head
@@ -257,7 +254,6 @@ def _files_of_suite(sides: OpenSides, head: Scouted) -> list[str]:
 
 
 def _benchmark_files(head: Scouted, root: Path) -> list[str]:
-    """Return the files that hold head's benchmarks, and the conftest files above them."""
     files = {found.file for found in head.found.values()}
     folders = {folder for file in files for folder in PurePosixPath(file).parents}
     conftests = {str(folder / _CONFTEST) for folder in folders if (root / folder / _CONFTEST).is_file()}
@@ -324,7 +320,6 @@ class _Sorting:
                 yield self._on(found, "NEW", self._new(found.file))
 
     def _new(self, file: str) -> str:
-        """Return why base has no benchmark that head has: it may lack a library rather than the code."""
         error = self.not_laid.get(file)
         told = "" if error is None else f", and head's file {self._import_error('base', error)}"
         return f"base has no such benchmark{told}"
@@ -357,12 +352,10 @@ class _Sorting:
                 yield self._on_files(files, "FAILED", self._import_error("head", message))
 
     def _skipped(self) -> Iterator[Comparison]:
-        """Yield findings on head's files that skip themselves and in which base has no benchmark to name."""
         for files, reason in _by_message(self._unknown(self.head.skipped)):
             yield self._on_files(files, "SKIPPED", f"skipped as a whole: {reason}")
 
     def _unknown(self, files: Mapping[str, str], *, without: Collection[str] = ()) -> dict[str, str]:
-        """Return those files in which base has no benchmark either."""
         known = {found.file for found in self.base_own.found.values()}
         return {file: said for file, said in files.items() if file not in known and file not in without}
 
@@ -374,7 +367,6 @@ class _Sorting:
         return finding_on(self._judged(found), verdict, message)
 
     def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
-        """Return one finding for all files that fail in the same way."""
         first, *others = files
         alike = f"; so it is with {listed(others, _MOST_NAMED)}" if others else ""
         benchmark = Benchmark(name=first, version="")
@@ -382,7 +374,6 @@ class _Sorting:
 
 
 def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the files that have the same message, with that message."""
     for message in dict.fromkeys(files.values()):
         yield [file for file, said in files.items() if said == message], message
 

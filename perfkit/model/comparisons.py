@@ -418,7 +418,6 @@ def uncounted_instructions(found: Iterable[Comparison | ExactComparison]) -> Seq
 
 
 def _was_compared(one: Comparison | ExactComparison) -> bool:
-    """Tell whether there was something to compare that can decide, or should have been."""
     return one.gating and (isinstance(one, ExactComparison) or one.verdict not in ("NEW", "SKIPPED"))
 
 

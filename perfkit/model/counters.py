@@ -54,7 +54,6 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 
 def _is_news(one: ExactComparison) -> bool:
-    """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:

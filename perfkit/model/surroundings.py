@@ -106,7 +106,6 @@ def _is_near(fact: str, old: str | None, new: str | None) -> bool:
 
 
 def _is_passing(fact: str) -> bool:
-    """Tell whether a fact of a machine is a name or of one moment."""
     return fact in _PASSING or (fact.startswith(_OF_DEVICE) and fact.endswith(_OF_A_LAUNCH))
 
 

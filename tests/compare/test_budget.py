@@ -99,27 +99,6 @@ def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
     ) == short.announced("a margin of 2 %", budget_s=50)
 
 
-@pytest.mark.parametrize(("left_s", "number"), [(9.0, 0), (10.0, 1), (29.0, 1), (30.0, 2), (60.0, 3)])
-def test_what_can_be_decided_is_counted_from_the_cheapest_on(left_s: float, number: int) -> None:
-    """Each takes its time after those before it; what is over with the time is in it."""
-    assert number == Forecast(costs_s=[30.0, 10.0, 20.0], left_s=left_s).affordable
-
-
-def test_a_budget_that_is_just_enough_leaves_nothing_out() -> None:
-    """Seconds are told to two digits."""
-    forecast = Forecast(costs_s=[2.5, 3.0], left_s=5.5, after_s=1.0)
-
-    assert "measuring 2 benchmarks: about 6.5 s at 2 %" == forecast.announced("2 %", budget_s=10)
-
-
-def test_short_times_are_told_to_two_digits() -> None:
-    """Whole seconds would be too coarse for them."""
-    forecast = Forecast(costs_s=[2.5, 3.0], left_s=4.5)
-
-    assert "about 5.5 s at 2 %; the 4.5 s that are left" in forecast.announced("2 %", budget_s=10)
-    assert "which takes about 5.5 s and" in forecast.going_on(budget_s=10, most_s=60)
-
-
 def test_where_measuring_goes_on_nothing_is_left_out() -> None:
     """The budget is no end then, which is said at the beginning, and what follows it when it is over."""
     short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
@@ -143,32 +122,3 @@ def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
         " The same command with --budget 80 reaches all of them; --select EXPR chooses fewer, and each of"
         " fewer is decided sooner"
     ) == forecast.not_reached(2, of=9, changed=None, budget_s=60.0)
-
-
-def test_of_changed_code_it_is_said_whether_all_of_it_was_reached() -> None:
-    """What is left over is harmless if it runs none; else it has a budget of its own, which is smaller."""
-    forecast = Forecast(costs_s=[10.0] * 20, changed_costs_s=[10.0], left_s=1.0)
-
-    reached = forecast.not_reached(19, of=40, changed=0, budget_s=60.0)
-    left = forecast.not_reached(20, of=40, changed=1, budget_s=60.0)
-    several = forecast.not_reached(1, of=40, changed=2, budget_s=60.0)
-
-    assert (
-        "was over before. Those that may run changed code come first, and all of these were reached."
-        in reached
-    )
-    assert "The same command with --budget 260 reaches all of them;" in reached
-    assert "was over before. Those that may run changed code come first, and 1 of these is left." in left
-    assert "The same command with --budget 70 reaches these, with --budget 260 all of them;" in left
-    assert "come first, and 2 of these are left." in several
-
-
-def test_of_one_benchmark_one_speaks_in_the_singular() -> None:
-    """It was not reached, and several were not."""
-    forecast = Forecast(costs_s=[10.0], left_s=1.0)
-
-    told = [forecast.not_reached(number, of=9, changed=None, budget_s=60.0) for number in (1, 2)]
-
-    assert ["1 of 9 benchmarks was not reached", "2 of 9 benchmarks were not reached"] == [
-        one.partition(",")[0] for one in told
-    ]

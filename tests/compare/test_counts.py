@@ -148,17 +148,6 @@ def test_a_training_step_is_counted_twice_on_each_side() -> None:
     assert {"base.py", "head.py"} == tally.loaded
 
 
-def test_a_count_that_one_run_lacks_has_the_value_of_the_other_one() -> None:
-    """So that it did not repeat, and decides nothing."""
-    base = [_step(3, metric="flops"), _step(3)]
-
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=base))
-
-    assert [("python_calls", False)] == [
-        (one.metric.name, one.metric.exact) for one in tally.compared(POLICY)
-    ]
-
-
 def test_a_sync_more_in_a_training_step_fails() -> None:
     """Since it is one, unlike a benchmark."""
     base, head = ([_step(number, metric="syncs")] * 2 for number in (1, 2))

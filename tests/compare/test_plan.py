@@ -16,7 +16,7 @@ from perfkit.gating.counter_verdicts import ExactPolicy
 from perfkit.gating.design import USUAL_SD, Method
 from perfkit.gating.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
 from perfkit.gating.rules import ComparedBenchmark, Rules
-from perfkit.model import TYPICAL_TIME, Benchmark, Machine, Metric, Placement, Row, Side
+from perfkit.model import Benchmark, Machine, Metric, Placement, Row, Side
 from perfkit.model.comparisons import LaunchPair, PlannedBenchmark, Policy
 from perfkit.stats.interval import trimmed_variance, widening
 
@@ -72,15 +72,6 @@ def test_the_scatter_is_that_within_gates() -> None:
     assert wide > 1.2
 
 
-def test_a_burst_hides_no_more_in_a_plan_than_in_a_gate() -> None:
-    """One launch that a neighbour of the machine slowed is trimmed, as the interval trims it."""
-    steady = _scatter(20, 0.01)
-
-    known = _known(_rows([*steady[:-1], 0.5]))
-
-    assert (known.wide_sd(POLICY) or 1) < 0.03
-
-
 def test_only_gates_on_this_machine_of_this_version_count() -> None:
     """What scattered elsewhere, in another kind of run, or with another source, says nothing."""
     rows = [
@@ -95,33 +86,6 @@ def test_only_gates_on_this_machine_of_this_version_count() -> None:
     assert 1 == len(_known(rows, version="v2").gates)
 
 
-@pytest.mark.parametrize(("launches", "told"), [(4, False), (5, True)])
-def test_few_launches_tell_no_scatter_but_a_cost(launches: int, *, told: bool) -> None:
-    """Four launches show what one takes, and not by how much they scatter."""
-    known = _known(_rows(_scatter(launches, 0.01)))
-
-    assert told == (known.wide_sd(POLICY) is not None)
-    assert pytest.approx(2.0) == known.launch_s
-
-
-def test_a_gate_that_timed_nothing_of_a_benchmark_is_none_of_its_gates() -> None:
-    """It may have failed, or only have been counted."""
-    (failed,) = [replace(row, run_id="r2") for row in _rows([0.0])[1:]]
-    failed = replace(failed, outcome=replace(failed.outcome, values=(), status="error"))
-    counted = [
-        replace(row, run_id="r3", outcome=replace(row.outcome, metric=OPERATORS, causes=()))
-        for row in _rows([0.0])
-    ]
-    uncounted = [
-        replace(row, run_id="r4", outcome=replace(row.outcome, metric=OPERATORS, values=(), causes=()))
-        for row in _rows([0.0])
-    ]
-
-    known = _known([*_rows(_scatter(5, 0.01)), failed, *counted, *uncounted])
-
-    assert 1 == len(known.gates)
-
-
 def test_a_launch_costs_what_passed_since_the_one_before() -> None:
     """What is timed is the benchmark's own, and all of the launch share the rest; the first is left out."""
     rows = [
@@ -134,29 +98,6 @@ def test_a_launch_costs_what_passed_since_the_one_before() -> None:
     own_s = 3.0 / 2  # both had the same timed in each launch
     assert pytest.approx(own_s) == _known(rows, "b.py::test_b").launch_s
     assert pytest.approx(1.0) == _known(rows).launch_s, "the median gate counts"
-
-
-def _in_loops(rows: Sequence[Row], loops: int | None) -> list[Row]:
-    return [replace(row, outcome=replace(row.outcome, loops=loops)) for row in rows]
-
-
-def test_a_benchmark_of_long_rounds_costs_more_than_its_neighbour_in_the_same_launches() -> None:
-    """A round lasts as long as all its calls; those of typical calls are of the same, and not added."""
-    long, short = _rows([0.0] * 4, each_s=5.1), _rows([0.0] * 4, each_s=5.1, name="b.py::test_b")
-    rows = [
-        *_in_loops(long, 10),
-        *_in_loops(short, None),
-        *(replace(row, outcome=replace(row.outcome, metric=TYPICAL_TIME)) for row in short),
-    ]
-
-    # Ten and one times five rounds of 10 ms, on two sides; both have half of what is left of 5.1 s.
-    assert pytest.approx(1.0 + 2.0) == _known(rows).launch_s
-    assert pytest.approx(0.1 + 2.0) == _known(rows, "b.py::test_b").launch_s
-
-
-def test_a_launch_costs_no_less_than_what_was_timed_in_it() -> None:
-    """A clock that was set back would make it less."""
-    assert pytest.approx(0.1) == _known(_rows([0.0] * 4, each_s=0.05)).launch_s
 
 
 def _compared(
@@ -294,99 +235,6 @@ def test_counting_keeps_its_time() -> None:
     )
 
     assert (26, 20) == (plain.launches, counting.launches)
-
-
-def test_counting_takes_as_long_as_launches_and_calls_of_a_benchmark() -> None:
-    """Calls take what they did in its last launch; of a benchmark that is not known, only launches are."""
-    *earlier, last = _pairs(_scatter(40, 0.01))
-    recent = replace(last, head_s=(0.01, 0.02, 0.02, 0.03, 0.03))
-    known = Experience(gates=[(*earlier, recent)], seconds=[2.0])
-
-    found = _foreseen(600, {"a": known}, counted=True)
-    unknown = _foreseen(600, {}, _compared("a"), counted=True)
-
-    assert pytest.approx(5 + 12 * 2.0 + (2 * 2.0 + 60 * 0.02)) == found.unchanged_s
-    assert pytest.approx(5 + (16 + 2) * USUAL_LAUNCH_S) == unknown.unchanged_s
-
-
-def test_at_most_a_quarter_of_the_time_is_kept_for_counting() -> None:
-    """Of 40 s that are left after setting up, ten: so that 12 launches of 2 s still decide."""
-    slow = tuple(replace(pair, head_s=(10.0,) * 5, base_s=(10.0,) * 5) for pair in _pairs([0.0] * 40))
-    known = Experience(gates=[slow], seconds=[2.0])
-
-    found = _foreseen(45, {"a": known}, counted=True)
-
-    assert 12 == _one(found, "a").launches
-    assert pytest.approx(5 + 10 + 12 * 2.0) == found.unchanged_s
-
-
-@pytest.mark.parametrize(("budget_s", "launch_s"), [(4.9, 0.3), (2.0, 0.5)])
-def test_a_budget_that_setting_up_takes_leaves_no_launch(budget_s: float, launch_s: float) -> None:
-    """Setting up takes as long as it does; what is missing then is all of the rest."""
-    found = _foreseen(budget_s, {"a": _experience(0.01, launch_s)})
-
-    (planned,) = found.benchmarks
-    assert (0, 0.0, None) == (planned.launches, planned.seconds, planned.effect)
-    assert (5.0, 10) == (found.unchanged_s, found.enough_s), "its seconds and those of 16 launches"
-
-
-@pytest.mark.parametrize(
-    ("prior", "sd", "margin", "decision"),
-    [
-        (0, 0.03, 0.02, 16),
-        (4, 0.03, 0.02, 16),
-        (10, 0.03, 0.02, 45),
-        (12, 0.03, 0.02, 45),
-        (20, 0.01, 0.02, 26),
-        (10, 0.5, 0.02, 12),
-        (6, 0.3, 0.1, 12),
-    ],
-)
-def test_the_budget_for_all_is_that_of_the_looks_that_are_expected_to_decide(
-    prior: int, sd: float, margin: float, decision: int
-) -> None:
-    """Its own scatter tells that look from the tenth launch on; where none decides it is the next one."""
-    one = _compared("a", margin=margin, prior=_pairs(_scatter(prior, 0.2) if prior else []))
-    found = _foreseen(8, {"a": _experience(sd, 2.0)}, one)
-
-    left_s = 3.0
-    assert math.ceil((8 + (decision - prior) * 2.0 - left_s) / 10) * 10 == found.enough_s
-    assert 0.0 == _one(found, "a").seconds
-
-
-def test_what_has_had_its_last_look_gets_no_more_time() -> None:
-    """Neither where it was not decided, nor where no scatter says that it would have been."""
-    policy = replace(POLICY, looks=(3, 6), shares=(0.5, 0.5))
-    over = _compared("over", prior=_pairs(_scatter(6, 0.2)))
-    known = {"over": _experience(0.5, 1.0), "open": _experience(0.01, 1.0)}
-
-    found = _foreseen(100, known, over, _compared("open"), policy=policy)
-
-    assert (6, 0.0) == (_one(found, "over").launches, _one(found, "over").seconds)
-    assert 5 + 6 == found.unchanged_s
-
-
-def test_identical_code_leaves_at_the_look_that_decides_it_in_a_gate() -> None:
-    """Few launches are assumed to scatter by some, however little they do."""
-    known = {"a": _experience(0.003, 1.0)}
-    logs = normal(0.003)(np.random.default_rng(8), (200, 20))
-
-    looks, times = np.unique(decide(logs, margin=MARGIN, policy=POLICY).unchanged, return_counts=True)
-
-    assert 5 + looks[times.argmax()] == _foreseen(600, known).unchanged_s
-
-
-@pytest.mark.parametrize(("look", "alike"), [(6, True), (10, False), (12, False)])
-def test_few_launches_see_no_more_of_what_scatters_little(look: int, *, alike: bool) -> None:
-    """Before the tenth launch an interval assumes some scatter, so that a plan does, too."""
-    policy = replace(POLICY, looks=(look,), shares=(1.0,))
-    little, some = (
-        _one(_foreseen(100, {"a": _experience(sd, 1.0)}, policy=policy), "a").effect for sd in (0.001, 0.01)
-    )
-
-    assert little is not None
-    assert some is not None
-    assert alike == (pytest.approx(some) == little)
 
 
 def test_launches_of_earlier_gates_on_the_pair_count() -> None:

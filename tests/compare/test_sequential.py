@@ -11,7 +11,7 @@ import pytest
 from synthetic import START
 
 from perfkit.errors import NotMeasuredError
-from perfkit.gating.design import Forecast, usual_look
+from perfkit.gating.design import Forecast
 from perfkit.gating.explain import disturbed_launches, doubtful_assumptions, why_not_measured
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import BenchmarkState, MeasuredLaunch, SequentialComparison
@@ -247,86 +247,6 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
     assert 1000 - 10 == forecast.left_s
 
 
-def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
-    """The first launch lasts longer than others, so that theirs is computed from its rounds and its pace."""
-    setting = _setting({"close": 1.0})
-    pace = replace(PACE, loops=4, rounds=4, untimed=2, first_untimed=6)
-    timing = replace(_timing(0.5, 0), pace=pace)
-    setting.launches.instead = {
-        1: lambda record: replace(record, timings={"close": timing}, seconds={"close": 60.0})
-    }
-    found: list[float | None] = []
-    setting.comparison.announce = lambda _: found.append(setting.comparison.states["close"].launch_s)
-
-    setting.run()
-
-    # Five rounds of four iterations; before them six untimed ones in the first turn, and two in the other.
-    assert [pytest.approx(5 * 4 * 0.15 + (6 + 2) * 0.15)] == found
-
-
-def test_what_else_passes_in_a_launch_is_part_of_what_its_benchmarks_cost() -> None:
-    """They share it; the first launch's is no measure of later ones, and is used only while it is alone."""
-    setting = _setting({"one": 1.02, "two": 1.02})
-    setting.launches.overheads_s = {1: 21.0, 2: 5.0, 3: 8.0}
-    announced: list[Forecast] = []
-    setting.comparison.announce = announced.append
-    setting.comparison.is_enough = lambda _: len(setting.launches.made) == 3
-
-    setting.run()
-
-    assert pytest.approx([9 * (1 + 21 / 2)] * 2, rel=0.01) == announced[0].costs_s
-    assert pytest.approx([7 * (1 + (5 + 8) / 2 / 2)] * 2, rel=0.01) == setting.comparison.forecast().costs_s
-
-
-def test_what_no_look_is_expected_to_decide_needs_the_time_to_its_next_one() -> None:
-    """On a margin there is always something left to measure, and never a decision in sight."""
-    setting = _setting({"close": 1.02})
-    setting.comparison.policy = replace(POLICY, looks=(4, 6, 10, 20))
-    setting.launches.seconds = 3.0
-    setting.comparison.is_enough = lambda _: len(setting.launches.made) == 10
-
-    setting.run()
-
-    assert pytest.approx([10 * 3.0]) == setting.comparison.forecast().costs_s
-
-
-def test_before_the_first_launch_nothing_is_known_to_take_any_time() -> None:
-    """Nothing of a comparison is known then, and nothing is claimed of it."""
-    launches = FakeLaunches(clock=HandTurnedClock(), ratios={})
-    benchmarks = [_benchmark("changed"), _benchmark("elsewhere")]
-    comparison = SequentialComparison.of(benchmarks, launches=launches, policy=POLICY, deadline=0.0)
-
-    forecast = comparison.forecast()
-
-    assert ([0.0, 0.0], [0.0], 0.0) == (forecast.costs_s, forecast.changed_costs_s, forecast.left_s)
-    assert ["NOT REACHED"] * 2 == [one.verdict for one in comparison.comparisons()]
-    assert (False, False, set()) == (comparison.stopped, comparison.uses_torch, comparison.loaded)
-
-
-def test_a_benchmark_is_a_time_of_code_that_may_have_changed_unless_said_otherwise() -> None:
-    """Whoever knows no better measures it with those of changed code."""
-    one = ComparedBenchmark(
-        benchmark=Benchmark(name="a", version="v1"), margin=0.02, gating=True, limit_s=30.0
-    )
-
-    assert (True, False, ()) == (one.changed, one.number, one.prior)
-
-
-def test_the_seconds_passed_and_left_are_reported_before_each_launch() -> None:
-    """Both in seconds of the clock that the deadline is a reading of."""
-    setting = _setting({"clear": 1.5}, budget_s=60.0)
-    setting.launches.seconds = 9.0
-    told: list[tuple[float, float | None]] = []
-
-    class Watching(Quiet):
-        def update(self, _: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-            told.append((elapsed_s, left_s))
-
-    setting.comparison.run(schedule(seed=1), Watching())
-
-    assert [(9.0 * number, 60.0 - 9.0 * number) for number in range(5)] == told
-
-
 def test_time_is_kept_for_what_follows() -> None:
     """What counting a benchmark will take is left when measuring ends."""
     setting = _setting({"close": 1.02}, budget_s=11.0)
@@ -334,22 +254,6 @@ def test_time_is_kept_for_what_follows() -> None:
 
     assert {"close": "INCONCLUSIVE"} == setting.run()
     assert POLICY.looks[1] == len(setting.launches.made)
-
-
-@pytest.mark.parametrize(
-    ("each_s", "budget_s", "kept_s", "left_s"),
-    [(3.0, 100.0, 6.0, 94.0), (1000.0, 100.0, 25.0, 75.0), (3.0, 0.0, 0.0, 0.0), (3.0, -8.0, 0.0, 0.0)],
-)
-def test_at_most_a_quarter_of_the_time_is_kept(
-    each_s: float, budget_s: float, kept_s: float, left_s: float
-) -> None:
-    """Without times there would be no use in counts; of what is over nothing is left, and nothing is kept."""
-    setting = _setting({"one": 1.02, "two": 1.02}, budget_s=budget_s)
-    setting.comparison.after_s = lambda _: each_s
-
-    forecast = setting.comparison.forecast()
-
-    assert (kept_s, left_s) == (forecast.after_s, forecast.left_s)
 
 
 def _regressed(found: Sequence[Comparison]) -> bool:
@@ -576,17 +480,6 @@ def test_an_interruption_keeps_what_was_measured() -> None:
     assert 1 == len(setting.comparison.states["one"].own)
 
 
-def test_a_launch_is_handed_out_before_the_next_one_is_made() -> None:
-    """Whoever keeps launches has each of them while the next one is still to come."""
-    setting = _setting({"close": 1.02})
-    counts: list[tuple[int, int]] = []
-    setting.comparison.keep = lambda measured: counts.append((len(setting.launches.made), len(measured)))
-
-    setting.run()
-
-    assert [(number, 1) for number in range(1, POLICY.looks[-1] + 1)] == counts
-
-
 def test_a_continued_comparison_counts_the_launches_before_it() -> None:
     """With three launches of an earlier run one more leads to the first look; preloaders stay apart."""
     prior = tuple(
@@ -710,14 +603,6 @@ def test_later_launches_import_beforehand_what_both_sides_did() -> None:
     assert ([False], True) == (used, setting.comparison.uses_torch)
 
 
-def test_a_judgement_is_made_once_for_the_same_launches() -> None:
-    """It is asked for at every launch of all benchmarks, of which a long list has thousands."""
-    setting = _setting({"clear": 1.5})
-    setting.run()
-
-    assert setting.comparison.judge("clear") is setting.comparison.judge("clear")
-
-
 def test_files_that_any_launch_loaded_count_as_loaded() -> None:
     """A file that one launch imported and a later one did not was measured."""
     loads = itertools.count()
@@ -736,100 +621,3 @@ def test_files_that_any_launch_loaded_count_as_loaded() -> None:
     setting.run()
 
     assert {f"file_{number}.py" for number in range(4)} == setting.comparison.loaded
-
-
-@pytest.mark.parametrize(
-    ("launches", "spread", "told"),
-    [(3, 4.5, 4.5), (3, 4.0, 4.0), (3, 3.9, None), (4, 30.0, 30.0), (2, 30.0, None), (0, 1.0, None)],
-)
-def test_rounds_that_differ_many_times_over_are_noticed(
-    launches: int, spread: float, told: float | None
-) -> None:
-    """What no machine's noise explains is told, how large it is as a rule, from three launches on."""
-    state = BenchmarkState(_benchmark("waiting"))
-    for number in range(launches):
-        base_s = (0.5, 0.6, 0.5 * spread)
-        state.own.append(LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=(0.5,) * 3))
-
-    assert told == state.erratic
-
-
-def test_a_single_odd_launch_is_not_taken_for_the_rule() -> None:
-    """Neither one that is steady among waiting ones, nor one that waits among steady ones."""
-    setting = _setting({"steady": 1.0, "waiting": 1.0})
-    for name, odd in (("steady", 30.0), ("waiting", 1.1)):
-        usual = 1.1 if name == "steady" else 30.0
-        for number in range(4):
-            base_s = (1.0, 1.0, odd if number == 2 else usual)
-            setting.comparison.states[name].own.append(
-                LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=base_s)
-            )
-
-    setting.run()
-
-    assert 30.0 == setting.comparison.states["waiting"].erratic
-    assert setting.comparison.states["steady"].erratic is None
-
-
-def test_a_call_takes_what_it_did_in_the_last_launch_and_a_launch_what_it_does_on_average() -> None:
-    """The first launch, which is longer, counts only as long as there is no other; before it nothing does."""
-    state = BenchmarkState(_benchmark("a"))
-    assert (None, None) == (state.call_s, state.launch_s)
-
-    found = []
-    for number, seconds in enumerate((60.0, 2.0, 3.0)):
-        head_s = (0.1 + number, 0.2 + number, 0.9 + number)
-        state.own.append(LaunchPair(launch=number, preloader=1, base_s=(5.0,) * 3, head_s=head_s))
-        state.seconds.append(seconds)
-        found.append((state.call_s, state.launch_s))
-
-    assert [(0.2, 60.0), (1.2, 2.0), (2.2, 2.5)] == found
-
-
-@pytest.mark.parametrize(("margin", "look"), [(0.1, 4), (0.05, 6), (0.03, 10), (0.001, 10)])
-def test_a_wider_margin_is_usually_decided_sooner(margin: float, look: int) -> None:
-    """As long as a benchmark has not shown its own scatter; where no look decides, it is the last one."""
-    assert look == usual_look(POLICY, margin)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "margin", "launches", "more"),
-    [
-        (1.03, 0.02, 0, 20),
-        (1.03, 0.02, 4, 16),
-        (1.03, 0.02, 10, 30),
-        (1.03, 0.02, 20, 20),
-        (1.02, 0.02, 10, None),
-        (1.02, 0.02, 20, None),
-        (1.0, 0.05, 5, 1),
-        (1.05, 0.05, 7, 3),
-    ],
-)
-def test_a_benchmarks_own_scatter_counts_from_the_tenth_launch_on(
-    ratio: float, margin: float, launches: int, more: int | None
-) -> None:
-    """Until then it is the usual one that leads to a look, and nothing is decided before the next one."""
-    policy = replace(POLICY, looks=(4, 6, 10, 20, 40))
-    state = BenchmarkState(replace(_benchmark("a"), margin=margin))
-    for launch in range(launches):
-        head_s = (0.1 * ratio * math.exp(0.02 * math.sin(7.0 * launch)),) * 5
-        state.own.append(LaunchPair(launch=launch, preloader=launch, base_s=(0.1,) * 5, head_s=head_s))
-
-    assert more == state.launches_to_decision(state.judge(policy), policy)
-
-
-def test_what_has_had_its_last_look_is_never_decided() -> None:
-    """Not even with few launches, where a gate looks no more than so often."""
-    policy = replace(POLICY, looks=(4,))
-    state = BenchmarkState(_benchmark("a"))
-    for launch in range(4):
-        head_s = (0.1 * (1 + 0.05 * launch),) * 5
-        state.own.append(LaunchPair(launch=launch, preloader=launch, base_s=(0.1,) * 5, head_s=head_s))
-
-    found = state.judge(policy)
-
-    assert ("INCONCLUSIVE", None, None) == (
-        found.verdict,
-        state.next_look(policy),
-        state.launches_to_decision(found, policy),
-    )

@@ -90,13 +90,6 @@ def test_a_clearly_worse_regression_is_not_covered(
     assert covered == (found.accepted is not None)
 
 
-def test_what_does_not_gate_is_left_alone() -> None:
-    """A comparison that decides nothing needs no accepting."""
-    comparison = _comparison("REGRESSED", gating=False)
-
-    assert (comparison,) == apply([comparison], [_acceptance("REGRESSED")])
-
-
 def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
     """One acceptance changes one comparison, and there only ``accepted``."""
     comparisons = [_comparison("FAILED", name=f"bench_a.py::test_{letter}") for letter in "abc"]
@@ -143,19 +136,6 @@ def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one()
         assert [False, accepted >= 200, False] == [one.accepted is not None for one in found]
 
 
-def test_counts_that_are_beyond_what_was_accepted_are_those_of_the_benchmark() -> None:
-    """What others need more of now is no news of it."""
-    grown = [
-        build_count(f"test_{letter}", "operators", 100, head)
-        for letter, head in zip("abc", (200, 300, 400), strict=True)
-    ]
-    word = replace(_acceptance("REGRESSED", benchmark="bench_a.py::test_b"), counts={"operators": 120.0})
-
-    (note,) = unused_notes([], [word], grown)
-
-    assert "its counts alone were accepted, and they are beyond that now: operators (300);" in note
-
-
 @pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])
 def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
     """The counts that were accepted with it take nothing away from the word."""
@@ -164,23 +144,6 @@ def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
 
     assert word.told == found.accepted
     assert () == unused_notes([_comparison(verdict)], [word])
-
-
-def test_the_first_of_several_is_told() -> None:
-    """Callers put the newest first."""
-    both = [_acceptance("FAILED", reason="Newer"), _acceptance("FAILED", reason="Older")]
-
-    (found,) = apply([_comparison("FAILED")], both)
-
-    assert "Newer (A. Tester, 1a2b3c4d)" == found.accepted
-    assert () == unused_notes([found], both)
-
-
-def test_without_a_name_the_commit_still_stands() -> None:
-    """An unknown author is left out of the words shown."""
-    acceptance = Acceptance(benchmark=NAME, reason="Wanted", commit="1a2b3c4d" * 5, verdict=None)
-
-    assert "Wanted (1a2b3c4d)" == acceptance.told
 
 
 @pytest.mark.parametrize(

@@ -84,18 +84,6 @@ def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...
     assert ("REGRESSED", True) == (one.verdict, one.gating)
 
 
-def test_only_syncs_have_no_tolerance_and_wait_for_a_training_step() -> None:
-    """Other counts may grow by their tolerance, and decide in any benchmark."""
-    same = compared(counted("syncs", 30, 30), counted("syncs", 30, 30))
-    policy = ExactPolicy(gating=("syncs", "to_device", "kernels"), tolerance=0.05)
-
-    assert ("UNCHANGED", 0.0) == (same.verdict, same.margin)
-    assert [0.05, 0.05, 0.0] == [policy.margin(metric) for metric in ("to_device", "kernels", "syncs")]
-    assert [True, True, False] == [
-        policy.gates(metric, training=False, faster=False) for metric in ("to_device", "kernels", "syncs")
-    ]
-
-
 def _bytes(metric: str, mib: float) -> Counts:
     return counts(Count(metric=metric, unit="B", values=(mib * (1 << 20),) * 2, causes=()))
 
@@ -126,17 +114,6 @@ def test_bytes_decide_beyond_a_floor(
     assert (verdict, True) == (one.verdict, one.gating)
     again = compare_count(STEP, *base.counts, *head.counts, margin=one.margin, gating=True)
     assert verdict == again.verdict, "its row holds the margin by which it is judged anew"
-
-
-@pytest.mark.parametrize("unit", ["B", "1"])
-def test_nothing_on_both_sides_decides(unit: str) -> None:
-    """It was compared, and did not grow."""
-    none = counts(Count(metric="peak", unit=unit, values=(0.0, 0.0), causes=()))
-    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
-
-    (one,) = compare_counts(STEP, none, none, policy, training=False, gating=True)
-
-    assert ("UNCHANGED", True) == (one.verdict, one.gating)
 
 
 @pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
@@ -214,23 +191,6 @@ def test_what_did_not_repeat_does_not_decide() -> None:
     assert (100, 201) == (one.base, one.head)
 
 
-@pytest.mark.parametrize(
-    ("verdict", "base", "head", "values"),
-    [
-        ("INCONCLUSIVE", 200, 101.5, (100, 103)),
-        ("INCONCLUSIVE", 50, 101.5, (103, 100)),
-        ("UNCHANGED", 101, 101, (100, 102)),
-    ],
-)
-def test_a_mean_that_moved_is_inconclusive_whichever_way(
-    verdict: str, base: float, head: float, values: tuple[float, float]
-) -> None:
-    """What did not repeat has its mean, and is the same only where that is."""
-    one = compared(counted("operators", base, base), counted("operators", *values))
-
-    assert (verdict, False, base, head) == (one.verdict, one.gating, one.base, one.head)
-
-
 def test_what_only_counts_beside_informs() -> None:
     """A count that the policy does not name never decides."""
     one = compared(counted("flops", 1, 1), counted("flops", 9, 9))
@@ -295,16 +255,6 @@ def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool)
     assert 0 == exit_code([one, compared(counted("operators", 7, 7), counted("operators", 7, 7))])
 
 
-def test_a_count_of_one_side_keeps_its_unit_and_has_not_moved() -> None:
-    """It is told in the unit of the side that has it, without a margin, and not among what moved."""
-    size = replace(counted("allocated", 7, 7), unit="B")
-    gone = lost(size, head=counts(not_counted={"allocated": "compiled"}))
-    (new,) = compare_counts(STEP, counts(), counts(size), POLICY, training=False, gating=True)
-
-    assert [("B", 0.0), ("B", 0.0)] == [(one.metric.unit, one.margin) for one in (gone, new)]
-    assert [] == moved_counts([gone, new, lost(counted("operators", 7, 7))])
-
-
 def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
     """Return a cause whose line reads like its own number, unless a text is given."""
     return Cause(what=what, place=place, amount=amount, text=text or place)
@@ -353,24 +303,6 @@ def test_an_edited_line_is_one_line() -> None:
     } == set(one.causes)
 
 
-def test_what_is_gone_is_told_with_its_old_line() -> None:
-    """A cause that head lacks stands at base's line."""
-    one = compared(
-        counted("operators", 2, 2, causes=(cause("aten::mm", "net.py:3", 2),)), counted("operators", 0, 0)
-    )
-
-    assert (MovedCause(what="aten::mm", place="net.py:3", base=2, head=0),) == one.causes
-
-
-def test_what_decides_comes_first() -> None:
-    """Counts that are alike are not among those that moved."""
-    alike = compared(counted("operators", 5, 5), counted("operators", 5, 5))
-    informing = compared(counted("flops", 1, 1), counted("flops", 9, 9))
-    deciding = compared(counted("syncs", 1, 1), counted("syncs", 2, 2))
-
-    assert [deciding, informing] == moved_counts([alike, informing, deciding])
-
-
 REGRESSED = compared(counted("operators", 100, 100), counted("operators", 200, 200))
 
 
@@ -400,15 +332,6 @@ def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | Non
     assert covered == (found.accepted is not None)
     assert (0 if covered else 1) == exit_code([found])
     assert (0 if covered else 1) == len(unused_notes([], [acceptance(counts)], [REGRESSED]))
-
-
-def test_an_acceptance_of_a_failure_covers_the_counts_that_it_names() -> None:
-    """A benchmark that timed out and grew is accepted as a whole, not for its time alone."""
-    word = replace(acceptance({"operators": 200.0}), verdict="TIMEOUT")
-    (found,) = apply_to_counts([REGRESSED], [word])
-
-    assert word.told == found.accepted
-    assert () == unused_notes([], [word], [REGRESSED])
 
 
 @pytest.mark.parametrize(
@@ -448,51 +371,6 @@ def test_an_acceptance_of_counts_that_covers_nothing_is_told(
     assert expected in note
 
 
-def test_an_acceptance_of_another_benchmark_covers_nothing() -> None:
-    """Nor does one of what informs."""
-    informing = replace(REGRESSED, gating=False)
-
-    for exact, word in ((REGRESSED, acceptance(None, benchmark="other")), (informing, acceptance(None))):
-        (found,) = apply_to_counts([exact], [word])
-        assert found.accepted is None
-
-
-def test_no_more_than_twenty_causes_are_told() -> None:
-    """Of more, those that moved most, whichever way."""
-    old = tuple(cause("a", f"f{place}.py:1", 100) for place in range(25))
-    new = tuple(cause("a", f"f{place}.py:1", 100 + place * (-1) ** place) for place in range(25))
-
-    one = compared(counted("operators", 1, 1, causes=old), counted("operators", 2, 2, causes=new))
-
-    assert list(range(24, 4, -1)) == [abs(int(moved.head - moved.base)) for moved in one.causes]
-
-
-def test_counts_that_are_alike_have_no_causes() -> None:
-    """Lines may have changed places without a difference to explain."""
-    one = compared(
-        counted("operators", 2, 2, causes=(cause("a", "f.py:1", 2),)),
-        counted("operators", 2, 2, causes=(cause("b", "f.py:1", 2),)),
-    )
-
-    assert () == one.causes
-
-
-def test_a_cause_without_a_line_comes_before_those_with_one() -> None:
-    """It is no error that a place has no number, and lines are in the order of their numbers."""
-    places = {"f.py:10": 1.0, "f.py:1": 2.0, "f.py:": 3.0}
-    one = compared(
-        counted("a", 6, 6, causes=tuple(cause("a", place, amount) for place, amount in places.items())),
-        counted(
-            "a", 16, 16, causes=(cause("a", "f.py:3", 4), cause("a", "f.py:20", 3), cause("a", "f.py:4", 9))
-        ),
-    )
-
-    # The first of base with the first of head, and so on; the most moved is told first.
-    assert [("f.py:4", 2, 9), ("f.py:20", 1, 3), ("f.py:3", 3, 4)] == [
-        (moved.place, moved.base, moved.head) for moved in one.causes
-    ]
-
-
 def test_lines_that_change_places_are_known_by_their_text() -> None:
     """One that is where another was before is not taken for it."""
     one = compared(
@@ -501,32 +379,6 @@ def test_lines_that_change_places_are_known_by_their_text() -> None:
     )
 
     assert (MovedCause(what="a", place="f.py:2", base=1, head=3),) == one.causes
-
-
-def test_a_text_that_is_there_often_stands_at_its_first_line() -> None:
-    """Together its lines are one cause, in the order of the first of them."""
-    one = compared(
-        counted("a", 7, 7, causes=tuple(cause("a", f"f.py:{line}", n, text) for line, n, text in
-                                        [(3, 1, "x"), (20, 1, "x"), (10, 5, "y")])),
-        counted("a", 18, 18, causes=tuple(cause("a", f"f.py:{line}", n, text) for line, n, text in
-                                          [(3, 4, "p"), (4, 5, "p"), (10, 9, "q")])),
-    )  # fmt: skip
-
-    assert [("f.py:3", 2, 9), ("f.py:10", 5, 9)] == [
-        (moved.place, moved.base, moved.head) for moved in one.causes
-    ]
-
-
-def test_lines_of_different_files_are_not_paired() -> None:
-    """The same text in another file is another cause."""
-    one = compared(
-        counted("a", 1, 1, causes=(cause("a", "f.py:1", 1, "x"),)),
-        counted("a", 5, 5, causes=(cause("a", "g.py:1", 5, "x"),)),
-    )
-
-    assert {("g.py:1", 0, 5), ("f.py:1", 1, 0)} == {
-        (moved.place, moved.base, moved.head) for moved in one.causes
-    }
 
 
 def moved(
@@ -604,20 +456,3 @@ def test_a_number_decides_by_the_benchmarks_margin_whatever_the_policy_names() -
     assert ("REGRESSED", True, 0.02) == found(0.02)
     assert ("REGRESSED", True, 0.0) == found(0.0)
     assert ("REGRESSED", False, 0.02) == found(0.02, gating=False)
-
-
-def test_counts_stand_in_the_order_in_which_they_were_made() -> None:
-    """First those of base, then those that head alone has, and then those that were not counted."""
-    base = counts(counted("operators", 1, 1), not_counted={"graphs": "not compiled"})
-    head = counts(counted("flops", 1, 1), counted("operators", 1, 1), not_counted={"kernels": "no device"})
-
-    found = list(compare_counts(STEP, base, head, POLICY, training=True, gating=True))
-
-    assert ["operators", "flops", "graphs", "kernels"] == [one.metric.name for one in found]
-    assert [
-        None,
-        "not counted on base",
-        "not counted on base: not compiled",
-        "not counted on head: no device",
-    ] == [one.message for one in found]
-    assert ["1", "1"] == [one.metric.unit for one in found[1:3]]

@@ -14,7 +14,7 @@ from perfkit.gating.judge import compare, joined_pairs
 from perfkit.gating.rows import comparison_of, exact_comparisons_of, pairs_of, policy_of
 from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
-from perfkit.model.counters import count_of, count_outcomes, counts_of, is_count
+from perfkit.model.counters import count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.runner.agent.cold_start import ColdStart
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
@@ -210,36 +210,6 @@ def test_counts_are_kept_in_rows() -> None:
         )
         for row in rows
     ]
-
-
-def test_a_row_keeps_the_largest_causes_of_a_count() -> None:
-    """Those behind the fortieth would make the ledger large, and nobody reads them."""
-    causes = tuple(Cause(what="f", place=f"a.py:{line}", amount=100.0 - line) for line in range(100))
-    count = Count(metric="python_calls", unit="1", values=(5.0,), causes=causes)
-
-    (kept,) = counts_of(_count_rows(Counts(counts=(count,), not_counted={}))).counts
-
-    assert causes[:40] == kept.causes
-
-
-def test_of_two_rows_of_a_count_the_last_one_holds() -> None:
-    """A count that was made once more replaces the first one, and the reason why there was none."""
-    calls = COUNTS.counts[0]
-    lost = Counts(counts=(), not_counted={"python_calls": "interrupted"})
-    again = Counts(counts=(replace(calls, values=(4.0, 4.0)),), not_counted={})
-
-    assert again == counts_of([*_count_rows(lost), *_count_rows(again)])
-    assert lost == counts_of([*_count_rows(again), *_count_rows(lost)])
-
-
-def test_a_row_that_gives_no_reason_has_none() -> None:
-    """Nor have values without causes any."""
-    (row,) = _count_rows(Counts(counts=(), not_counted={"flops": "none"}))
-    silent = replace(row, outcome=replace(row.outcome, message=None))
-    bare = replace(row, outcome=replace(row.outcome, values=(2.0,), causes=None))
-
-    assert {"flops": ""} == counts_of([silent]).not_counted
-    assert Count(metric="flops", unit="1", values=(2.0,), causes=()) == count_of(bare)
 
 
 def _calls(number: float) -> Counts:

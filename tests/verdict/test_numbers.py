@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from perfkit.gating.counter_verdicts import compare_count, numbers_that_decide
 from perfkit.model import Benchmark
-from perfkit.model.counters import moved_counts
 from perfkit.runner.agent.counting.model import PEAK_MEMORY, TRACKED, Count
 
 BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
@@ -67,36 +64,3 @@ def test_a_number_may_move_by_the_margin(
     old, new = (Count(metric=TRACKED, unit="1", values=values, causes=()) for values in (base, head))
 
     assert verdict == compare_count(BENCHMARK, old, new, margin=0.02, gating=True).verdict
-
-
-def test_numbers_that_differ_are_told_with_their_spans() -> None:
-    """The middle one stands for a side, and the message says in how many launches they lay where."""
-    old = Count(metric=TRACKED, unit="1", values=(1.0, 4.0, 4.0), causes=())
-    new = Count(metric=TRACKED, unit="1", values=(8.0, 8.0, 8.0), causes=())
-
-    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=False)
-
-    assert (4.0, 8.0, False, False, 0.02) == (
-        found.base,
-        found.head,
-        found.metric.exact,
-        found.gating,
-        found.margin,
-    )
-    assert "differs between launches; in 3 launches: base 1 to 4, head 8 to 8" == found.message
-    assert None is compare_count(BENCHMARK, new, new, margin=0.02, gating=True).message
-
-
-def test_numbers_within_the_margin_are_no_news() -> None:
-    """Unless they repeat: then each difference is one."""
-    steady, other = (Count(metric=TRACKED, unit="1", values=(v, v), causes=()) for v in (100.0, 101.0))
-    scattered = Count(metric=TRACKED, unit="1", values=(100.0, 101.0), causes=())
-
-    found = [compare_count(BENCHMARK, steady, one, margin=0.02, gating=True) for one in (other, scattered)]
-
-    assert ["UNCHANGED"] * 2 == [one.verdict for one in found]
-    assert found[:1] == moved_counts(found)
-    far = compare_count(
-        BENCHMARK, steady, replace(scattered, values=(110.0, 111.0)), margin=0.02, gating=True
-    )
-    assert [far] == moved_counts([far])

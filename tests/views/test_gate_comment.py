@@ -39,15 +39,6 @@ def test_the_whole_comment_is_as_it_was() -> None:
     assert golden.read_text() == render_comment(report)
 
 
-def test_rows_have_as_many_cells_as_headings() -> None:
-    """No free text ends a cell: every line of the table has seven."""
-    comment = render_comment(build_report(build_comparison("test_a[x|y]", "UNCHANGED", 1.0, 0.99, 1.01)))
-    lines = [line for line in comment.splitlines() if line.startswith("|")]
-
-    assert {8} == {line.replace(r"\|", "").count("|") for line in lines}
-    assert r"| `test_a[x\|y]` |" in comment
-
-
 def test_uncommitted_changes_cannot_be_reproduced() -> None:
     """What no commit holds has no command that would measure it again."""
     same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
@@ -57,15 +48,6 @@ def test_uncommitted_changes_cannot_be_reproduced() -> None:
     dirty = render_comment(build_report(same, head_dirty=True))
     assert "perfkit gate --base" not in dirty
     assert f"head `{'b' * 40}` (Change \\| more things) with uncommitted changes" in dirty
-
-
-def test_a_report_without_benchmarks_has_no_table() -> None:
-    """An empty table would look like a result."""
-    comment = render_comment(build_report(from_ledger=True))
-
-    assert comment.startswith("## perfkit gate: NOT MEASURED\n")
-    assert "|" not in comment.replace(r"\|", "")
-    assert ", recomputed from the ledger: " in comment
 
 
 def test_a_regression_has_a_picture_of_the_runs_before() -> None:
@@ -132,34 +114,6 @@ def test_all_that_fails_passes_by_one_commit() -> None:
     assert 1 == typed.count("git commit")
     assert 4 == typed.count("--trailer 'Perf-Accept: test_")
     assert other.endswith('`perfkit accept test_c --reason "…"`, and likewise for 1 other')
-
-
-def test_what_a_function_has_called_is_told_with_it() -> None:
-    """The call that takes the time is news to whoever looks at the function."""
-    copying = Part(
-        name="deepcopy (copy.py)", kind="library", amount=Amount(base_s=0.0, head_s=2e-3, head_calls=4.0)
-    )
-    moved = Part(
-        name="pad",
-        kind="own code",
-        place="src/padding.py:3",
-        amount=Amount(base_s=1e-3, head_s=3e-3),
-        through=(copying,),
-    )
-    section = Section(title="functions", whole=moved.amount, parts=(moved,))
-    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
-    explained = Explanation(benchmark=slower.benchmark.name, section=section)
-
-    comment = render_comment(build_report(slower, explanations=(explained,)))
-
-    assert (
-        "**What to do:** do not merge yet: look at pad, `src/padding.py:3`, and at its calls of deepcopy"
-        " (copy.py), where most of what was added is spent, and push again."
-    ) in comment
-    assert (
-        "- REGRESSED `test_a`: most of what was added is spent in pad, `src/padding.py:3`, and at its calls"
-    ) in comment
-    assert "| through deepcopy (copy.py) | 0 s | 2.00 ms | +2.00 ms |" in comment
 
 
 def test_uncommitted_changes_are_accepted_by_a_command() -> None:

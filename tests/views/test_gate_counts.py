@@ -65,34 +65,6 @@ def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
     assert "operators dispatched +32, bytes allocated +32 B, peak live bytes +32 B aten::mul" in said
 
 
-def test_no_path_is_broken_within_a_word() -> None:
-    """However narrow the terminal, a word of a path is whole, or it is cut in its middle with a sign."""
-    words = {*re.split(r"[/:]", FILE), "41", "57", ""}
-
-    for width in (60, 72, 80, 100, 140):
-        paths = [word for line in _lines(FOUR_SIZES, width) for word in line.split() if ".py" in word]
-        assert paths
-        assert {"…"} >= {part for path in paths for part in re.split(r"[/:]", path)} - words
-
-
-def test_what_moved_otherwise_is_an_entry_of_its_own() -> None:
-    """A size that fell, and a function that is another, are not among those that grew."""
-    lines = _lines(
-        [
-            build_count("test_f[1]", "operators", 10, 20),
-            build_count("test_f[2]", "operators", 10, 20),
-            build_count("test_f[3]", "operators", 10, 5),
-            build_count("test_g[1]", "operators", 10, 20),
-        ]
-    )
-
-    assert [
-        "test_f[1] and 1 more like it  operators dispatched 10 20 +10 (+100.0 %) REGRESSED",
-        "test_g[1]  operators dispatched 10 20 +10 (+100.0 %) REGRESSED",
-        "test_f[3]  operators dispatched 10 5 -5 (-50.0 %) IMPROVED",
-    ] == [re.sub(r"(?<=\S) +(?=\S)", " ", line).replace(" operators", "  operators") for line in lines[1:4]]
-
-
 def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
     """One line behind counts of a benchmark and of a training step is told once, with both."""
     lines = _lines(
@@ -105,18 +77,6 @@ def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
     said = " ".join(" ".join(lines).split())
     assert 1 == said.count("aten::sub")
     assert ":41: test_f operators dispatched +10; train operators dispatched +20" in said
-
-
-def test_causes_beyond_a_handful_are_counted() -> None:
-    """What is not told is said to be more, and where it is."""
-    many = [
-        build_count(
-            f"test_{letter}", "operators", 10, 20, *(_cause(f"{letter}{at}", at, 9) for at in range(3))
-        )
-        for letter in "abc"
-    ]
-
-    assert "  and 3 causes more: --json has them all" in _lines(many)
 
 
 def test_what_blocks_has_its_cause_told() -> None:

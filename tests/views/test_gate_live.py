@@ -7,13 +7,9 @@ import pty
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import build_comparison
-
-from perfkit.report.gate.terminal import GateProgress
 
 TESTS = Path(__file__).parent.parent
 # Says on standard output how many threads ran beside the measuring.
@@ -112,34 +108,6 @@ def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) ->
         "[1 s] test_a[red]: REGRESSED +3.0 % (+2.5 to +4.3 %) after 18 launches",
     ] == done.stderr.splitlines()
     assert "1\n" == done.stdout
-
-
-def test_a_second_comparison_begins_anew() -> None:
-    """What was decided in the first one says nothing for the second, in which it is told again."""
-    twice = GATE.replace("ENABLED", "True").replace("    print(", "    progress.begin('again')\n    print(")
-    twice += '    progress.update(states("REGRESSED", 1.043, 18), 2.0, 58.0)\n'
-    done = subprocess.run(
-        [sys.executable, "-c", twice], capture_output=True, text=True, env=_environment(), check=True
-    )
-
-    assert ["again", "[2 s] test_a[red]: REGRESSED +3.0 % (+2.5 to +4.3 %) after 18 launches"] == (
-        done.stderr.splitlines()[-2:]
-    )
-
-
-def test_a_line_says_where_only_a_typical_call_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
-    """As the table does that follows."""
-    found = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
-    assert found.estimate is not None
-    typical = replace(found.estimate, calls="typical")
-
-    bounded = replace(found, estimate=typical, other=replace(found.estimate, high=1.037))
-    GateProgress(enabled=True).update([bounded], 1.0, None)
-
-    assert (
-        "[1 s] test_a: UNCHANGED 0.0 % (-1.0 to +1.0 %) after 12 launches;"
-        " typical call; all calls at most +3.7 %\n"
-    ) == capsys.readouterr().err
 
 
 def test_a_dumb_terminal_gets_lines() -> None:

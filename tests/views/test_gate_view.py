@@ -116,11 +116,6 @@ def test_verdicts_have_colours(verdict: str, code: str) -> None:
     assert "\x1b" not in _text(build_report(found))
 
 
-def test_brackets_of_a_name_are_no_markup() -> None:
-    """A parameter that looks like a style stays as it is."""
-    assert "test_a[red]" in _text(build_report(build_comparison("test_a[red]", "NEW")))
-
-
 def test_a_recomputed_verdict_says_so() -> None:
     """Verdicts from kept rows and uncommitted changes are told in the heading."""
     text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
@@ -196,13 +191,6 @@ def test_what_was_accepted_is_part_of_the_decision() -> None:
         "PASS: 1 count grew and was accepted (test_g: operators dispatched, 10 to 20),"
         " and 1 count could not be counted on head and was accepted."
     ) == both
-
-
-def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
-    """An undecided benchmark never reads like one that is wholly above 2 %."""
-    estimate = build_comparison("test_a", "INCONCLUSIVE", 1.03, 1.0199, 1.04).estimate
-
-    assert "+1.9 to +4.0 %" == interval_text(estimate)
 
 
 SLIGHTLY_SLOWER = build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)
@@ -368,20 +356,6 @@ def test_the_sentence_comes_first_and_what_to_do_last(report: GateReport, follow
     assert render_comment(report).split("\n")[2].startswith(word)
     last = " ".join([f"{word}.", *others, *([following] if following else [])])
     assert last == " ".join(text.rpartition("\n\n")[2].split())
-
-
-def test_times_that_mean_nothing_are_not_shown() -> None:
-    """Of a benchmark that may as well not have changed two times of two launches would look like a change."""
-    undecided = build_comparison("test_doc", "INCONCLUSIVE", 1.523, 0.8, 1.9, launches=2)
-    known = build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026)
-    words = " ".join(_text(build_report(undecided, known)).split())
-
-    assert "test_doc - - +52.3 % -20.0 to +90.0 % INCONCLUSIVE 2" in words
-    assert (
-        "test_doc: not decided after 2 launches: may be slower or faster (-20.0 to +90.0 %),"
-        " so no times are shown"
-    ) in words
-    assert "test_near 12.3 ms 12.5 ms +1.5 %" in words
 
 
 def _typical(found: Comparison, *whole: float) -> Comparison:

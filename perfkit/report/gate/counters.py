@@ -118,14 +118,12 @@ def causes_behind(entries: Sequence[Alike], names: Mapping[str, str]) -> tuple[l
 
 
 def _causes(entries: Sequence[Alike]) -> Iterator[tuple[Alike, MovedCause]]:
-    """Yield the largest cause of each count, blocking counts first; then each second largest, and so on."""
     in_order = sorted(entries, key=lambda entry: not blocks(entry))
     for rank in range(_MOST_CAUSES):
         yield from ((entry, cause) for entry in in_order for cause in entry.first.causes[rank : rank + 1])
 
 
 def _of_each(counts: Mapping[str, Sequence[str]]) -> str:
-    """Return the counts that a cause moved, those of each benchmark after its name."""
     return "; ".join(f"{whose} {', '.join(found)}".strip() for whose, found in counts.items())
 
 
@@ -293,7 +291,6 @@ def _numbers(entry: Alike) -> tuple[str, str, str, str]:
 def _line(
     name: Text, numbers: tuple[str, str, str, str], widths: Sequence[int], room: int, *, style: str = ""
 ) -> Text:
-    """Return a line of the table: a name, numbers at the right of their columns, and a verdict."""
     *amounts, word = numbers
     name.append(" " * (room - name.cell_len))
     for amount, width in zip(amounts, widths, strict=False):
@@ -352,7 +349,6 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
-    """Return the names of counts; of many their benchmarks, and of many benchmarks the number."""
     if len(found) <= _MOST_NAMES:
         return ", ".join(f"{names[one.benchmark.name]} {count_title(one)}" for one in found)
     benchmarks = list(dict.fromkeys(names[one.benchmark.name] for one in found))

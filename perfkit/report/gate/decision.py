@@ -167,7 +167,6 @@ def _more_cpu(report: Report, names: Names) -> str:
 
 
 def _rule(report: Report, causes: Sequence[Comparison]) -> str:
-    """Return which slowdown fails, where one did."""
     if not causes or report.exit_code != EXIT_REGRESSED:
         return ""
     limit = _range(report.policy.threshold(one.margin) for one in causes)
@@ -182,7 +181,6 @@ def _decision(report: Report) -> str:
 
 
 def _judged(report: Report) -> Report:
-    """Return a report with the exit code that its verdicts alone stand for, recorded or not."""
     if not isinstance(report, GateReport) or report.unrecorded is None:
         return report
     return replace(report, exit_code=exit_code((*report.comparisons, *report.exact)))
@@ -202,7 +200,6 @@ def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
 
 
 def _time_taken(report: GateReport) -> str:
-    """Return how long a gate took, and of that the time of timing and of counting."""
     whole = human_seconds(report.wall_s) + after_waiting(report.waited_s)
     if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
         return whole
@@ -303,14 +300,12 @@ def _some(report: Report, comparisons: Sequence[Comparison]) -> str:
 
 
 def _named(causes: Sequence[Comparison], names: Names, words: Callable[[Comparison], str]) -> str:
-    """Return the first benchmarks, each with some words, and how many more there are."""
     first = [f"{_name(one, names)}{words(one)}" for one in causes[:_MOST_NAMES]]
     more = [f"and {len(causes) - _MOST_NAMES} more"] if len(causes) > _MOST_NAMES else []
     return ", ".join(first + more)
 
 
 def _largest(counts: Sequence[ExactComparison], names: Names) -> str:
-    """Return the count that grew most, with its amounts: "test_a: operators dispatched, 10 to 20"."""
     most = max(counts, key=lambda one: one.ratio or math.inf)
     amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
     return f"{_name(most, names)}: {count_title(most)}, {' to '.join(amounts)}"
@@ -337,7 +332,6 @@ def _without_cause(report: Report) -> str:
 
 
 def _range(changes: Iterable[float]) -> str:
-    """Return a margin or the range of several: "2 %", "their margins (1 to 5 %)"."""
     margins = sorted(set(changes))
     if len(margins) == 1:
         return percent(margins[0])
@@ -353,7 +347,6 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
 
 
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
-    """Tell whether a comparison is to be mentioned although it is no cause of the decision."""
     return comparison.verdict == "IMPROVED" or (
         comparison not in causes and not (comparison.verdict in NOT_SLOWER and decides(comparison))
     )

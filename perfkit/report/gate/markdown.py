@@ -141,7 +141,6 @@ def _guide(report: GateReport, names: Mapping[str, str]) -> str:
 
 
 def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
-    """Return the verdict on the benchmark that is explained."""
     return next(
         (one.verdict for one in report.comparisons if one.benchmark.name == explanation.benchmark), None
     )
@@ -171,7 +170,6 @@ def _next_step(report: GateReport) -> str:
 
 
 def _first_part(report: GateReport) -> Part | None:
-    """Return the part of the code that made the first slower benchmark slower, where that is known."""
     explained = {one.benchmark: one for one in report.explanations}
     slower = (one for one in in_order(report.comparisons) if one.verdict == "REGRESSED" and decides(one))
     parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
@@ -179,7 +177,6 @@ def _first_part(report: GateReport) -> Part | None:
 
 
 def _place_of(part: Part) -> str:
-    """Return a function with its line, and what it calls if that takes the time."""
     through = next((f", and at its calls of {escape(one.name)}" for one in telling_callees(part)), "")
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
@@ -209,7 +206,6 @@ def _ways_to_pass(report: GateReport) -> list[str]:
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
-    """Return the earlier levels of what regressed, where they are enough for a picture."""
     regressed = {one.benchmark.name for one in report.comparisons if one.verdict == "REGRESSED"}
     return {
         name: levels
@@ -219,7 +215,6 @@ def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
 
 
 def _unknown(report: GateReport) -> Iterator[str]:
-    """Say that what could not be measured may be slower: a reader might take silence for good news."""
     if report.exit_code == EXIT_NOT_MEASURED:
         yield "It is not known whether this change makes them slower."
 
@@ -249,7 +244,6 @@ def _results(
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of the first cells of rows."""
     return (
         "\n".join((*table_head(columns), *(table_row(row[: len(columns)]) for row in rows))) if rows else ""
     )
@@ -278,7 +272,6 @@ def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mappi
 
 
 def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
-    """Return what the table does not say of a benchmark; of a slower one, where the time is spent."""
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"most of what was added is spent in {_place_of(part)}" if part else ""
     told = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
@@ -344,7 +337,6 @@ def _rules(report: GateReport) -> str:
 
 
 def _in_short(looks: Sequence[int]) -> str:
-    """Return the first looks; the later ones follow the same rule, and few gates reach them."""
     told = ", ".join(map(str, looks[:_TOLD_LOOKS]))
     return told if len(looks) <= _TOLD_LOOKS else f"{told}, …"
 
@@ -383,7 +375,6 @@ def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> s
 
 
 def _own_place(found: Comparison) -> str:
-    """Return the line of head's code that raised, or else the file of the benchmark."""
     message = found.message or ""
     raised = _RAISED.search(message)
     if raised is not None and not message.startswith("on base"):
@@ -404,7 +395,6 @@ def _of_count(count: ExactComparison) -> Iterator[str]:
 
 
 def _move(base: float, head: float, unit: str) -> str:
-    """Return both amounts, or by how much they differ where they look alike when they are rounded."""
     before, after = amount_text(base, unit), amount_text(head, unit)
     return (
         f"from {before} to {after}" if before != after else f"{signed_amount(head - base, unit)} of {before}"

@@ -124,7 +124,6 @@ def _detectable(effect: float) -> str:
 
 
 def _effect(effect: float) -> str:
-    """Return a slowdown, rounded up, so that none looks easier to find than it is."""
     if effect >= _LARGEST_IN_PERCENT:
         return f"×{math.ceil(10 * (1 + effect)) / 10:.1f}"
     return f"{math.ceil(round(1000 * effect, 6)) / 10:.1f} %"
@@ -154,7 +153,6 @@ def _guide(plan: GatePlan) -> Iterator[str]:
 
 
 def _assumed(plan: GatePlan, source: KnownFrom) -> str:
-    """Return what a launch is assumed to take, where nothing is known of it."""
     launch_s = {one.launch_s for one in plan.benchmarks if one.known_from == source == "usual"}
     return f" (also {human_seconds(max(launch_s), digits=2)} for a launch)" if launch_s else ""
 

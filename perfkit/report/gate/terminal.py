@@ -198,7 +198,6 @@ class _Command:
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
-    """Return what moved most between the profiles of both sides, and what is to be said besides."""
     name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
     return Group(
         Text(f"{name}: {explanation_title(explanation)}"),
@@ -208,7 +207,6 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
 
 
 def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
-    """Return the last lines: the decision again, which stays in sight after a long result, and what to do."""
     closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
     step, command = next_step(report, names)
     if not step:
@@ -324,7 +322,6 @@ class GateProgress:
             self._draw()
 
     def _add_lines(self, states: Sequence[Comparison], elapsed_s: float) -> None:
-        """Write a line for each benchmark that has been decided since the last call."""
         names = short_names(state.benchmark.name for state in states)
         for state in states:
             if state.verdict not in UNDECIDED and state.benchmark.name not in self._decided:

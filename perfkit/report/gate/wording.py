@@ -183,7 +183,6 @@ def bound_of_all_calls(comparison: Comparison) -> str:
 
 
 def _is_of_typical_calls(comparison: Comparison) -> bool:
-    """Tell whether a typical call alone made the verdict that a benchmark is no slower."""
     judged, whole = comparison.estimate, comparison.other
     known = judged is not None and whole is not None and judged.calls == "typical"
     return known and comparison.verdict in NOT_SLOWER
@@ -207,7 +206,6 @@ def times_text(comparison: Comparison, *, of_open: bool = False) -> tuple[str, s
 
 
 def _is_open(comparison: Comparison) -> bool:
-    """Tell whether an undecided benchmark may not have changed at all."""
     estimate = comparison.estimate
     undecided = comparison.verdict in UNDECIDED
     return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
@@ -321,7 +319,6 @@ def _is_factor(estimate: Estimate) -> bool:
 
 
 def _high_factor(estimate: Estimate) -> str:
-    """Return the upper limit, "unknown" where launches scatter too much to say anything of it."""
     unknown = estimate.high > _LARGEST_KNOWN and estimate.high > _LEAST_KNOWN * estimate.ratio
     return _UNKNOWN if unknown else _factor(estimate.high)
 
@@ -336,7 +333,6 @@ def _factor(ratio: float) -> str:
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:
-    """Return the limits of the change in percent, rounded outward to a tenth, so none looks too tight."""
     low, high = (round(1000 * (limit - 1), 6) for limit in (estimate.low, estimate.high))
     return math.floor(low) / 10, math.ceil(high) / 10
 
