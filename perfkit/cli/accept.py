@@ -77,5 +77,5 @@ def _told(kept: Accepted) -> str:
         if acceptance.diff_hash and not acceptance.code
         else ""
     )
-    said = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}"
-    return f"{said}\n{place}{alone}"
+    text = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}"
+    return f"{text}\n{place}{alone}"

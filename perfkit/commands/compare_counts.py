@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.config import Project
-from perfkit.gating.counter_verdicts import ExactPolicy, compare_counts
+from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.rules import Rules, under_rules
 from perfkit.model import Commit, Row
 from perfkit.model.comparisons import ExactComparison
@@ -22,7 +22,7 @@ def compare_counted(
     """Return a comparison for each count that the ledger has of both commits, from the newest run of each."""
     counted = [row for row in rows if is_count(row) and not row.commit.dirty]
     exact = project.config.exact
-    policy = ExactPolicy(gating=exact.gate, tolerance=exact.tolerance_share)
+    policy = CounterPolicy(gating=exact.gate, tolerance=exact.tolerance_share)
     olds, news = (_newest([row for row in counted if row.commit.sha == side.sha]) for side in (base, head))
     # If head was counted with several kinds of software, the latest one is taken.
     both = {key[0]: key for key in news if key in olds and _version(olds[key]) == _version(news[key])}

@@ -174,7 +174,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
         notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
-    told = accept(found.comparisons, found.exact, pair, ledger=request.ledger, outputs=project.output_paths)
+    accepted = accept(
+        found.comparisons, found.exact, pair, ledger=request.ledger, outputs=project.output_paths
+    )
     report = GateReport(
         run_id=found.context.run_id,
         recorded_at=found.context.recorded_at,
@@ -188,11 +190,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         waited_s=opened.waited_s,
         timed_s=found.timed_s,
         counted_s=found.counted_s,
-        comparisons=told.comparisons,
-        exit_code=exit_code((*told.comparisons, *told.exact), recorded=found.unrecorded is None),
-        notes=(*notes, *found.notes, *told.notes),
+        comparisons=accepted.comparisons,
+        exit_code=exit_code((*accepted.comparisons, *accepted.exact), recorded=found.unrecorded is None),
+        notes=(*notes, *found.notes, *accepted.notes),
         explanations=explanations,
-        exact=told.exact,
+        exact=accepted.exact,
         unrecorded=None if found.unrecorded is None else str(found.unrecorded),
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
@@ -438,9 +440,9 @@ def _notes(release: _Release | None) -> tuple[str, ...]:
 
 
 def _told(error: PerfkitError, release: _Release, report: GateReport) -> PerfkitError:
-    told = PerfkitError(f"against {release.name}: {error}")
+    failure = PerfkitError(f"against {release.name}: {error}")
     interrupted = error.exit_code == EXIT_INTERRUPTED
-    told.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
+    failure.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
     for note in getattr(error, "__notes__", ()):
-        told.add_note(note)
-    return told
+        failure.add_note(note)
+    return failure

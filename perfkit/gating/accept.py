@@ -145,12 +145,12 @@ def _instead_of_counts(acceptance: Acceptance, counts: Sequence[ExactComparison]
     if not counts:
         return "its counts alone were accepted, and this gate counted none of it"
     named = {*(acceptance.counts or ()), *acceptance.uncounted}
-    told = "its counts alone were accepted"
+    text = "its counts alone were accepted"
     grown = [one for one in counts if one.metric.name in named and one.gating and one.verdict in COUNTED]
     if not grown:
-        return f"{told}, and these pass now"
+        return f"{text}, and these pass now"
     listed = ", ".join(f"{one.metric.name} ({_count_text(one)})" for one in grown)
-    return f"{told}, and they are beyond that now: {listed}"
+    return f"{text}, and they are beyond that now: {listed}"
 
 
 def _count_text(one: ExactComparison) -> str:
@@ -249,7 +249,7 @@ def find_acceptances(
     """
     repository = open_repository(start)
     shas = commits_in(repository, base.sha, head.sha)
-    said, warnings = accepted_in(repository, base.sha, head.sha)
+    trailers, warnings = accepted_in(repository, base.sha, head.sha)
     top = Path(str(repository.working_tree_dir))
     ignored = (*outputs, ledger)
     is_committed = functools.partial(
@@ -270,7 +270,7 @@ def find_acceptances(
         same = kept.change is not None and kept.change in patches()
         return same or (bool(kept.parts) and patches().issuperset(kept.parts))
 
-    return (*acceptances_for(ledger, shas, head.diff_hash, is_here), *said), warnings
+    return (*acceptances_for(ledger, shas, head.diff_hash, is_here), *trailers), warnings
 
 
 def _is_committed(

@@ -18,7 +18,7 @@ from pathlib import Path
 from perfkit.errors import RecordingError, RunInterruptedError
 from perfkit.gating.accept import accept
 from perfkit.gating.counters import (
-    Tally,
+    CountResult,
     count_compared,
     count_instructions,
     count_targets,
@@ -129,7 +129,7 @@ def compare_sides(
         method = dataclasses.replace(
             method,
             policy=dataclasses.replace(method.policy, same_code=True),
-            exact_policy=dataclasses.replace(method.exact_policy, same_code=True),
+            counter_policy=dataclasses.replace(method.counter_policy, same_code=True),
         )
     context = describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
@@ -238,14 +238,14 @@ class _Comparing:
         numbers = self._measure_numbers()
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
-        tally = joined([numbers, self._count(timing)])
+        result = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
-        exact = tally.compared(self.method.exact_policy, faster)
-        comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *tally.findings))
+        exact = result.compared(self.method.counter_policy, faster)
+        comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         unrecorded = None
         try:
-            self.run.add(list(count_rows(tally.pairs, exact, self.context)))
+            self.run.add(list(count_rows(result.pairs, exact, self.context)))
             self._publish(comparisons)
         except RecordingError as error:
             # All is measured and judged, and the caller reports that before this error.
@@ -256,8 +256,8 @@ class _Comparing:
             prior=self.prior,
             comparisons=comparisons,
             exact=exact,
-            loaded=self._loaded(timing, tally),
-            notes=(*tally.notes, *self._notes(timing)),
+            loaded=self._loaded(timing, result),
+            notes=(*result.notes, *self._notes(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
             unrecorded=unrecorded,
@@ -268,11 +268,11 @@ class _Comparing:
         ran = run_by_own_files(self.sides, self.surveyed, skipped)
         return tuple(_missing_in_head(one) if one.benchmark.name in ran else one for one in comparisons)
 
-    def _measure_numbers(self) -> Tally:
+    def _measure_numbers(self) -> CountResult:
         """Measure what is no time first, since that needs few launches, and leave it half of the budget."""
         method, until = self.method, self.began + self.method.budget_s / 2
         if not self.surveyed.numbers:
-            return Tally()
+            return CountResult()
         return measure_numbers(
             self.surveyed.numbers,
             self.sides.launcher,
@@ -319,8 +319,8 @@ class _Comparing:
 
     def _announce(self, forecast: Forecast) -> None:
         method = self.method
-        told = forecast.announced(self._margins(), budget_s=method.budget_s, goes_on=method.go_on_s > 0)
-        self.progress.info(told)
+        text = forecast.announced(self._margins(), budget_s=method.budget_s, goes_on=method.go_on_s > 0)
+        self.progress.info(text)
 
     def _announce_going_on(self, forecast: Forecast) -> None:
         self.progress.info(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
@@ -332,17 +332,17 @@ class _Comparing:
         known = tuple(one.benchmark.name for one in regressed)
         if known and known != self._looked_up:
             outputs = self.sides.project.output_paths
-            told = accept(comparisons, (), self.sides.pair, ledger=self.ledger, outputs=outputs).comparisons
+            marked = accept(comparisons, (), self.sides.pair, ledger=self.ledger, outputs=outputs).comparisons
             self._looked_up = known
             self._failing = any(
-                one.accepted is None for one in told if one.verdict == "REGRESSED" and one.gating
+                one.accepted is None for one in marked if one.verdict == "REGRESSED" and one.gating
             )
         return bool(known) and self._failing
 
     def _margins(self) -> str:
         margins = sorted({one.margin for one in self._compared.values()})
-        told = " to ".join(f"{100 * margin:g}" for margin in dict.fromkeys((margins[0], margins[-1])))
-        return f"{'a margin' if len(margins) == 1 else 'margins'} of {told} %"
+        text = " to ".join(f"{100 * margin:g}" for margin in dict.fromkeys((margins[0], margins[-1])))
+        return f"{'a margin' if len(margins) == 1 else 'margins'} of {text} %"
 
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
@@ -358,17 +358,17 @@ class _Comparing:
             yield from cold_starts(self.run.rows)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
-    def _count(self, timing: SequentialComparison | None) -> Tally:
+    def _count(self, timing: SequentialComparison | None) -> CountResult:
         """Count, once all is timed, the benchmarks that were reached, and the training targets."""
         method, launcher = self.method, self.sides.launcher
         benchmarks = tuple(
             one for one in self._compared.values() if timing is None or _is_counted(timing, one)
         )
-        tallies = []
+        results = []
         if method.counted:
             self.progress.info("counting")
             if benchmarks:
-                tallies.append(
+                results.append(
                     count_compared(
                         benchmarks,
                         launcher,
@@ -380,18 +380,18 @@ class _Comparing:
                 )
             stopped = timing is not None and timing.stopped
             targets = () if stopped else method.targets
-            tallies.append(count_targets(targets, self.sides.project, launcher, method.rules))
+            results.append(count_targets(targets, self.sides.project, launcher, method.rules))
         if method.instructions:
-            tallies.append(
+            results.append(
                 count_instructions(benchmarks, self.sides.callgrind, log=self._say_counting_instructions)
             )
-        return joined(tallies)
+        return joined(results)
 
-    def _loaded(self, timing: SequentialComparison | None, tally: Tally) -> frozenset[str] | None:
+    def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
         states = timing.states.values() if timing else ()
         if any(state.compared.prior and not state.own for state in states):
             return None
-        return tally.loaded.union(timing.loaded if timing else ())
+        return result.loaded.union(timing.loaded if timing else ())
 
     def _judged(self, states: Mapping[str, BenchmarkState]) -> Iterator[Comparison]:
         for name, state in states.items():

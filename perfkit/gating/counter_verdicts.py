@@ -51,7 +51,7 @@ _HALF, _TWICE = (0.45, 0.55), (1.9, 2.1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactPolicy:
+class CounterPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
     A sync is reported in any benchmark but decides in a training step only, where one more is too many; so is
@@ -90,7 +90,7 @@ def compare_counts(
     benchmark: Benchmark,
     base: Counts,
     head: Counts,
-    policy: ExactPolicy,
+    policy: CounterPolicy,
     *,
     training: bool,
     gating: bool,
@@ -259,8 +259,8 @@ def _why(reasons: tuple[str | None, str | None], *, lacking: Sequence[str]) -> s
     base, head = reasons
     if base is not None and base == head:
         return f"not counted: {base}"
-    told = [f"not counted on {side}: {why}" for side, why in (("base", base), ("head", head)) if why]
-    return "; ".join(told) or f"not counted on {' and '.join(lacking)}"
+    parts = [f"not counted on {side}: {why}" for side, why in (("base", base), ("head", head)) if why]
+    return "; ".join(parts) or f"not counted on {' and '.join(lacking)}"
 
 
 def _moved(olds: Iterable[Cause], news: Iterable[Cause]) -> tuple[MovedCause, ...]:
@@ -323,7 +323,7 @@ class Disagreement:
     """
 
     benchmark: str
-    said: str
+    sentence: str
     elsewhere: bool = False
 
 
@@ -346,7 +346,7 @@ def explain_counts(
 ) -> tuple[Explanation, ...]:
     """Say where a time did not follow its counts, without a profile."""
     return tuple(
-        Explanation(benchmark=one.benchmark, section=None, findings=(one.said,))
+        Explanation(benchmark=one.benchmark, section=None, findings=(one.sentence,))
         for one in disagreements(comparisons, exact)
     )
 
@@ -380,27 +380,27 @@ def _of_same_counts(one: Comparison, estimate: Estimate, metric: str) -> Disagre
     if unseen:
         cause, more, less = f"the machine, a library, the cache{unseen}", f"more {noun}", f"fewer {noun}"
     ruled_out = more if one.verdict == "REGRESSED" else less
-    said = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
-    return Disagreement(benchmark=one.benchmark.name, said=said)
+    text = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
+    return Disagreement(benchmark=one.benchmark.name, sentence=text)
 
 
 def _of_less_work(one: Comparison, estimate: Estimate, count: ExactComparison) -> Disagreement | None:
     if one.verdict == "REGRESSED":
-        said = f"{_share_of(count)}, yet {_change(estimate)}: each takes longer, or something else does"
-        return Disagreement(benchmark=one.benchmark.name, said=said)
+        text = f"{_share_of(count)}, yet {_change(estimate)}: each takes longer, or something else does"
+        return Disagreement(benchmark=one.benchmark.name, sentence=text)
     if one.verdict == "UNCHANGED" and estimate.low > _half_way(count):
-        said = f"{_share_of(count)}, the same time: the time is spent elsewhere"
-        return Disagreement(benchmark=one.benchmark.name, said=said, elsewhere=True)
+        text = f"{_share_of(count)}, the same time: the time is spent elsewhere"
+        return Disagreement(benchmark=one.benchmark.name, sentence=text, elsewhere=True)
     return None
 
 
 def _of_more_work(one: Comparison, estimate: Estimate, count: ExactComparison) -> Disagreement | None:
     if one.verdict == "IMPROVED":
-        said = f"{_share_of(count)}, yet {_change(estimate)}: each takes less time, or something else does"
-        return Disagreement(benchmark=one.benchmark.name, said=said)
+        text = f"{_share_of(count)}, yet {_change(estimate)}: each takes less time, or something else does"
+        return Disagreement(benchmark=one.benchmark.name, sentence=text)
     if one.verdict == "UNCHANGED" and estimate.high < _half_way(count):
-        said = f"{_share_of(count)}, the same time: what was added takes too little to show"
-        return Disagreement(benchmark=one.benchmark.name, said=said)
+        text = f"{_share_of(count)}, the same time: what was added takes too little to show"
+        return Disagreement(benchmark=one.benchmark.name, sentence=text)
     return None
 
 

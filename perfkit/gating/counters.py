@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from perfkit.config import Project
 from perfkit.errors import UsageError
-from perfkit.gating.counter_verdicts import ExactPolicy, compare_count, compare_counts, numbers_that_decide
+from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts, numbers_that_decide
 from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, finding_on_failure, under_rules
 from perfkit.gating.survey import prove_code
@@ -47,7 +47,7 @@ class CountedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class CountResult:
     """All counts, the findings on what could not be counted, and the sides' files that were imported."""
 
     pairs: tuple[CountedPair, ...] = ()
@@ -55,7 +55,7 @@ class Tally:
     notes: tuple[str, ...] = ()
     loaded: frozenset[str] = frozenset()
 
-    def compared(self, policy: ExactPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
+    def compared(self, policy: CounterPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
         """Return a comparison for each count of each pair; ``faster`` names those whose time IMPROVED."""
         return tuple(
             one
@@ -81,7 +81,7 @@ def count_compared(
     decide: bool,
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
-) -> Tally:
+) -> CountResult:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
     Where they do not decide, counts that failed on head alone are missing, with the reason. ``log`` receives
@@ -138,7 +138,7 @@ def count_compared(
     for one in reports:
         prove_code(one)
     loaded = frozenset(file for one in reports for report in one.values() for file in report.loaded)
-    return Tally(pairs=pairs, findings=findings, loaded=loaded)
+    return CountResult(pairs=pairs, findings=findings, loaded=loaded)
 
 
 def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
@@ -167,17 +167,19 @@ def targets_to_count(project: Project) -> tuple[Target, ...]:
     return targets
 
 
-def count_targets(targets: Iterable[Target], project: Project, launcher: Launcher, rules: Rules) -> Tally:
+def count_targets(
+    targets: Iterable[Target], project: Project, launcher: Launcher, rules: Rules
+) -> CountResult:
     """Count a training step of each target on both sides, all of them twice and at once."""
-    tallies = []
+    results = []
     for target in targets:
         places = {side: target_on(target, launcher.root(side), project=project.root).place for side in SIDES}
         one = under_rules(Benchmark(name=target.name, version=source_version(target.place)), rules)
-        tallies.append(count_target(one, places, launcher))
-    return joined(tallies)
+        results.append(count_target(one, places, launcher))
+    return joined(results)
 
 
-def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> Tally:
+def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> CountResult:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
     found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
     return replace(_tally(one, found.runs), loaded=found.loaded)
@@ -199,7 +201,7 @@ def check_valgrind() -> None:
 
 def count_instructions(
     compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, log: Callable[[str], None]
-) -> Tally:
+) -> CountResult:
     """Count the instructions of each benchmark; ``log`` receives the node id of each one before."""
     pairs = []
     for one in compared:
@@ -213,20 +215,20 @@ def count_instructions(
                 gating=one.gating,
             )
         )
-    return Tally(pairs=tuple(pairs))
+    return CountResult(pairs=tuple(pairs))
 
 
-def joined(tallies: Sequence[Tally]) -> Tally:
-    """Return several tallies as one."""
-    return Tally(
-        pairs=tuple(pair for tally in tallies for pair in tally.pairs),
-        findings=tuple(finding for tally in tallies for finding in tally.findings),
-        notes=tuple(note for tally in tallies for note in tally.notes),
-        loaded=frozenset(file for tally in tallies for file in tally.loaded),
+def joined(results: Sequence[CountResult]) -> CountResult:
+    """Return several results as one."""
+    return CountResult(
+        pairs=tuple(pair for result in results for pair in result.pairs),
+        findings=tuple(finding for result in results for finding in result.findings),
+        notes=tuple(note for result in results for note in result.notes),
+        loaded=frozenset(file for result in results for file in result.loaded),
     )
 
 
-def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
+def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> CountResult:
     """Return a target's counts; a failure on one side alone is a finding, one on both sides a note."""
     name = one.benchmark.name
     problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
@@ -234,13 +236,13 @@ def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failur
     if base is None and head is None:
         counts = {side: _both_runs([one for one in found[side] if isinstance(one, Counts)]) for side in SIDES}
         pair = CountedPair(benchmark=one.benchmark, counts=counts, training=True, gating=one.gating)
-        return Tally(pairs=(pair,))
+        return CountResult(pairs=(pair,))
     if base is not None and head is not None:
-        return Tally(notes=(f"no training step of {name} was counted: {head.message}",))
+        return CountResult(notes=(f"no training step of {name} was counted: {head.message}",))
     if head is not None:
-        return Tally(findings=(finding_on_failure(one, head),))
+        return CountResult(findings=(finding_on_failure(one, head),))
     assert base is not None  # noqa: S101 (neither is a case above)
-    return Tally(findings=(finding_on_failure(one, base, base_own=()),))
+    return CountResult(findings=(finding_on_failure(one, base, base_own=()),))
 
 
 def _both_runs(found: Sequence[Counts]) -> Counts:
@@ -263,7 +265,7 @@ def measure_numbers(
     log: Callable[[str], None],
     base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
-) -> Tally:
+) -> CountResult:
     """Measure each number on both sides at once, in launches of its own, until it is decided.
 
     A tracked value that repeats to the digit in two launches and is alike on both sides is; any other number
@@ -299,7 +301,7 @@ def measure_numbers(
     enough = [
         name for name in measured if _is_decided(known[name], values) or _launches(name, values) == most
     ]
-    return Tally(
+    return CountResult(
         pairs=tuple(_pair(known[name], values) for name in enough),
         findings=(
             *(

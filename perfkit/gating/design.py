@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.config import GateConfig, Project
-from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.judge import LEAST_SD
 from perfkit.gating.rules import Rules
 from perfkit.gating.survey import Survey
@@ -132,7 +132,7 @@ class Method:
     """
 
     policy: Policy
-    exact_policy: ExactPolicy
+    counter_policy: CounterPolicy
     rules: Rules
     budget_s: float
     seed: int
@@ -170,7 +170,7 @@ def choose_method(
     policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
     return Method(
         policy=policy,
-        exact_policy=ExactPolicy(
+        counter_policy=CounterPolicy(
             gating=() if of_environments and timed else config.exact.gate,
             tolerance=config.exact.tolerance_share,
             timed=timed,
@@ -253,15 +253,15 @@ class Forecast:
 
         Where measuring ``goes_on`` after the budget, nothing is left out.
         """
-        told = (
+        text = (
             f"measuring {counted(len(self.costs_s), 'benchmark')}: about"
             f" {human_seconds(self.seconds, digits=2)} at {margins}"
         )
         if self.seconds - self.after_s <= self.left_s:
-            return told
-        others = "after which measuring goes on for the others" if goes_on else self._cure(budget_s)
+            return text
+        others = "after which measuring goes on for the others" if goes_on else self._hint(budget_s)
         return (
-            f"{told}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
+            f"{text}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
             f" {self.affordable}, those of changed code first ({others})"
         )
 
@@ -279,19 +279,19 @@ class Forecast:
 
         ``changed`` of them may run code that differs between the sides, None where all may, or none.
         """
-        told = (
+        text = (
             f"{number} of {counted(of, 'benchmark')} {'was' if number == 1 else 'were'} not reached, since"
             f" the budget of {human_seconds(budget_s)} was over before"
         )
         if changed is not None:
             verb = "is" if changed == 1 else "are"
             left = f"{changed} of these {verb} left" if changed else "all of these were reached"
-            told += f". Those that may run changed code come first, and {left}"
+            text += f". Those that may run changed code come first, and {left}"
         soonest = self._enough_s(self.changed_costs_s, budget_s)
         these = f"--budget {soonest} reaches these, with " if changed else ""
         every = f"--budget {self.enough_s(budget_s)}{'' if changed else ' reaches'} all of them"
         return (
-            f"{told}. The same command with {these}{every}; --select EXPR chooses fewer, and each of fewer is"
+            f"{text}. The same command with {these}{every}; --select EXPR chooses fewer, and each of fewer is"
             " decided sooner"
         )
 
@@ -302,7 +302,7 @@ class Forecast:
     def _enough_s(self, costs_s: Collection[float], budget_s: float) -> int:
         return math.ceil((budget_s + math.fsum(costs_s) - self.left_s) / 10) * 10
 
-    def _cure(self, budget_s: float) -> str:
+    def _hint(self, budget_s: float) -> str:
         return f"--budget {self.enough_s(budget_s)} for all, or --select to measure fewer"
 
 

@@ -73,8 +73,8 @@ def explain_benchmarks(
         for one in comparisons
         if (name := one.benchmark.name) in regressed | no_faster
     }
-    told = dict.fromkeys([*explained, *apart])
-    found = (_with_disagreement(explained.get(name), apart.get(name)) for name in told)
+    benchmarks = dict.fromkeys([*explained, *apart])
+    found = (_with_disagreement(explained.get(name), apart.get(name)) for name in benchmarks)
     return tuple(explanation for explanation in found if explanation is not None)
 
 
@@ -83,11 +83,11 @@ def _with_disagreement(explained: Explanation | None, found: Disagreement | None
     if found is None:
         return explained
     if explained is None:
-        return Explanation(benchmark=found.benchmark, section=None, findings=(found.said,))
-    said = found.said
+        return Explanation(benchmark=found.benchmark, section=None, findings=(found.sentence,))
+    text = found.sentence
     if found.elsewhere and explained.section is not None:
-        said += _where_time_is_spent(explained.section)
-    return replace(explained, findings=(said, *explained.findings))
+        text += _where_time_is_spent(explained.section)
+    return replace(explained, findings=(text, *explained.findings))
 
 
 def _where_time_is_spent(section: Section) -> str:
@@ -228,12 +228,12 @@ def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
                 launches.setdefault(one.what, set()).add(launch)
                 most[one.what] = max(most.get(one.what, 0.0), one.amount, key=abs)
     if launches:
-        told = (
+        events = (
             f"{_HAPPENED[what].format(most[what])} (in {_launches(found)})"
             for what, found in launches.items()
         )
         yield (
-            f"the machine was disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that"
+            f"the machine was disturbed: {'; '.join(events)}. Both sides took turns in each of them, so that"
             " the comparison holds; the ledger marks them"
         )
 
@@ -251,7 +251,7 @@ def on_the_device(residents: Residents) -> Iterator[str]:
         )
     found = residents.presence
     if found is not None:
-        told = "; ".join(
+        text = "; ".join(
             f"{100 * one.low:+.2f} to {100 * one.high:+.2f} % on {side}"
             for side, one in found.effects.items()
         )
@@ -264,7 +264,7 @@ def on_the_device(residents: Residents) -> Iterator[str]:
                 if found.is_small
                 else "whether it disturbs is not told by so few rounds"
             )
-        yield f"rounds of {name} beside the other side on the device took longer by {told}: {meant}"
+        yield f"rounds of {name} beside the other side on the device took longer by {text}: {meant}"
     elif residents.not_checked:
         yield (
             f"it was not checked whether the sides disturb one another on the device: {residents.not_checked}"
@@ -282,10 +282,10 @@ def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
             if UNTOLD in row.policy.marks:
                 known.setdefault(UNTOLD, [])
     for name, sides in found.items():
-        told = "; ".join(
+        text = "; ".join(
             f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
         )
-        yield f"first call of {name.rpartition('::')[2]}, untimed and judged by nobody: {told}"
+        yield f"first call of {name.rpartition('::')[2]}, untimed and judged by nobody: {text}"
 
 
 def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:

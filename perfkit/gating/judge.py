@@ -60,8 +60,8 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typica
     seen = pairs[:launches]
     logs = [pair_location(pair, calls) for pair in seen]
     error = interval_error(seen, policy, calls, look=launches)
-    told: Calls = calls if _are_sliced(seen) else "all"
-    return _estimated(seen, logs, policy, error=error, calls=told)
+    which: Calls = calls if _are_sliced(seen) else "all"
+    return _estimated(seen, logs, policy, error=error, calls=which)
 
 
 def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
@@ -188,10 +188,10 @@ def compare(
     excused = policy.same_code and verdict in ("REGRESSED", "IMPROVED")
     if excused:
         verdict = "UNCHANGED"
-    told: Calls = judged.calls if judged else "all"
+    which: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
-    base_s, head_s = _middle_times([pair.sides(told) for pair in seen], judged)
+    base_s, head_s = _middle_times([pair.sides(which) for pair in seen], judged)
     return Comparison(
         benchmark=benchmark,
         verdict=verdict,

@@ -125,7 +125,7 @@ def _is_in_repository(source: Path, original: Path) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cure:
+class Hint:
     """What to do; ``of_checkout`` says that the user's tree may have the file and checkouts alone lack it."""
 
     words: str
@@ -133,7 +133,7 @@ class Cure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cures:
+class Hints:
     """Finds what to do about an import error on a side of a pair.
 
     ``folder`` is the project's place in the sides, ``prepared`` says that a `prepare` command is configured.
@@ -143,7 +143,7 @@ class Cures:
     folder: Path
     prepared: bool
 
-    def of(self, message: str, side: Side) -> Cure | None:
+    def of(self, message: str, side: Side) -> Hint | None:
         """Return what to do about an error that an import raised on a side, None where that is not known."""
         found = self.pair.side(side)
         top = found.source / self.folder
@@ -160,10 +160,10 @@ class Cures:
                 f"{listed(ignored, _MOST_NAMED)} {'is' if len(ignored) == 1 else 'are'} ignored by git, so"
                 f" that checkouts lack what your tree has: set copy = {setting} under [tool.perfkit]"
             )
-            return Cure(words=words, of_checkout=True)
+            return Hint(words=words, of_checkout=True)
         return None
 
-    def _build(self, compiled: Sequence[str], top: Path) -> Cure:
+    def _build(self, compiled: Sequence[str], top: Path) -> Hint:
         """Return the advice to build a compiled module in each checkout."""
         named = f"{listed(compiled, _MOST_NAMED)}, which git ignores, " if compiled else "it "
         if self.prepared:
@@ -179,7 +179,7 @@ class Cures:
                 else f"{named}has to be in each checkout: set prepare under [tool.perfkit] to a command that"
                 " brings it"
             )
-        return Cure(words=words, of_checkout=True)
+        return Hint(words=words, of_checkout=True)
 
 
 def _wanted(message: str, top: Path) -> Iterator[str]:
@@ -216,9 +216,9 @@ def _has_sources(top: Path, place: str) -> bool:
     return any(file.is_file() for file in files)
 
 
-def _not_installed(message: str, top: Path) -> Cure | None:
+def _not_installed(message: str, top: Path) -> Hint | None:
     match = _MODULE.search(message)
     if match is None or _is_own(match[1].partition(".")[0], top):
         return None
     install = f"install what provides it here: `pip install {match[1].partition('.')[0]}`"
-    return Cure(words=why_not_found(match[1]) or install)
+    return Hint(words=why_not_found(match[1]) or install)

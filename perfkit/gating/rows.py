@@ -158,8 +158,8 @@ def settled(
     """
     policy = judged_policy(row)
     verdict = policy.verdict or verdicts.get(row.outcome.benchmark.name)
-    said = replace(policy, verdict=verdict, wall_s=round(wall_s, 2), continues=tuple(continues))
-    return replace(row, policy=said)
+    known = replace(policy, verdict=verdict, wall_s=round(wall_s, 2), continues=tuple(continues))
+    return replace(row, policy=known)
 
 
 def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:

@@ -133,9 +133,9 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
             return _with_rule(one, rule)
     except (KeyError, ValueError, ConfigError):
         pass
-    said = ", ".join(f"{key}={text}" for key, text in settings.items())
+    words = ", ".join(f"{key}={text}" for key, text in settings.items())
     raise ConfigError(
-        f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
+        f"{one.benchmark.name}: the marker perfkit({words}) is not understood;"
         ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
     )
 

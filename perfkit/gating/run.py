@@ -321,13 +321,13 @@ class SequentialComparison:
         self._unproven = self._unproven + 1 if record.unproven and not record.failures else 0
         if self._unproven == UNPROVEN_IN_A_ROW:
             silent = " and ".join(side for side in SIDES if side in record.silent)
-            said = next(
+            text = next(
                 (f"; the last thing they said: {words}" for words in record.silent.values() if words), ""
             )
             raise NotMeasuredError(
                 f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without telling"
                 " which code they had run, so that the times of these were not recorded: see what the"
-                f" project's fixtures and plugins do after the last benchmark{said}"
+                f" project's fixtures and plugins do after the last benchmark{text}"
             )
 
     def _expect(self) -> None:

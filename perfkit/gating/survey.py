@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.choices import RulesOf
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.gating.missing import Cures
+from perfkit.gating.missing import Hints
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as, under_rules
 from perfkit.gating.sides import OpenSides
 from perfkit.model import Benchmark, Side
@@ -91,7 +91,7 @@ def take_survey(
     """
     launcher, roots = sides.launcher, sides.roots
     judging = Rules.of(sides.project.config, margin=margin)
-    cures = Cures(
+    hints = Hints(
         pair=sides.pair,
         folder=subfolder(sides.project, sides.pair, "head"),
         prepared=sides.project.config.prepare is not None,
@@ -100,10 +100,10 @@ def take_survey(
     head, base_own = (proven(listed[side], side) for side in ("head", "base"))
     refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
-        raise _not_collected("head", head.errors[EVERYTHING], cures)
+        raise _not_collected("head", head.errors[EVERYTHING], hints)
     base, laid, not_laid = _with_heads_files(sides, head, base_own)
     if EVERYTHING in base.errors:
-        raise _not_collected("base", base.errors[EVERYTHING], cures)
+        raise _not_collected("base", base.errors[EVERYTHING], hints)
     markers = {name: one.settings for name, one in base_own.found.items() if rules == "base"}
     sorting = _Sorting(
         head=head,
@@ -112,7 +112,7 @@ def take_survey(
         not_laid=not_laid,
         rules=judging,
         markers=markers,
-        cures=cures,
+        hints=hints,
     )
     compared, numbers = sorting.compared(), sorting.numbers()
     findings = sorting.findings()
@@ -204,13 +204,13 @@ def _stopped(found: Scouted) -> tuple[str, str] | None:
     return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
 
 
-def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
-    said = words.removeprefix("E ").strip()
-    cure = cures.of(said, side)
-    found = cures.pair.side(side)
+def _not_collected(side: Side, words: str, hints: Hints) -> NotMeasuredError:
+    text = words.removeprefix("E ").strip()
+    hint = hints.of(text, side)
+    found = hints.pair.side(side)
     where = f"a checkout of {found.commit.sha[:_SHA_DIGITS]}" if found.kind == "commit" else found.source
-    advice = cure.words if cure else f"run `pytest --collect-only` in {where} to see why"
-    return NotMeasuredError(f"pytest could not collect the benchmarks of {side}: {said}; {advice}")
+    advice = hint.words if hint else f"run `pytest --collect-only` in {where} to see why"
+    return NotMeasuredError(f"pytest could not collect the benchmarks of {side}: {text}; {advice}")
 
 
 def _with_heads_files(
@@ -274,7 +274,7 @@ class _Sorting:
     not_laid: Mapping[str, str]
     rules: Rules
     markers: Mapping[str, Mapping[str, str]]
-    cures: Cures
+    hints: Hints
 
     def compared(self) -> tuple[ComparedBenchmark, ...]:
         """Return the benchmarks that are the same on both sides and measure a time."""
@@ -321,8 +321,8 @@ class _Sorting:
 
     def _new(self, file: str) -> str:
         error = self.not_laid.get(file)
-        told = "" if error is None else f", and head's file {self._import_error('base', error)}"
-        return f"base has no such benchmark{told}"
+        text = "" if error is None else f", and head's file {self._import_error('base', error)}"
+        return f"base has no such benchmark{text}"
 
     def _missing(self) -> Iterator[Comparison]:
         """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""
@@ -343,10 +343,10 @@ class _Sorting:
         where the user's tree may have what checkouts alone lack, it is FAILED.
         """
         for files, message in _by_message(self._unknown(self.head.errors, without=self.head.bystanders)):
-            cure = self.cures.of(message, "head")
+            hint = self.hints.of(message, "head")
             both = all(self.base_own.errors.get(file) == message for file in files)
-            if both and not (cure and cure.of_checkout):
-                cause = f"{message}; {cure.words}" if cure else message
+            if both and not (hint and hint.of_checkout):
+                cause = f"{message}; {hint.words}" if hint else message
                 yield self._on_files(files, "SKIPPED", f"does not import on either side: {cause}")
             else:
                 yield self._on_files(files, "FAILED", self._import_error("head", message))
@@ -357,11 +357,11 @@ class _Sorting:
 
     def _unknown(self, files: Mapping[str, str], *, without: Collection[str] = ()) -> dict[str, str]:
         known = {found.file for found in self.base_own.found.values()}
-        return {file: said for file, said in files.items() if file not in known and file not in without}
+        return {file: text for file, text in files.items() if file not in known and file not in without}
 
     def _import_error(self, side: Side, message: str) -> str:
-        cure = self.cures.of(message, side)
-        return f"does not import on {side}: {message}" + (f"; {cure.words}" if cure else "")
+        hint = self.hints.of(message, side)
+        return f"does not import on {side}: {message}" + (f"; {hint.words}" if hint else "")
 
     def _on(self, found: Found, verdict: Verdict, message: str) -> Comparison:
         return finding_on(self._judged(found), verdict, message)
@@ -375,7 +375,7 @@ class _Sorting:
 
 def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
     for message in dict.fromkeys(files.values()):
-        yield [file for file, said in files.items() if said == message], message
+        yield [file for file, text in files.items() if text == message], message
 
 
 def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.comparisons import ApartReport, Comparison, Verdict
-from perfkit.report.gate.counters import exact_sections
+from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import decision_lines
 from perfkit.report.gate.terminal import commit_text, decision_text, first_of_many, result_table, verdict_text
 from perfkit.report.gate.wording import details, in_order, percent
@@ -35,7 +35,7 @@ def apart_view(report: ApartReport) -> Group:
         *([Text("\n".join(rest))] if rest else []),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),
-        *exact_sections(report.exact),
+        *counter_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))

@@ -11,7 +11,7 @@ from two_trees import FILE, TwoTrees, nodes
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
-from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.counters import (
     check_valgrind,
     count_compared,
@@ -28,8 +28,8 @@ from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
 from perfkit.runner.lockstep.instructed import Callgrind
 from perfkit.runner.lockstep.launcher import Launcher
 
-POLICY = ExactPolicy(gating=("python_calls",), tolerance=0.05)
-SYNCS = ExactPolicy(gating=("syncs",), tolerance=0.05)
+POLICY = CounterPolicy(gating=("python_calls",), tolerance=0.05)
+SYNCS = CounterPolicy(gating=("syncs",), tolerance=0.05)
 STEADY = "def test_it(benchmark):\n    benchmark(sorted, [2, 1])\n"
 RAISES = "def test_it(benchmark):\n    benchmark(int, 'none')\n"
 RULES = Rules(margin=0.02, limit_s=30.0, globs=())

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from perfkit.gating import counters
-from perfkit.gating.counters import Tally
+from perfkit.gating.counters import CountResult
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
@@ -20,7 +20,7 @@ NAME = "test_size"
 
 def _measured(
     monkeypatch: pytest.MonkeyPatch, base: Iterator[float], head: Iterator[float], *, has_time: bool = True
-) -> Tally:
+) -> CountResult:
     """Return what is found of a tracked value that has these values on both sides, launch by launch."""
     sides: dict[Side, Iterator[float]] = dict(zip(SIDES, (base, head), strict=True))
 
@@ -45,8 +45,8 @@ def _measured(
     )
 
 
-def _values(tally: Tally) -> tuple[tuple[float, ...], ...]:
-    (pair,) = tally.pairs
+def _values(result: CountResult) -> tuple[tuple[float, ...], ...]:
+    (pair,) = result.pairs
     return tuple(pair.counts[side].counts[0].values for side in SIDES)
 
 

@@ -12,7 +12,7 @@ import pytest
 from noise import POLICY, decide, normal
 from synthetic import MACHINE, START, build_row
 
-from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.design import USUAL_SD, Method
 from perfkit.gating.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
 from perfkit.gating.rules import ComparedBenchmark, Rules
@@ -116,7 +116,7 @@ def _compared(
 def _method(budget_s: float, *, policy: Policy = POLICY, counted: bool = False) -> Method:
     return Method(
         policy=policy,
-        exact_policy=ExactPolicy(gating=(), tolerance=0.05),
+        counter_policy=CounterPolicy(gating=(), tolerance=0.05),
         rules=Rules(margin=MARGIN, limit_s=30.0, globs=()),
         budget_s=budget_s,
         seed=0,

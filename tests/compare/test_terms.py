@@ -58,7 +58,7 @@ def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
         of_environments=of_environments,
     )
 
-    assert decide == bool(method.exact_policy.gating)
+    assert decide == bool(method.counter_policy.gating)
 
 
 def test_the_page_on_gates_names_the_looks() -> None:

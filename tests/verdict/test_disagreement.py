@@ -105,7 +105,7 @@ def test_a_time_that_did_not_follow_is_told(
 ) -> None:
     """With how much the count moved, and what that leaves as the cause; each way as the other."""
     assert [(found.benchmark.name, said)] == [
-        (one.benchmark, one.said) for one in disagreements([found], counts)
+        (one.benchmark, one.sentence) for one in disagreements([found], counts)
     ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfkit.gating.accept import apply_to_counts, unused_notes
-from perfkit.gating.counter_verdicts import ExactPolicy, compare_count, compare_counts
+from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.acceptances import Acceptance
 from perfkit.model.comparisons import ExactComparison, MovedCause, exit_code
@@ -17,7 +17,7 @@ from perfkit.model.counting import INSTRUCTIONS
 from perfkit.runner.agent.counting.model import NO_TORCH, Cause, Count, Counts
 
 STEP = Benchmark(name="train", version="v")
-POLICY = ExactPolicy(gating=("syncs", "operators"), tolerance=0.05)
+POLICY = CounterPolicy(gating=("syncs", "operators"), tolerance=0.05)
 
 
 def counted(metric: str, *values: float, causes: tuple[Cause, ...] = ()) -> Count:
@@ -64,7 +64,7 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
 )
 def test_more_work_does_not_outweigh_a_proven_gain(metric: str, *, decides: bool) -> None:
     """Where a benchmark became faster, operators and bytes allocated inform; peak memory and syncs decide."""
-    policy = ExactPolicy(gating=("syncs", "operators", "allocated", "peak"), tolerance=0.05)
+    policy = CounterPolicy(gating=("syncs", "operators", "allocated", "peak"), tolerance=0.05)
     base, head = (counts(counted(metric, number, number)) for number in (100, 120))
 
     (one,) = compare_counts(STEP, base, head, policy, training=True, gating=True, faster=True)
@@ -106,7 +106,7 @@ def test_bytes_decide_beyond_a_floor(
     verdict: str, base_mib: float, head_mib: float, *, training: bool, faster: bool
 ) -> None:
     """1 MiB in a benchmark and 16 MiB in a step; ten times as many beside a gain in time."""
-    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+    policy = CounterPolicy(gating=("peak",), tolerance=0.05)
     base, head = (_bytes("peak", mib) for mib in (base_mib, head_mib))
 
     (one,) = compare_counts(STEP, base, head, policy, training=training, gating=True, faster=faster)
@@ -119,7 +119,7 @@ def test_bytes_decide_beyond_a_floor(
 @pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
 def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, decides: bool) -> None:
     """Nothing has no share that could be allowed."""
-    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+    policy = CounterPolicy(gating=("peak",), tolerance=0.05)
 
     (one,) = compare_counts(
         STEP, _bytes("peak", 0.0), _bytes("peak", head_mib), policy, training=False, gating=True
@@ -142,7 +142,7 @@ def test_more_compiled_graphs_decide(
     base: tuple[int, int], head: tuple[int, int], found: tuple[str, bool]
 ) -> None:
     """One more is too many, and code that is compiled anew in each call repeats nothing."""
-    policy = ExactPolicy(gating=("graphs",), tolerance=0.05)
+    policy = CounterPolicy(gating=("graphs",), tolerance=0.05)
     one = compare_counts(
         STEP,
         counts(counted("graphs", *base)),
@@ -163,7 +163,7 @@ def test_python_calls_decide_where_nothing_is_timed_and_no_torch_used(
     operators: int | None, *, timed: bool, decides: bool
 ) -> None:
     """Nothing else says there whether a benchmark does more; torch may be loaded for other benchmarks."""
-    policy = ExactPolicy(gating=("operators",), tolerance=0.05, timed=timed)
+    policy = CounterPolicy(gating=("operators",), tolerance=0.05, timed=timed)
     others = () if operators is None else (counted("operators", operators, operators),)
     missing = {"operators": NO_TORCH} if operators is None else {}
     base, head = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.gating.counter_verdicts import ExactPolicy, compare_counts
+from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import ExactComparison
 from perfkit.model.counters import repeated
@@ -18,7 +18,7 @@ def counted(*values: float) -> Count:
 def compared(base: Count, head: Count, *, gating: tuple[str, ...] = ("operators",)) -> ExactComparison:
     """Return the comparison of one benchmark's instructions."""
     old, new = (Counts(counts=(count,), not_counted={}) for count in (base, head))
-    policy = ExactPolicy(gating=gating, tolerance=0.05)
+    policy = CounterPolicy(gating=gating, tolerance=0.05)
     benchmark = Benchmark(name="test_it", version="v")
     (one,) = compare_counts(benchmark, old, new, policy, training=False, gating=True)
     return one

@@ -10,7 +10,7 @@ from rich.console import Console
 from synthetic import build_count
 
 from perfkit.model.comparisons import ExactComparison, MovedCause
-from perfkit.report.gate.counters import exact_markdown, exact_sections
+from perfkit.report.gate.counters import counter_sections, counters_markdown
 
 SIZES = (32, 64, 256, 1024)
 FILE = "src/library/functional/classification/nearest_neighbours/distances_between_everything.py"
@@ -39,7 +39,7 @@ FOUR_SIZES = [count for size in SIZES for count in _of_one_size(size)]
 def _lines(exact: Sequence[ExactComparison], width: int = 100) -> list[str]:
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as capture:
-        for section in exact_sections(exact):
+        for section in counter_sections(exact):
             console.print(section, markup=False)
     return [line.rstrip() for line in capture.get().splitlines()]
 
@@ -122,7 +122,7 @@ def test_what_was_not_counted_is_named_with_its_reason() -> None:
 
 def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
     """Folded first, with each cause once; then every count by itself."""
-    comment = exact_markdown(FOUR_SIZES)
+    comment = counters_markdown(FOUR_SIZES)
     folded, whole = comment.split("<details>")
 
     assert "| `test_nearest[32-euclidean]` and 3 more like it | operators dispatched | 64 | 96 |" in folded
@@ -135,8 +135,8 @@ def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
 
 def test_a_comment_without_anything_to_fold_has_one_table() -> None:
     """What decides stands open; the same to the digit needs no table, and opens for who asks."""
-    assert "<details>" not in exact_markdown([build_count("test_f", "operators", 10, 20)])
-    same = exact_markdown([build_count("test_f", "operators", 10, 10)])
+    assert "<details>" not in counters_markdown([build_count("test_f", "operators", 10, 20)])
+    same = counters_markdown([build_count("test_f", "operators", 10, 10)])
     assert "<summary>Counts of what a call does: none moved, none fails</summary>" in same
     assert "- 1 count of 1 the same to the digit on both sides" in same
     assert "|" not in same

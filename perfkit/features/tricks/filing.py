@@ -11,7 +11,7 @@ from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import TrickCase
 from perfkit.features.tricks.suite import node_of
 from perfkit.features.tricks.verdict import TrickResult, TricksReport
-from perfkit.gating.counter_verdicts import ExactPolicy
+from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.rows import (
     RunContext,
     comparison_of,
@@ -57,8 +57,8 @@ def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: R
         if one.estimate is None or one.benchmark.name not in measured
     ]
     # A gate's counts and tolerance are used, but they only tell: nothing gates here.
-    compared = measurements.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
-    for row in (*findings, *count_rows(measurements.tally.pairs, compared, context)):
+    compared = measurements.result.compared(CounterPolicy(gating=(), tolerance=0.05))
+    for row in (*findings, *count_rows(measurements.result.pairs, compared, context)):
         yield _labelled(row, measurements.plan)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of, step_script
-from perfkit.gating.counters import Tally, count_compared, count_target, joined
+from perfkit.gating.counters import CountResult, count_compared, count_target, joined
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
 from perfkit.gating.run import BenchmarkState, LockstepLaunches, MeasuredLaunch, SequentialComparison
 from perfkit.gating.sides import staged_launcher
@@ -48,7 +48,7 @@ class TrickMeasurements:
     plan: Plan
     compared: Mapping[str, ComparedBenchmark]
     comparison: SequentialComparison
-    tally: Tally
+    result: CountResult
     report: SideReport
 
     @property
@@ -123,24 +123,24 @@ def _measured(
         plan=plan,
         compared=compared,
         comparison=comparison,
-        tally=_counted(plan, compared, launcher, progress),
+        result=_counted(plan, compared, launcher, progress),
         report=found.report,
     )
 
 
 def _counted(
     plan: Plan, compared: Mapping[str, ComparedBenchmark], launcher: Launcher, progress: ComparisonProgress
-) -> Tally:
+) -> CountResult:
     """Count a call of each case that is measured; of a loop, a step."""
     progress.info("counting")
     measured = [case for case in plan.cases if node_of(case) in compared]
     apart = [compared[node_of(case)] for case in measured if not case.loop]
-    tallies = [count_compared(apart, launcher, log=lambda _: None, decide=False)]
+    results = [count_compared(apart, launcher, log=lambda _: None, decide=False)]
     for case in measured:
         if case.loop:
             places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
-            tallies.append(count_target(compared[node_of(case)], places, launcher))
-    return joined(tallies)
+            results.append(count_target(compared[node_of(case)], places, launcher))
+    return joined(results)
 
 
 def _judged(state: BenchmarkState, policy: Policy) -> Comparison:

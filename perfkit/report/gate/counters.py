@@ -113,8 +113,8 @@ def causes_behind(entries: Sequence[Alike], names: Mapping[str, str]) -> tuple[l
         Behind(what=short_cause(what), place=place, counts=_of_each(counts))
         for (what, place), counts in found.items()
     ]
-    told = max(len(needed), _MOST_CAUSES_OF_ALL)
-    return causes[:told], max(len(causes) - told, 0)
+    shown = max(len(needed), _MOST_CAUSES_OF_ALL)
+    return causes[:shown], max(len(causes) - shown, 0)
 
 
 def _causes(entries: Sequence[Alike]) -> Iterator[tuple[Alike, MovedCause]]:
@@ -173,7 +173,7 @@ def more_causes(count: int) -> str:
     return f"and {counted(count, 'cause')} more: --json has them all"
 
 
-def exact_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]:
+def counter_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]:
     """Yield a table of the counts that moved, their causes, and remarks on all other counts."""
     if not exact:
         return
@@ -186,7 +186,7 @@ def exact_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]
     yield Text("\n".join(_remarks(exact)), style="dim")
 
 
-def exact_markdown(exact: Sequence[ExactComparison]) -> str:
+def counters_markdown(exact: Sequence[ExactComparison]) -> str:
     """Return the same for a comment, with a part that opens for every single count that moved."""
     if not exact:
         return ""
@@ -392,8 +392,8 @@ def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
 def _moved_by_little(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
     """Yield the counts that differ between the sides by too little to be in the table."""
     both = [one for one in exact if one.base is not None and one.head is not None and one.base != one.head]
-    told = {(one.benchmark.name, one.metric.name) for one in moved_counts(both)}
-    found = [one for one in both if (one.benchmark.name, one.metric.name) not in told]
+    shown = {(one.benchmark.name, one.metric.name) for one in moved_counts(both)}
+    found = [one for one in both if (one.benchmark.name, one.metric.name) not in shown]
     if not found:
         return
     why = "not exact, and moved by too little to mean anything"

@@ -27,7 +27,7 @@ from perfkit.report.change_log import machine_title
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain.markdown import section_rows
 from perfkit.report.explain.terminal import telling_callees
-from perfkit.report.gate.counters import exact_markdown
+from perfkit.report.gate.counters import counters_markdown
 from perfkit.report.gate.decision import (
     both_sentence,
     cost_sentence,
@@ -128,7 +128,7 @@ def _single_comment(report: GateReport) -> str:
         _next_step(report),
         *answer,
         *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
-        exact_markdown(report.exact),
+        counters_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
         collapsed("How to read this", _guide(report, names)) if is_timed(report) else "",
         collapsed("Machine, cost, rules, and how to measure it again", _footer(report)),
@@ -163,10 +163,10 @@ def _next_step(report: GateReport) -> str:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    told, passing = f"**What to do:** do not merge yet: {mend}.", _ways_to_pass(report)
+    text, passing = f"**What to do:** do not merge yet: {mend}.", _ways_to_pass(report)
     if not passing:
-        return told
-    return _LINE_BREAK.join((told, f"{wanted}, give a reason, and it passes:", *passing))
+        return text
+    return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", *passing))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -267,15 +267,15 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
 
 def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
     explained = {one.benchmark: one for one in report.explanations}
-    told = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
-    return "\n".join(remark for remark in told if remark is not None)
+    remarks = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
+    return "\n".join(remark for remark in remarks if remark is not None)
 
 
 def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"most of what was added is spent in {_place_of(part)}" if part else ""
-    told = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
-    return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {told}" if told else None
+    text = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
+    return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {text}" if text else None
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Verdict | None) -> str:
@@ -288,8 +288,8 @@ def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Ve
         "\n".join(section_rows(section, "call", MOST_MOVED)) if section else "",
         "\n".join(f"- {escape(line)}" for line in explanation.findings),
     )
-    told = "\n\n".join(part for part in parts if part)
-    return collapsed(f"<code>{name}</code>: {title}", told) if told else ""
+    text = "\n\n".join(part for part in parts if part)
+    return collapsed(f"<code>{name}</code>: {title}", text) if text else ""
 
 
 def _footer(report: GateReport) -> str:
@@ -337,8 +337,8 @@ def _rules(report: GateReport) -> str:
 
 
 def _in_short(looks: Sequence[int]) -> str:
-    told = ", ".join(map(str, looks[:_TOLD_LOOKS]))
-    return told if len(looks) <= _TOLD_LOOKS else f"{told}, …"
+    text = ", ".join(map(str, looks[:_TOLD_LOOKS]))
+    return text if len(looks) <= _TOLD_LOOKS else f"{text}, …"
 
 
 def annotation_lines(report: GateReport) -> tuple[str, ...]:
@@ -365,13 +365,13 @@ def _level(found: Comparison | ExactComparison) -> str:
 
 def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> str:
     if found.verdict == "REGRESSED" and found.estimate is not None:
-        said = f"{name} is {slower_text(found.estimate)}"
+        text = f"{name} is {slower_text(found.estimate)}"
     else:
-        said = f"{name}: {found.verdict}{''.join(f'; {one}' for one in details(found))}"
+        text = f"{name}: {found.verdict}{''.join(f'; {one}' for one in details(found))}"
     part = slowest_part(explanation)
     if part is not None:
-        said += f"; most of it in {part.name}"
-    return _command(_level(found), said, part.place if part else _own_place(found))
+        text += f"; most of it in {part.name}"
+    return _command(_level(found), text, part.place if part else _own_place(found))
 
 
 def _own_place(found: Comparison) -> str:
@@ -384,14 +384,14 @@ def _own_place(found: Comparison) -> str:
 
 def _of_count(count: ExactComparison) -> Iterator[str]:
     name = count.benchmark.name.rpartition("::")[2]
-    said = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
+    text = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
     if count.base is not None and count.head is not None:
-        said += f", {_move(count.base, count.head, count.metric.unit)}"
+        text += f", {_move(count.base, count.head, count.metric.unit)}"
     places = [cause for cause in count.causes if cause.head > cause.base and _PLACE.search(cause.place)]
     if not places:
-        yield _command(_level(count), said, None)
+        yield _command(_level(count), text, None)
     for cause in places[:3]:
-        yield _command(_level(count), f"{said}; {cause.what}", cause.place)
+        yield _command(_level(count), f"{text}; {cause.what}", cause.place)
 
 
 def _move(base: float, head: float, unit: str) -> str:
@@ -404,10 +404,10 @@ def _move(base: float, head: float, unit: str) -> str:
 def _command(level: str, text: str, place: str | None) -> str:
     """Return a workflow command; signs that would end its parts are written as GitHub has them."""
     match = _PLACE.search(place or "")
-    told = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    words = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     if match is None:
-        return f"::{level} title=perfkit::{told}"
+        return f"::{level} title=perfkit::{words}"
     file = match["file"].strip()
     for sign in "%:,\r\n":
         file = file.replace(sign, f"%{ord(sign):02X}")
-    return f"::{level} file={file},line={match['line']},title=perfkit::{told}"
+    return f"::{level} file={file},line={match['line']},title=perfkit::{words}"

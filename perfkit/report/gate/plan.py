@@ -50,9 +50,9 @@ def plan_sentence(plan: GatePlan) -> str:
         return f"In {time} {gate} would time nothing, since earlier gates have decided all of its benchmarks."
     effects = [one.effect for one in open_still if one.effect is not None]
     if not effects:
-        return f"In {time} {gate} would decide none of {_benchmarks(len(open_still))}{_cure(plan)}."
+        return f"In {time} {gate} would decide none of {_benchmarks(len(open_still))}{_hint(plan)}."
     missed = len(open_still) - len(effects)
-    also = f", and would not reach {counted(missed, 'other')}{_cure(plan)}" if missed else ""
+    also = f", and would not reach {counted(missed, 'other')}{_hint(plan)}" if missed else ""
     return (
         f"In {time} {gate} would find a slowdown of {_effect(max(effects))} or more in"
         f" {'each of ' if len(effects) > 1 else ''}{_benchmarks(len(effects))}, 19 times of 20{also}."
@@ -119,8 +119,8 @@ def _cells(one: PlannedBenchmark) -> Iterator[str]:
 
 
 def _detectable(effect: float) -> str:
-    told = _effect(effect)
-    return told if told.startswith("×") else f"+{told}"
+    text = _effect(effect)
+    return text if text.startswith("×") else f"+{text}"
 
 
 def _effect(effect: float) -> str:
@@ -129,7 +129,7 @@ def _effect(effect: float) -> str:
     return f"{math.ceil(round(1000 * effect, 6)) / 10:.1f} %"
 
 
-def _cure(plan: GatePlan) -> str:
+def _hint(plan: GatePlan) -> str:
     if plan.enough_s is None:
         return ""
     return f" (--budget {plan.enough_s:g} for all, or --select to measure fewer)"

@@ -22,7 +22,7 @@ from perfkit.model import Commit
 from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.report.console import console_on, visible_lines
 from perfkit.report.explain.terminal import listed, section_table
-from perfkit.report.gate.counters import exact_sections
+from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import (
     both_sentence,
     decision_lines,
@@ -93,7 +93,7 @@ def _single_view(report: GateReport) -> RenderableType:
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
         *_remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
-        *exact_sections(report.exact),
+        *counter_sections(report.exact),
         *([Group(*(Text(f"note: {note}") for note in report.notes))] if report.notes else []),
     )
     sections = (*begin, *details, _closing(report, names, others))
@@ -177,9 +177,9 @@ def commit_text(commit: Commit) -> str:
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
     """Yield the remarks on single benchmarks."""
     remarks = [
-        Text.assemble(verdict_text(one.verdict), f" {names[one.benchmark.name]}: {'; '.join(said)}")
+        Text.assemble(verdict_text(one.verdict), f" {names[one.benchmark.name]}: {'; '.join(text)}")
         for one in comparisons
-        if (said := details(one))
+        if (text := details(one))
     ]
     if remarks:
         yield Group(*remarks)

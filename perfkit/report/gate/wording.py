@@ -95,11 +95,11 @@ def told_changes(changed_rules: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence on the rules that head changes; nothing where it changes none."""
     if not changed_rules:
         return ()
-    told = (
+    text = (
         f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
         " next commit on (`--rules head` uses them now)."
     )
-    return (told,)
+    return (text,)
 
 
 def percent(share: float) -> str:
@@ -149,10 +149,10 @@ def open_text(comparison: Comparison) -> str:
         return f"{seen}, which may be chance"
     if judged is None or _high_factor(judged) == _UNKNOWN:
         return "nothing known yet"
-    told = at_most(judged)
+    text = at_most(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
-        return told
-    return f"{told} in a typical call, {upper_text(whole)} in all calls"
+        return text
+    return f"{text} in a typical call, {upper_text(whole)} in all calls"
 
 
 def upper_text(estimate: Estimate | None) -> str:
@@ -243,31 +243,31 @@ def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
 
     Without ``directions`` the interval of a slowdown is left out, where a table has it already.
     """
-    said = [comparison.message or _CAUSES.get(comparison.verdict)]
+    words = [comparison.message or _CAUSES.get(comparison.verdict)]
     need = comparison.need
     if comparison.verdict == "NOT REACHED":
         # A note says of all of them together what would have been enough.
-        said, need = [], None
+        words, need = [], None
     if comparison.verdict == "NOT SLOWER":
-        said = [f"not slower ({interval_text(comparison.estimate)})"]
+        words = [f"not slower ({interval_text(comparison.estimate)})"]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
-        told = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
-        said = [direction_text(comparison.estimate) if told else None, comparison.message]
+        text = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
+        words = [direction_text(comparison.estimate) if text else None, comparison.message]
         if comparison.estimate is None:
             # The message only says how many launches are too few.
-            said = [": ".join(one for one in said if one)]
+            words = [": ".join(one for one in words if one)]
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
-        said.append(f"that is all calls together; a typical one: {typical}")
+        words.append(f"that is all calls together; a typical one: {typical}")
     if need is not None:
-        said.append(need_text(need))
+        words.append(need_text(need))
     if comparison.excused_by is not None:
-        said.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
+        words.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
     if not comparison.gating:
-        said.append("does not gate")
+        words.append("does not gate")
     if comparison.accepted is not None:
-        said.append(f"accepted: {comparison.accepted}")
-    return [sentence for sentence in said if sentence]
+        words.append(f"accepted: {comparison.accepted}")
+    return [sentence for sentence in words if sentence]
 
 
 def explanation_title(explanation: Explanation) -> str:
