@@ -1,4 +1,4 @@
-"""``perfkit compare``: two commits by what the ledger has of them, without measuring anything."""
+"""``perfkit compare``: two commits, by what a ledger has of them from separate runs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.commands.compare_counts import compare_counted
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.gating.apart import compare_apart
+from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.rules import Rules, finding_on, under_rules
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
-from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
+from perfkit.model.comparisons import ApartReport, Comparison, ExactComparison, Policy, exit_code
+from perfkit.model.counters import counts_of, is_count
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.units import counted
@@ -21,6 +22,9 @@ from perfkit.units import counted
 _SHA_DIGITS, _RUN_DIGITS = 10, 8
 _REPORTED = ("error", "timeout", "oom")
 Place = tuple[str, str]
+# Training steps that a profile counted have names that begin with this.
+_PROFILED = "profile:"
+_Software = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,3 +219,49 @@ def _short(commit: Commit) -> str:
 
 def _name(commit: Commit) -> str:
     return f'{_short(commit)} "{commit.subject}"'
+
+
+def compare_counted(
+    rows: Iterable[Row], base: Commit, head: Commit, *, project: Project, rules: Rules
+) -> tuple[ExactComparison, ...]:
+    """Return a comparison for each count that the ledger has of both commits, from the newest run of each."""
+    counted = [row for row in rows if is_count(row) and not row.commit.dirty]
+    exact = project.config.exact
+    policy = CounterPolicy(gating=exact.gate, tolerance=exact.tolerance_share)
+    olds, news = (_newest([row for row in counted if row.commit.sha == side.sha]) for side in (base, head))
+    # If head was counted with several kinds of software, the latest one is taken.
+    both = {key[0]: key for key in news if key in olds and _version(olds[key]) == _version(news[key])}
+    return tuple(
+        one
+        for name, key in both.items()
+        for one in compare_counts(
+            news[key][-1].outcome.benchmark,
+            counts_of(olds[key]),
+            counts_of(news[key]),
+            policy,
+            training=_is_training(name, project),
+            gating=under_rules(news[key][-1].outcome.benchmark, rules).gating,
+        )
+    )
+
+
+def _newest(rows: Sequence[Row]) -> Mapping[tuple[str, _Software], list[Row]]:
+    found: dict[tuple[str, _Software], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.recorded_at):
+        key = row.outcome.benchmark.name, _software(row)
+        known = found.pop(key, [])
+        found[key] = [*(known if known and known[-1].run_id == row.run_id else []), row]
+    return found
+
+
+def _software(row: Row) -> _Software:
+    facts = row.environment.facts
+    return facts.get("python", ""), facts.get("torch", "")
+
+
+def _version(rows: Sequence[Row]) -> str:
+    return rows[-1].outcome.benchmark.version
+
+
+def _is_training(name: str, project: Project) -> bool:
+    return name.startswith(_PROFILED) or name in project.config.targets

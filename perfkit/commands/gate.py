@@ -143,15 +143,7 @@ def run_gates(
 
 
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
-    """Compare the sides and return the verdicts; every launch is recorded, interrupted or not.
-
-    Raises:
-        RepositoryError: a side cannot be found.
-        UsageError: there is nothing to measure, or nothing to count instructions with.
-        LedgerError: the ledger cannot be written, or an acceptance in it is damaged.
-        NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
-        RunInterruptedError: the person stopped it; its launches so far are kept.
-    """
+    """Compare the sides and return the verdicts; every launch is recorded, interrupted or not."""
     ledger = Ledger(request.ledger)
     pair, targets = _check(request, project, ledger)
     source: Source = "environments" if request.of_environments else "gate"
@@ -228,12 +220,6 @@ def surveyed_sides(
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
     ``log`` hears for whom this process waits, ``tell_stage`` which stage begins.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
-        RepositoryError: a side cannot be laid out.
-        UsageError: neither side has what was asked for, there is nothing to compare, or an environment cannot
-            be built.
     """
     with measuring(log, wait_s=wait_s) as waited_s:
         built = side_environments(environments, log=tell_stage)
@@ -247,12 +233,7 @@ def surveyed_sides(
 
 
 def resolve_request(request: GateRequest, project: Project) -> SidePair:
-    """Return the sides that are asked for, once the selection is known to be valid.
-
-    Raises:
-        RepositoryError: a side cannot be found.
-        UsageError: pytest does not accept the selection, or an environment that is asked for cannot be one.
-    """
+    """Return the sides that are asked for, once the selection is known to be valid."""
     check_selection(request.select, project)
     check_wanted(request.environments)
     ignored = (*project.output_paths, request.ledger)
@@ -264,13 +245,7 @@ def resolve_request(request: GateRequest, project: Project) -> SidePair:
 def requested_sides(
     request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
 ) -> Iterator[SurveyedSides]:
-    """Tell which sides are compared, and open them as they are asked for.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
-        RepositoryError: a side cannot be laid out.
-        UsageError: neither side has what was asked for, or there is nothing to compare.
-    """
+    """Tell which sides are compared, and open them as they are asked for."""
     scope = Scope(
         benchmarks=request.benchmarks,
         select=request.select,
@@ -321,14 +296,7 @@ def plan_gates(
 
 
 def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
-    """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded.
-
-    Raises:
-        RepositoryError: a side cannot be found.
-        UsageError: there is nothing to measure, or the request times nothing.
-        LedgerError: the ledger cannot be read.
-        NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
-    """
+    """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded."""
     pair = resolve_request(request, project)
     ledger = Ledger(request.ledger)
     # Collecting would disturb whoever measures, so that the machine is held for it.

@@ -167,12 +167,7 @@ class Accepted:
 
 
 def check_acceptances(pair: SidePair, *, ledger: Path, outputs: Sequence[Path]) -> None:
-    """Check, before anything is measured, that all acceptances can be read.
-
-    Raises:
-        RepositoryError: git does not know one of the two commits.
-        LedgerError: a kept acceptance is damaged.
-    """
+    """Check, before anything is measured, that all acceptances can be read."""
     accept((), (), pair, ledger=ledger, outputs=outputs)
 
 
@@ -187,10 +182,6 @@ def accept(
     """Mark the findings that people accepted; there are none where a side is a directory, without a commit.
 
     ``outputs`` are the places that perfkit writes to, which are no part of anyone's code.
-
-    Raises:
-        RepositoryError: git does not know one of the two commits.
-        LedgerError: a kept acceptance is damaged.
     """
     base, head = pair.base, pair.head
     if "directory" in (base.kind, head.kind):
@@ -241,12 +232,7 @@ def _notes_on_others(
 def find_acceptances(
     start: Path, *, base: Commit, head: Commit, ledger: Path, outputs: Sequence[Path]
 ) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
-    """Return acceptances for base..head, those in the ledger first, and a warning for each bad trailer.
-
-    Raises:
-        RepositoryError: ``start`` is in no repository, or git does not know one of the two commits.
-        LedgerError: a kept acceptance is damaged.
-    """
+    """Return acceptances for base..head, those in the ledger first, and a warning for each bad trailer."""
     repository = open_repository(start)
     shas = commits_in(repository, base.sha, head.sha)
     trailers, warnings = accepted_in(repository, base.sha, head.sha)

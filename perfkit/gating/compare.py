@@ -118,13 +118,7 @@ def compare_sides(
     began: float,
     progress: ComparisonProgress,
 ) -> CompletedComparison:
-    """Compare what a survey found, and record it; the budget begins at ``began``, on the monotonic clock.
-
-    Raises:
-        NotMeasuredError: a side imported other code than its own; what was recorded before is kept.
-        RecordingError: the record cannot be written while it measures; what is in it is kept.
-        RunInterruptedError: it was interrupted; its launches so far are kept.
-    """
+    """Compare what a survey found, and record it; the budget begins at ``began``, on the monotonic clock."""
     if sides.pair.same_code and not (sides.environments or sides.scope.plants or record.rehearsal):
         method = dataclasses.replace(
             method,
@@ -151,11 +145,7 @@ def compare_sides(
 
 @contextmanager
 def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
-    """Record a run; what it measured before an interruption is kept, and the error says where.
-
-    Raises:
-        RunInterruptedError: it was interrupted.
-    """
+    """Record a run; what it measured before an interruption is kept, and the error says where."""
     run = ledger.run(source=source, run_id=run_id, recorded_at=recorded_at)
     try:
         with run:

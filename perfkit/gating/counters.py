@@ -88,9 +88,6 @@ def count_compared(
     the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
     the failures. ``base_own`` are the benchmarks that base has without head's files, None where both sides
     have all.
-
-    Raises:
-        NotMeasuredError: a side imported other code than its own.
     """
     known = {one.benchmark.name: one for one in compared}
     count = functools.partial(
@@ -154,11 +151,7 @@ def _not_counted(base: Counts, failure: Failure) -> Counts:
 
 
 def targets_to_count(project: Project) -> tuple[Target, ...]:
-    """Return the configured targets whose training steps are counted.
-
-    Raises:
-        UsageError: one is no function and no script, or its script is missing or outside of the project.
-    """
+    """Return the configured targets whose training steps are counted."""
     config = project.config
     names = config.targets if config.exact.targets is None else config.exact.targets
     targets = tuple(resolve_target(name, project, folder=project.root) for name in names)
@@ -186,11 +179,7 @@ def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: L
 
 
 def check_valgrind() -> None:
-    """Check that Valgrind, which counts instructions, is there.
-
-    Raises:
-        UsageError: Valgrind is not installed.
-    """
+    """Check that Valgrind, which counts instructions, is there."""
     missing = [name for name in COMMANDS if shutil.which(name) is None]
     if missing:
         raise UsageError(
@@ -272,9 +261,6 @@ def measure_numbers(
     has as many as tell the sides apart with ``error``, and is not judged where there is no time for these.
     ``base_own`` are the benchmarks that base has without head's files, None where both sides have all. What
     ``mend`` has done something about is measured again.
-
-    Raises:
-        NotMeasuredError: a side imported other code than its own.
     """
     known = {one.benchmark.name: one for one in benchmarks}
     values: dict[Side, dict[str, Count]] = {side: {} for side in SIDES}

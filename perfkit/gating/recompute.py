@@ -19,11 +19,7 @@ from perfkit.model.policies import gate_policy, judged_policy
 
 
 def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
-    """Return the report of a gate whose id begins or ends with ``run``, judged anew.
-
-    Raises:
-        LedgerError: no run, more than one, or one that is no gate has such an id.
-    """
+    """Return the report of a gate whose id begins or ends with ``run``, judged anew."""
     kept = Ledger(ledger)
     rows = kept.rows_of(run)
     one = rows[0]

@@ -239,11 +239,7 @@ def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: 
 
 
 def policy_of(rows: Sequence[Row]) -> Policy:
-    """Return the rules that rows of a gate were measured under.
-
-    Raises:
-        LedgerError: the rows do not hold them.
-    """
+    """Return the rules that rows of a gate were measured under."""
     return judged_policy(rows[0]).rules
 
 

@@ -117,11 +117,7 @@ def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark
 
 
 def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> ComparedBenchmark:
-    """Return a benchmark with what ``@pytest.mark.perfkit`` sets, which is given as texts.
-
-    Raises:
-        ConfigError: the marker has other keys or values than it may have.
-    """
+    """Return a benchmark with what ``@pytest.mark.perfkit`` sets, which is given as texts."""
     try:
         rule = BenchmarkRule(
             match=one.benchmark.name,
@@ -150,11 +146,7 @@ class Ruled:
 
 
 def with_rules_of_base(project: Project, pair: SidePair) -> Ruled:
-    """Return a project with the rules of base.
-
-    Raises:
-        ConfigError: the configuration of a side is not valid.
-    """
+    """Return a project with the rules of base."""
     if pair.head.kind == "directory" and project.root != pair.head.source:
         return Ruled(project=project)
     try:

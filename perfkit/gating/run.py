@@ -85,11 +85,7 @@ class Launches(Protocol):
         """Get ready for the next launch: begin a new group when the present one has had its launches."""
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides, in two processes of the launch's own.
-
-        Raises:
-            NotMeasuredError: no process can be started any more.
-        """
+        """Measure benchmarks on both sides, in two processes of the launch's own."""
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Have preloaders import modules that both sides import."""
@@ -184,10 +180,6 @@ def make_launch(
     """Make one launch, and return its record and what is kept of each benchmark; what was set aside is first.
 
     Later preloaders import what both sides imported here, since some imports happen only in calls.
-
-    Raises:
-        NotMeasuredError: a side imported other code than its own, so that none of it may be kept, or no
-            process can be started any more.
     """
     launches.prepare()
     record = launches.make(slot, nodes)
@@ -258,12 +250,7 @@ class SequentialComparison:
         return cls(launches=launches, states=states, policy=policy, deadline=deadline)
 
     def run(self, slots: Iterable[Slot], progress: ComparisonProgress) -> None:
-        """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one.
-
-        Raises:
-            NotMeasuredError: a side imported other code than its own, or no process can be started any more
-                that tells which code it ran.
-        """
+        """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one."""
         begun = self.clock()
         for number, slot in enumerate(slots):
             found = self.comparisons()
@@ -507,11 +494,7 @@ class LockstepLaunches:
         )
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost.
-
-        Raises:
-            NotMeasuredError: that of the second attempt was lost as well.
-        """
+        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost."""
         return unthrottled(lambda: self._make(slot, nodes), self._states)
 
     def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:

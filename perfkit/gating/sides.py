@@ -130,11 +130,7 @@ class OpenSides:
 
 
 def check_selection(select: str | None, project: Project) -> None:
-    """Check, before the machine's lock is waited for, that pytest accepts an expression.
-
-    Raises:
-        UsageError: pytest's ``-k`` does not accept it; the message says where it is given.
-    """
+    """Check, before the machine's lock is waited for, that pytest accepts an expression."""
     place, expression = "--select", select
     if select is None:
         place, expression = "[tool.perfkit.gate] select", project.config.gate.select
@@ -150,12 +146,7 @@ def check_selection(select: str | None, project: Project) -> None:
 def open_sides(
     pair: SidePair, project: Project, scope: Scope, *, environments: Environments = MappingProxyType({})
 ) -> Iterator[OpenSides]:
-    """Lay out both sides of a pair with their launcher, and remove all of it at the end.
-
-    Raises:
-        RepositoryError: a side cannot be laid out.
-        UsageError: neither side has the path that was asked for.
-    """
+    """Lay out both sides of a pair with their launcher, and remove all of it at the end."""
     interpreters = {side: one.interpreter for side, one in environments.items()}
     pythons = {side: one.python for side, one in interpreters.items()}
     with checkouts(pair, generated=Generated.of(project), pythons=pythons) as laid:
@@ -301,11 +292,7 @@ class TargetBenchmark:
 
 
 def target_benchmark(words: str, project: Project, *, folder: Path) -> TargetBenchmark:
-    """Return the benchmark of "package.module:function", a configured name, or "train.py --epochs 1".
-
-    Raises:
-        UsageError: there is no such script, it lies outside of the project, or words follow a function.
-    """
+    """Return the benchmark of "package.module:function", a configured name, or "train.py --epochs 1"."""
     try:
         name, *arguments = shlex.split(words)
     except ValueError as error:
@@ -328,11 +315,7 @@ def target_benchmark(words: str, project: Project, *, folder: Path) -> TargetBen
 
 
 def lay_target(benchmark: TargetBenchmark, roots: Roots) -> None:
-    """Write a target's benchmark on both sides.
-
-    Raises:
-        UsageError: a side has no such script.
-    """
+    """Write a target's benchmark on both sides."""
     for side in SIDES:
         root = roots.root(side)
         if benchmark.script is not None and not (root / benchmark.script).is_file():

@@ -29,11 +29,7 @@ _MOST_NAMED = 3
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:
-    """Check that times and counts are those of the sides' own code.
-
-    Raises:
-        NotMeasuredError: a module of the code under test came from elsewhere, or a native library did.
-    """
+    """Check that times and counts are those of the sides' own code."""
     for side, report in reports.items():
         if report.foreign:
             if is_native(report.foreign):
@@ -83,11 +79,6 @@ def take_survey(
 
     ``rules`` is the side whose markers decide. ``log`` receives a sentence now and then where that takes
     long.
-
-    Raises:
-        ConfigError: a benchmark's marker is not understood.
-        NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
-        UsageError: there is no benchmark on either side.
     """
     launcher, roots = sides.launcher, sides.roots
     judging = Rules.of(sides.project.config, margin=margin)
@@ -164,11 +155,7 @@ def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -
 
 
 def proven(found: Scouted, side: Side) -> Scouted:
-    """Return what a side was found to have, once it is known to come from its own code.
-
-    Raises:
-        NotMeasuredError: a module of the code under test came from elsewhere.
-    """
+    """Return what a side was found to have, once it is known to come from its own code."""
     if found.report.foreign:
         if is_native(found.report.foreign):
             prove_code({side: found.report})
@@ -181,11 +168,7 @@ def proven(found: Scouted, side: Side) -> Scouted:
 
 
 def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
-    """Check whether a suite that one side could not collect lets only one process run at a time.
-
-    Raises:
-        NotMeasuredError: that side can be collected only while the other one does not run.
-    """
+    """Check whether a suite that one side could not collect lets only one process run at a time."""
     stopped = [(side, error) for side, one in found.items() if (error := _stopped(one)) is not None]
     if len(stopped) != 1:
         return

@@ -51,7 +51,7 @@ def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
 
     assert 25 >= len(lines)
     assert width >= max(map(len, lines))
-    assert "test_nearest[32-euclidean] and 3 more like it" == lines[1]
+    assert " ".join(lines[1:3]).startswith("test_nearest[32-euclidean] and 3 more like it ")
     told = {" ".join(line.split()) for line in lines}
     assert {
         "operators dispatched 64 96 ×1.5 to ×17 REGRESSED",
@@ -120,21 +120,12 @@ def test_what_was_not_counted_is_named_with_its_reason() -> None:
     assert "12 counts of 6 benchmarks: accepted: wanted" == _lines(many)[-1]
 
 
-def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
-    """Folded first, with each cause once; then every count by itself."""
-    comment = counters_markdown(FOUR_SIZES)
-    folded, whole = comment.split("<details>")
-
+def test_a_comment_has_one_table() -> None:
+    """What decides stands open; the same to the digit needs no table, and is folded."""
+    folded = counters_markdown(FOUR_SIZES)
     assert "| `test_nearest[32-euclidean]` and 3 more like it | operators dispatched | 64 | 96 |" in folded
     assert 4 == folded.count("| `test_nearest")
     assert 1 == folded.count("aten::sub")
-    assert "<summary>16 counts that moved, one by one</summary>" in whole
-    assert 16 == whole.count("| `test_nearest")
-    assert f"aten::sub +32, from {FILE}:41" in whole
-
-
-def test_a_comment_without_anything_to_fold_has_one_table() -> None:
-    """What decides stands open; the same to the digit needs no table, and opens for who asks."""
     assert "<details>" not in counters_markdown([build_count("test_f", "operators", 10, 20)])
     same = counters_markdown([build_count("test_f", "operators", 10, 10)])
     assert "<summary>Counts of what a call does: none moved, none fails</summary>" in same

@@ -78,7 +78,6 @@ _HOW_MADE = (
     " that its last digit may differ from what the rounded times give."
 )
 _EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
-_TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
@@ -331,14 +330,9 @@ def _rules(report: GateReport) -> str:
     which = "benchmarks that gate" if some_do_not_gate(report.comparisons) else "benchmarks"
     return (
         f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all {which} and looks"
-        f" together, budget {human_seconds(report.budget_s)}, looks after {_in_short(report.policy.looks)}"
-        " launches"
+        f" together, budget {human_seconds(report.budget_s)}, first look after"
+        f" {report.policy.looks[0]} launches"
     )
-
-
-def _in_short(looks: Sequence[int]) -> str:
-    text = ", ".join(map(str, looks[:_TOLD_LOOKS]))
-    return text if len(looks) <= _TOLD_LOOKS else f"{text}, …"
 
 
 def annotation_lines(report: GateReport) -> tuple[str, ...]:
