@@ -101,7 +101,7 @@ def test_the_output_says_against_what(scene: Scene) -> None:
     """Terminal and comment name the release, both decisions, and the code that counts."""
     for text in (scene.gated.stderr, scene.comment):
         words = " ".join(text.split())
-        assert "PASS against its base, FAIL against v1: together they end with exit code 1." in words
+        assert "PASS against its base, FAIL against v1: exit code 1 for both." in words
         assert "at most 20 %, for both together at most 40 %" in words
     assert "PASS against its base; now against v1\n" in scene.gated.stderr
 

@@ -14,7 +14,6 @@ from gating import CONFIGURATION, SLOWER, SPIN, Gated, GitProject, benchmark, gi
 from wheels import write_wheel
 
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
 
 pytestmark = pytest.mark.alone
 
@@ -107,14 +106,6 @@ def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
     assert {("base", "1.0"), ("head", "2.0")} == found
     assert 1 == len({row.commit.sha for row in rows})
     assert 2 == len({row.environment.env_id for row in rows})
-
-
-def test_such_a_gate_says_nothing_of_the_commit(scene: Scene) -> None:
-    """No trend of commits and no change log has it."""
-    ledger = Ledger(scene.project.ledger)
-    assert () == ledger.trends(Wanted()).trends
-    assert () == tuple(ledger.measurements(["test_planted"]).measured)
-    assert {} == ledger.timed_benchmarks()
 
 
 def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
@@ -230,14 +221,6 @@ def test_an_environment_that_cannot_run_the_harness_is_told_with_the_command(sce
     found = scene.gate("--head-with", str(lacking))
     assert 2 == found.exit_code
     assert f"run `{lacking}/bin/python -m pip install pytest pytest-benchmark`" in found.stderr
-
-
-def test_an_old_python_is_refused(scene: Scene) -> None:
-    """Measured processes need a Python that perfkit itself runs on."""
-    old = _fake(scene.place / "old", python="CPython 3.9.2", release=[3, 9])
-    found = scene.gate("--head-with", str(old))
-    assert 2 == found.exit_code
-    assert "has CPython 3.9.2, and benchmarks are measured by Python 3.11 on" in found.stderr
 
 
 def test_an_interpreter_that_says_nothing_is_told(scene: Scene) -> None:

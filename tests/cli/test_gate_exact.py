@@ -11,9 +11,6 @@ import pytest
 from forked_commands import run_perfkit
 from gating import Gated, GitProject, git_project
 
-from perfkit.ledger.store import Ledger
-from perfkit.model.counters import is_count
-
 CONFIGURATION = """
 [tool.perfkit.targets]
 train = "demo.training:main"
@@ -162,13 +159,6 @@ def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
     assert [("Tensor.item", place)] == [(cause["what"], cause["place"]) for cause in sync["causes"]]
 
 
-def test_a_new_sync_in_a_benchmark_that_trains_is_caught(changed: Counted) -> None:
-    """A benchmark with a backward pass and an optimizer's step is a training step like a target's."""
-    sync = changed.moved("test_step")["syncs"]
-
-    assert ("REGRESSED", True, 1.0) == (sync["verdict"], sync["gating"], sync["head"] - sync["base"])
-
-
 def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
     """A comment on its line says that someone meant it; it is counted by itself, and decides nothing."""
     allowed = changed.moved("train")["allowed_syncs"]
@@ -254,39 +244,12 @@ def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:
     assert "python_calls" in plain
 
 
-def test_counts_are_filed_and_judged_anew(project: GitProject, alike: Counted) -> None:
-    """Each side's counts are rows of the ledger, exact ones, and lead to the same comparisons."""
-    rows = [row for row in Ledger(project.ledger).rows() if row.run_id == alike.gated.run_id]
-    again = project.judge(alike.gated.run_id)
-
-    assert all(is_count(row) for row in rows)
-    assert {"base", "head"} == {row.placement.side for row in rows}
-    assert {True} == {row.outcome.metric.exact for row in rows if row.outcome.metric.name == "operators"}
-    assert 0 == again.exit_code
-    assert _numbers(alike.gated) == _numbers(again)
-
-
 def _numbers(gated: Gated) -> dict[tuple[str, str], tuple[float, float, str]]:
     return {
         (one["benchmark"]["name"], one["metric"]["name"]): (one["base"], one["head"], one["verdict"])
         for one in gated.report["exact"]
         if one["head"] is not None
     }
-
-
-def test_growth_can_be_accepted(project: GitProject, changed: Counted) -> None:
-    """With a reason it passes, up to what was accepted."""
-    project.repository.git.git.checkout("--quiet", changed.gated.report["head"]["sha"])
-    for name in ("test_push", "test_pull", "test_step", "train"):
-        command = ["accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
-        done = run_perfkit(*command, cwd=project.root)
-        assert 0 == done.returncode, done.stderr
-    again = _gate_again(project)
-
-    assert 0 == again.gated.exit_code
-    accepted = [one["accepted"] for one in again.gated.report["exact"] if one["accepted"]]
-    assert accepted
-    assert all("worth it" in word for word in accepted)
 
 
 def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:

@@ -214,42 +214,6 @@ def test_directories_serve_as_sides(folders: tuple[Project, Gated]) -> None:
     ]
 
 
-def test_directories_are_judged_anew_from_the_ledger(folders: tuple[Project, Gated]) -> None:
-    """Kept launches of folders lead to the same verdicts, with no repository around."""
-    project, gated = folders
-
-    again = project.judge(gated.run_id)
-
-    assert (gated.exit_code, gated.verdicts) == (again.exit_code, again.verdicts)
-
-
-def test_a_gate_of_new_benchmarks_alone_does_not_pass(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The first benchmark of a project is listed as new; since nothing was compared, nothing passed."""
-    project = git_project(tmp_path_factory.mktemp("new"), {"core.py": ""})
-    project.commit({"core.py": work(steady=1), "tests/test_speed.py": ONE_BENCHMARK.format(module="core")})
-
-    gated = project.gate()
-
-    assert (4, {"test_steady": "NEW"}) == (gated.exit_code, gated.verdicts)
-    assert "nothing was compared, since every benchmark is new" in gated.stderr
-    assert "NEW" in gated.stderr
-
-
-def test_equal_and_faster_code_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """UNCHANGED and IMPROVED together are exit code 0."""
-    tests = "import core\n" + benchmark("steady", "core.steady") + benchmark("faster", "core.faster")
-    project = git_project(
-        tmp_path_factory.mktemp("pass"),
-        {"core.py": work(steady=UNITS, faster=TENFOLD), "tests/test_speed.py": tests},
-    )
-    project.commit({"core.py": work(steady=UNITS, faster=UNITS)})
-
-    gated = project.gate("--budget", "60")
-
-    assert {"test_steady": "UNCHANGED", "test_faster": "IMPROVED"} == gated.verdicts
-    assert 0 == gated.exit_code
-
-
 def _ratio(gated: Gated, name: str) -> float:
     found = gated.comparisons[name]
     return float(found["head_s"] / found["base_s"])

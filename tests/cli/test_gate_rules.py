@@ -77,17 +77,6 @@ def test_rules_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> No
     assert (0, []) == (gated.exit_code, gated.report["changed_rules"]), gated.stderr
 
 
-def test_rules_decide_from_the_next_commit_on(tmp_path: Path) -> None:
-    """Rules that both sides have need no word."""
-    project = _project(tmp_path)
-    project.commit({"pyproject.toml": EXACT + 'tolerance = "1000%"\n'}, "Ask for less")
-    project.commit(SLOWER, "Do more")
-
-    gated = project.gate("--exact-only", "--base", "HEAD~1")
-
-    assert (0, []) == (gated.exit_code, gated.report["changed_rules"]), gated.stderr
-
-
 def test_a_configuration_of_base_that_is_not_valid_is_an_error(tmp_path: Path) -> None:
     """Nothing stands in for rules that cannot be read."""
     project = _project(tmp_path, {"pyproject.toml": EXACT + 'tolerance = "many"\n'})

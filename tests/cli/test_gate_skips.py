@@ -77,18 +77,6 @@ def test_what_both_suites_skip_is_skipped(tmp_path: Path) -> None:
     assert gated.exit_code == 0
 
 
-def test_counting_alone_sees_what_head_alone_skips(tmp_path: Path) -> None:
-    """The same holds where nothing is timed."""
-    configuration = CONFIGURATION.replace("count = false", 'gate = ["python_calls"]')
-    project = git_project(tmp_path, {**FILES, "pyproject.toml": configuration})
-    project.commit(_marked("skip(reason='flaky')"), "Leave one out")
-
-    gated = project.gate("--exact-only")
-
-    assert "MISSING" == gated.verdicts["test_left"], gated.stderr
-    assert gated.exit_code == 4
-
-
 def test_files_that_head_changes_for_both_sides_are_named(tmp_path: Path) -> None:
     """They may replace what is measured, on base too, where no time shows it."""
     project = git_project(tmp_path, FILES)
