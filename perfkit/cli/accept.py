@@ -77,5 +77,5 @@ def _told(kept: Accepted) -> str:
         if acceptance.diff_hash and not acceptance.code
         else ""
     )
-    text = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}"
+    text = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.text}"
     return f"{text}\n{place}{alone}"

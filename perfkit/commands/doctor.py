@@ -15,7 +15,7 @@ from perfkit.errors import RunInterruptedError
 from perfkit.extras import is_installed
 from perfkit.gating.design import gate_policy
 from perfkit.gating.fitness import judge_fitness, judge_noise
-from perfkit.gating.run import Alike, measure_alike
+from perfkit.gating.run import SameCodeRun, run_same_code
 from perfkit.gating.sides import staged_launcher
 from perfkit.model.fitness import Condition, Fitness
 from perfkit.report.gate.wording import after_waiting
@@ -120,14 +120,14 @@ def _torch() -> Iterator[Condition]:
         yield Condition(name="torch", found=found, state="notable", advice=install)
 
 
-def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
+def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[SameCodeRun, Condition | None]:
     suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
             staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
-        alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
+        alike = run_same_code(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
         return alike, _fork(launcher)
 
 

@@ -35,7 +35,7 @@ from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
 from perfkit.repo.sides import Side as NamedSide
 from perfkit.report.gate.decision import decision_word
-from perfkit.report.gate.wording import told_changes
+from perfkit.report.gate.wording import changed_rules_text
 from perfkit.runner.lockstep.scout import ignore_log
 
 
@@ -116,7 +116,7 @@ def run_gates(
         RepositoryError: the release cannot be found, or is head itself.
         PerfkitError: whatever keeps the first gate from its end.
     """
-    request, project = _ruled(request, project)
+    request, project = _with_deciding_rules(request, project)
     # The code of a gate of environments is mostly one, which a release says nothing of.
     release = None if request.of_environments else _release(request, against, project)
     if release is None or release.is_base:
@@ -131,11 +131,10 @@ def run_gates(
             other = run_gate(
                 release.request_for(request, report.head.sha), project=project, progress=progress
             )
-        except PerfkitError as error:
-            return Gated(report=report, exit_code=error.exit_code, failure=_told(error, release, report))
-        except KeyboardInterrupt:
-            stopped = RunInterruptedError("interrupted before anything was measured")
-            return Gated(report=report, exit_code=stopped.exit_code, failure=_told(stopped, release, report))
+        except (PerfkitError, KeyboardInterrupt) as stop:
+            interrupted = RunInterruptedError("interrupted before anything was measured")
+            error = stop if isinstance(stop, PerfkitError) else interrupted
+            return Gated(report=report, exit_code=error.exit_code, failure=release.failure(error, report))
     return Gated(
         report=replace(report, against=replace(other, release=release.name)),
         exit_code=worst((report.exit_code, other.exit_code)),
@@ -213,22 +212,22 @@ def surveyed_sides(
     margin: float | None,
     wait_s: float | None,
     log: Callable[[str], None],
-    tell_stage: Callable[[str], None] = ignore_log,
+    stage: Callable[[str], None] = ignore_log,
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
     rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
-    ``log`` hears for whom this process waits, ``tell_stage`` which stage begins.
+    ``log`` hears for whom this process waits, ``stage`` which stage begins.
     """
     with measuring(log, wait_s=wait_s) as waited_s:
-        built = side_environments(environments, log=tell_stage)
+        built = side_environments(environments, log=stage)
         # Building an environment may take minutes, which are no part of the budget.
         began = time.monotonic()
-        tell_stage("checking out both sides")
+        stage("checking out both sides")
         with open_sides(pair, project, scope, environments=built) as sides:
-            tell_stage("collecting benchmarks")
-            survey = take_survey(sides, margin=margin, rules=rules, log=tell_stage)
+            stage("collecting benchmarks")
+            survey = take_survey(sides, margin=margin, rules=rules, log=stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
 
 
@@ -252,7 +251,7 @@ def requested_sides(
         seed=seed,
         target=request.target,
     )
-    progress.begin("\n".join((*told_changes(request.changed_rules), *pair.remarks, pair.title)))
+    progress.begin("\n".join((*changed_rules_text(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
         project,
@@ -260,7 +259,7 @@ def requested_sides(
         margin=request.terms.margin,
         wait_s=request.wait_s,
         log=progress.info,
-        tell_stage=progress.info,
+        stage=progress.info,
         environments=request.environments,
         rules=request.rules,
     ) as opened:
@@ -286,7 +285,7 @@ def plan_gates(
         RepositoryError: the release cannot be found, or is head itself.
         PerfkitError: whatever keeps a plan from its end.
     """
-    request, project = _ruled(request, project)
+    request, project = _with_deciding_rules(request, project)
     release = _release(request, against, project)
     plan = plan_gate(request, project=project, progress=progress)
     if release is None or release.is_base:
@@ -308,7 +307,7 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
         )
         context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
         prior = find_prior(earlier_rows(ledger, pair), context)
-        changed = told_changes((*request.changed_rules, *surveyed.changed_markers))
+        changed = changed_rules_text((*request.changed_rules, *surveyed.changed_markers))
         notes = (*changed, *notes_on(sides, surveyed, prior=prior, loaded=None))
     known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
     found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
@@ -353,7 +352,7 @@ def last_release(project: Project) -> str:
     return before[-1]
 
 
-def _ruled(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
+def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
     if request.rules == "head":
         return request, project
     ruled = with_rules_of_base(project, resolve_request(request, project))
@@ -382,6 +381,15 @@ class _Release:
         base = source.commit.sha if source.kind == "commit" else str(source.source)
         return replace(request, base=base, head=named)
 
+    def failure(self, error: PerfkitError, report: GateReport) -> PerfkitError:
+        """Return an error that names this comparison, and does not hide what the first one decided."""
+        failure = PerfkitError(f"against {self.name}: {error}")
+        interrupted = error.exit_code == EXIT_INTERRUPTED
+        failure.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
+        for note in getattr(error, "__notes__", ()):
+            failure.add_note(note)
+        return failure
+
 
 def _release(request: GateRequest, against: str | None, project: Project) -> _Release | None:
     """Return the release that was named, or else is configured; None where there is none."""
@@ -405,12 +413,3 @@ def _release(request: GateRequest, against: str | None, project: Project) -> _Re
 
 def _notes(release: _Release | None) -> tuple[str, ...]:
     return (f"{release.name} is base itself, so head is compared once",) if release else ()
-
-
-def _told(error: PerfkitError, release: _Release, report: GateReport) -> PerfkitError:
-    failure = PerfkitError(f"against {release.name}: {error}")
-    interrupted = error.exit_code == EXIT_INTERRUPTED
-    failure.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
-    for note in getattr(error, "__notes__", ()):
-        failure.add_note(note)
-    return failure

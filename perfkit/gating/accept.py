@@ -53,7 +53,7 @@ def unused_notes(
     return tuple(
         f"accepted but not found: {acceptance.benchmark}"
         f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons, exact)};"
-        f" the reason given was: {acceptance.told}"
+        f" the reason given was: {acceptance.text}"
         for acceptance in acceptances
         if not any(_covers(acceptance, comparison, names) for comparison in comparisons)
         and not any(_covers_count(acceptance, one, counted) for one in exact)
@@ -67,7 +67,7 @@ def _names(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
 def _accepted(comparison: Comparison, acceptances: Sequence[Acceptance], names: Sequence[str]) -> Comparison:
     covering = (acceptance for acceptance in acceptances if _covers(acceptance, comparison, names))
     first = next(covering, None)
-    return replace(comparison, accepted=first.told) if first else comparison
+    return replace(comparison, accepted=first.text) if first else comparison
 
 
 def _counted(exact: Sequence[ExactComparison]) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _accepted_count(
 ) -> ExactComparison:
     covering = (acceptance for acceptance in acceptances if _covers_count(acceptance, one, names))
     first = next(covering, None)
-    return replace(one, accepted=first.told) if first else one
+    return replace(one, accepted=first.text) if first else one
 
 
 def _covers_count(acceptance: Acceptance, one: ExactComparison, names: Sequence[str]) -> bool:
@@ -223,7 +223,7 @@ def _notes_on_others(
     for kept in newest.values():
         if not is_ancestor(pair.head.source, kept.commit, pair.base.commit.sha):
             yield (
-                f"{kept.benchmark} was accepted in another change: {kept.told}. Neither that commit nor the"
+                f"{kept.benchmark} was accepted in another change: {kept.text}. Neither that commit nor the"
                 f" same edits are part of this one; where the reason still holds:"
                 f" perfkit accept {shlex.quote(kept.benchmark)} --reason {shlex.quote(kept.reason)}"
             )

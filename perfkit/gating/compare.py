@@ -42,8 +42,8 @@ from perfkit.gating.rows import (
     count_rows,
     find_prior,
     finding_row,
+    finished_row,
     launch_rows,
-    settled,
 )
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
 from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison
@@ -362,7 +362,7 @@ class _Comparing:
                     count_compared(
                         benchmarks,
                         launcher,
-                        log=self._say_counting,
+                        log=self._log_counting,
                         decide=not method.timed,
                         base_own=self.surveyed.base_own,
                         mend=self.sides.missing.bring,
@@ -372,9 +372,7 @@ class _Comparing:
             targets = () if stopped else method.targets
             results.append(count_targets(targets, self.sides.project, launcher, method.rules))
         if method.instructions:
-            results.append(
-                count_instructions(benchmarks, self.sides.callgrind, log=self._say_counting_instructions)
-            )
+            results.append(count_instructions(benchmarks, self.sides.callgrind, log=self._log_instructions))
         return joined(results)
 
     def _loaded(self, timing: SequentialComparison | None, result: CountResult) -> frozenset[str] | None:
@@ -403,17 +401,17 @@ class _Comparing:
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
-            lambda row: settled(row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs))
+            lambda row: finished_row(row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs))
         )
 
-    def _say_counting(self, node: str) -> None:
+    def _log_counting(self, node: str) -> None:
         self._counted += 1
         if len(self._compared) <= _NAMED_ONE_BY_ONE:
             self.progress.info(f"counting {node}")
         elif self._counted % _NAMED_ONE_BY_ONE == 0:
             self.progress.info(f"counted {self._counted} of {len(self._compared)} benchmarks")
 
-    def _say_counting_instructions(self, node: str) -> None:
+    def _log_instructions(self, node: str) -> None:
         self.progress.info(f"counting instructions of {node}")
 
 

@@ -19,7 +19,7 @@ from perfkit.gating.compare import recorded
 from perfkit.gating.design import gate_policy
 from perfkit.gating.explain import explain_benchmark, on_the_device
 from perfkit.gating.judge import pair_location
-from perfkit.gating.rows import RunContext, finding_row, launch_rows, pairs_of, settled, side_count_rows
+from perfkit.gating.rows import RunContext, finding_row, finished_row, launch_rows, pairs_of, side_count_rows
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as
 from perfkit.gating.run import LockstepLaunches, MeasuredLaunch, launch_pair
 from perfkit.gating.sides import OpenSides, Scope, open_sides
@@ -521,7 +521,7 @@ _OTHER_SOURCE = "its own source of the benchmark differs, and the newer one does
 def _publish(run: Run, began: float, kind: object, *_: object) -> bool:
     """Publish the run of a pair at its regular end; one that is cut off is published as partial elsewhere."""
     if kind is None:
-        run.publish(lambda row: settled(row, {}, wall_s=time.monotonic() - began))
+        run.publish(lambda row: finished_row(row, {}, wall_s=time.monotonic() - began))
     return False
 
 

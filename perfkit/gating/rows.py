@@ -101,7 +101,7 @@ def launch_rows(
 
     On an accelerator the times of the device and of the host are rows of their own, and so is the first call.
 
-    They have no verdict yet when they are recorded: ``settled`` adds it once the run is over.
+    They have no verdict yet when they are recorded: ``finished_row`` adds it once the run is over.
     """
     for one in measured:
         for side in SIDES:
@@ -149,7 +149,7 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
     return _row(outcome, Placement(side="head", seed=context.seed), policy, context)
 
 
-def settled(
+def finished_row(
     row: Row, verdicts: Mapping[str, Verdict], *, wall_s: float, continues: Sequence[str] = ()
 ) -> Row:
     """Return a row with what is known only when its run is over: its seconds, and the benchmark's verdict.

@@ -537,7 +537,7 @@ def unthrottled(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Alike:
+class SameCodeRun:
     """The launches of each benchmark, and the mean seconds that a launch of one took, overhead included.
 
     ``served`` says that they were forked after the import of the code, as those of a gate are.
@@ -548,7 +548,9 @@ class Alike:
     served: bool
 
 
-def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
+def run_same_code(
+    launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]
+) -> SameCodeRun:
     """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
 
     ``tell`` receives the share that is done, from 0 to 1.
@@ -567,7 +569,7 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
         for one in make_launch(launches, slot, nodes)[1]:
             pairs[one.node].append(launch_pair(one.timing, one.slot, one.preloader))
     made = max(sum(map(len, pairs.values())), 1)
-    return Alike(
+    return SameCodeRun(
         pairs={node: tuple(found) for node, found in pairs.items()},
         launch_s=(time.monotonic() - begun) / made,
         served=launcher.serves,

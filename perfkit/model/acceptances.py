@@ -40,7 +40,7 @@ class Acceptance:
         return named and self.ratio is None and self.verdict in COUNTED
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The reason, with who gave it and where."""
         where = self.commit[:SHOWN_DIGITS]
         return f"{self.reason} ({f'{self.author}, {where}' if self.author else where})"

@@ -12,7 +12,14 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
 from perfkit.gating.judge import compare
-from perfkit.gating.rows import RunContext, comparison_of, finding_row, launch_rows, pairs_of, settled
+from perfkit.gating.rows import (
+    RunContext,
+    comparison_of,
+    finding_row,
+    finished_row,
+    launch_rows,
+    pairs_of,
+)
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import MeasuredLaunch
 from perfkit.ledger.store import Ledger
@@ -69,7 +76,7 @@ def _settled(measured: Sequence[MeasuredLaunch]) -> list[Row]:
     """Return the rows of launches as they are once the gate has found a regression."""
     rows = launch_rows(measured, COMPARED, CONTEXT)
     verdicts: Mapping[str, Verdict] = {BENCHMARK.name: "REGRESSED"}
-    return [settled(row, verdicts, wall_s=12.345, continues=["r1", "r2"]) for row in rows]
+    return [finished_row(row, verdicts, wall_s=12.345, continues=["r1", "r2"]) for row in rows]
 
 
 def test_a_launch_is_a_row_for_each_side() -> None:

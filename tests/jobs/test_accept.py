@@ -293,9 +293,9 @@ def test_what_was_accepted_before_it_was_committed_stays_accepted(uncommitted: R
     uncommitted.git.git.add("--all")
     uncommitted.git.index.commit("Slow down")
 
-    assert kept.told == _accepted_of(uncommitted, base)
+    assert kept.text == _accepted_of(uncommitted, base)
     uncommitted.commit({"other.py": "1"}, "Go on")
-    assert kept.told == _accepted_of(uncommitted, base)
+    assert kept.text == _accepted_of(uncommitted, base)
     assert _accepted_of(uncommitted, "HEAD~1") is None
 
 
@@ -425,7 +425,7 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
     comparison = Comparison(benchmark=Benchmark(name=name, version="v1"), verdict=verdict, margin=0.02)
     (found,) = apply([comparison], applying)
 
-    assert (kept.told if passes else None) == found.accepted
+    assert (kept.text if passes else None) == found.accepted
 
 
 def test_the_command_says_what_was_accepted(gated: Repository) -> None:

@@ -142,7 +142,7 @@ def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
     word = replace(_acceptance(verdict), counts={"operators": 200.0})
     (found,) = apply([_comparison(verdict)], [word])
 
-    assert word.told == found.accepted
+    assert word.text == found.accepted
     assert () == unused_notes([_comparison(verdict)], [word])
 
 

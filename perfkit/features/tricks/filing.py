@@ -18,8 +18,8 @@ from perfkit.gating.rows import (
     count_rows,
     exact_comparisons_of,
     finding_row,
+    finished_row,
     launch_rows,
-    settled,
 )
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import MeasuredLaunch
@@ -32,7 +32,7 @@ from perfkit.model.policies import JudgedPolicy, TrickPolicy, TricksRun
 
 def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
     """Return a row with what is known only when the trial is over: its verdict, and what all rows say."""
-    row = settled(row, verdicts, wall_s=wall_s)
+    row = finished_row(row, verdicts, wall_s=wall_s)
     return replace(row, policy=replace(_policy(row), run=run))
 
 

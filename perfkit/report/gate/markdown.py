@@ -43,6 +43,7 @@ from perfkit.report.gate.wording import (
     bound_of_all_calls,
     can_accept,
     change_text,
+    changed_rules_text,
     decides,
     details,
     explanation_title,
@@ -56,7 +57,6 @@ from perfkit.report.gate.wording import (
     slowest_part,
     some_do_not_gate,
     times_text,
-    told_changes,
     without_many_not_reached,
 )
 from perfkit.report.history import sparkline
@@ -122,7 +122,7 @@ def _single_comment(report: GateReport) -> str:
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        *map(escape, told_changes(report.changed_rules)),
+        *map(escape, changed_rules_text(report.changed_rules)),
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
         _next_step(report),
         *answer,

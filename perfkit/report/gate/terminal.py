@@ -34,6 +34,7 @@ from perfkit.report.gate.wording import (
     MOST_MOVED,
     at_most,
     change_text,
+    changed_rules_text,
     details,
     explanation_title,
     in_order,
@@ -43,7 +44,6 @@ from perfkit.report.gate.wording import (
     limit_of_all_calls,
     seen_change,
     times_text,
-    told_changes,
     without_many_not_reached,
 )
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
@@ -84,7 +84,7 @@ def _single_view(report: GateReport) -> RenderableType:
     shown, rest = first_of_many(ordered)
     begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
-        *(Text(line, style=_OTHER_STYLE) for line in told_changes(report.changed_rules)),
+        *(Text(line, style=_OTHER_STYLE) for line in changed_rules_text(report.changed_rules)),
         _heading(report),
         *([result_table(shown, names)] if ordered else []),
         *([Text("\n".join(rest))] if rest else []),

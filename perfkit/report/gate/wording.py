@@ -91,7 +91,7 @@ def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     return {comparison.gating for comparison in comparisons} == {True, False}
 
 
-def told_changes(changed_rules: Sequence[str]) -> tuple[str, ...]:
+def changed_rules_text(changed_rules: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence on the rules that head changes; nothing where it changes none."""
     if not changed_rules:
         return ()
