@@ -68,7 +68,6 @@ def scene(project: GitProject) -> Scene:
 
 @pytest.mark.alone
 def test_the_worse_of_both_counts(scene: Scene) -> None:
-    """Nothing changed since the base, and much since the release: that is exit code 1."""
     assert {"test_steady": "UNCHANGED", "test_slower": "UNCHANGED"} == scene.gated.verdicts
     assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == _verdicts(scene.against)
     assert (0, 1, 1) == (
@@ -80,7 +79,6 @@ def test_the_worse_of_both_counts(scene: Scene) -> None:
 
 @pytest.mark.alone
 def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
-    """Both are recorded, each with its own budget; a reader of one report finds the first as ever."""
     report, against = scene.gated.report, scene.against
     tag = scene.project.repository.git.commit("v1").hexsha
 
@@ -98,7 +96,6 @@ def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
 
 @pytest.mark.alone
 def test_the_output_says_against_what(scene: Scene) -> None:
-    """Terminal and comment name the release, both decisions, and the code that counts."""
     for text in (scene.gated.stderr, scene.comment):
         words = " ".join(text.split())
         assert "PASS against its base, FAIL against v1: exit code 1 for both." in words
@@ -108,7 +105,6 @@ def test_the_output_says_against_what(scene: Scene) -> None:
 
 @pytest.mark.alone
 def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
-    """Without any it says that it assumes; then scatter, cost and what is decided are those of the gates."""
     before, after = (_planned(plan) for plan in (scene.before, scene.after))
 
     assert (0, 0) == (scene.before.exit_code, scene.after.exit_code)
@@ -141,7 +137,6 @@ def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
 def test_a_mistake_is_one_line_and_exit_code_2(
     project: GitProject, arguments: tuple[str, ...], expected: str
 ) -> None:
-    """It is told before anything is checked out."""
     gated = project.gate("--budget", "0.01", *arguments)
 
     assert (2, "") == (gated.exit_code, gated.stdout)
@@ -150,7 +145,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 def test_the_last_release_is_the_newest_tag_before_head(project: GitProject) -> None:
-    """A tag at HEAD is head itself, and other branches' tags are none of its releases."""
     assert "v1" == last_release(load_project(project.root))
     tag = project.repository.git.create_tag("v2")
     try:
@@ -160,7 +154,6 @@ def test_the_last_release_is_the_newest_tag_before_head(project: GitProject) -> 
 
 
 def test_without_a_release_it_is_said_how_to_name_one(repository: Repository) -> None:
-    """A shallow clone has no tags."""
     repository.commit({"a.py": ""})
 
     with pytest.raises(RepositoryError, match="HEAD comes from no tag; fetch them with `git fetch --tags"):
@@ -168,7 +161,6 @@ def test_without_a_release_it_is_said_how_to_name_one(repository: Repository) ->
 
 
 def test_a_release_that_is_the_base_is_compared_once(project: GitProject) -> None:
-    """That is said, and there is one report."""
     gated = project.gate("--budget", "0.01", "--base", "v1", "--ledger", str(project.root.with_name("once")))
 
     assert None is gated.report["against"]
@@ -177,7 +169,6 @@ def test_a_release_that_is_the_base_is_compared_once(project: GitProject) -> Non
 
 
 def test_the_first_result_is_told_where_the_second_cannot_be_had(project: GitProject) -> None:
-    """A release whose suite cannot be collected is exit code 4, after the verdict against the base."""
     gated = project.gate(
         "--budget", "0.01", "--against", "v0", "--ledger", str(project.root.with_name("none"))
     )
@@ -196,7 +187,6 @@ def _planned(plan: Gated) -> dict[str, dict[str, Any]]:
 
 
 def test_a_release_that_cannot_be_built_leaves_the_first_report(tmp_path: Path) -> None:
-    """What was found against the base is written, and the failure of the other comparison is told."""
     prepare = CONFIGURATION.replace("preload = []", 'preload = []\nagainst = "v0"').replace(
         'margin = "50%"', "prepare = 'test -f work.py'"
     )

@@ -96,7 +96,6 @@ def stopped(project: GitProject) -> Stopped:
 
 
 def test_measuring_stops_at_the_first_regression(stopped: Stopped) -> None:
-    """With exit code 1; what was not decided by then says so, and one note says why."""
     gated = stopped.gated
 
     assert 1 == gated.exit_code, gated.stderr
@@ -111,7 +110,6 @@ def test_measuring_stops_at_the_first_regression(stopped: Stopped) -> None:
 
 
 def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
-    """It is explained by its counts, too; the others are left alone."""
     report = stopped.gated.report
 
     assert {"tests/test_speed.py::test_looped"} == {one["benchmark"]["name"] for one in report["exact"]}
@@ -119,7 +117,6 @@ def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
 
 
 def test_a_slowdown_without_more_calls_is_told(stopped: Stopped) -> None:
-    """That says where not to look; it stands before what the profile says, and in the comment."""
     (explanation,) = stopped.gated.report["explanations"]
 
     said = explanation["findings"][0]
@@ -133,7 +130,6 @@ def test_a_slowdown_without_more_calls_is_told(stopped: Stopped) -> None:
 
 
 def test_less_work_without_a_gain_is_told_with_where_to_look(project: GitProject) -> None:
-    """The function that takes most of a call is named; that informs, and the gate passes."""
     gated = project.gate("--select", "elsewhere", "--budget", "60")
 
     assert (0, "UNCHANGED") == (gated.exit_code, gated.verdicts["test_elsewhere"]), gated.stderr
@@ -172,7 +168,6 @@ def left_open(project: GitProject) -> Open:
 
 
 def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
-    """Which is announced; what is open when that is over too ends with exit code 3."""
     gated = left_open.went_on
 
     assert (3, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
@@ -190,7 +185,6 @@ def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
     ],
 )
 def test_what_stays_open_may_pass(left_open: Open, which: str, setting: str) -> None:
-    """The sentence says by what setting, and how much slower it is at most; the ledger says it again."""
     gated: Gated = getattr(left_open, which)
 
     assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
@@ -199,7 +193,6 @@ def test_what_stays_open_may_pass(left_open: Open, which: str, setting: str) -> 
 
 
 def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
-    """What a person lets pass does not fail the gate, so measuring goes on with the others."""
     accepted = stopped.accepted
 
     assert 3 == accepted.exit_code, accepted.stderr

@@ -60,7 +60,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 def test_a_mistake_is_one_line_and_exit_code_2(
     project: GitProject, arguments: tuple[str, ...], expected: str
 ) -> None:
-    """What is wrong and what to do is told in one line; nothing is measured and nothing stays behind."""
     gated = project.gate(*arguments)
 
     assert 2 == gated.exit_code, gated.stderr
@@ -74,7 +73,6 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')],
 )
 def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected: str) -> None:
-    """A run of another source, or none at all, is a mistake."""
     judged = project.judge(run)
 
     assert 2 == judged.exit_code
@@ -83,7 +81,6 @@ def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected
 
 @pytest.mark.parametrize("destination", ["--markdown", "--json"])
 def test_a_place_that_cannot_be_written_is_told(project: GitProject, destination: str) -> None:
-    """A result that cannot be written is a mistake of the caller's, told in one line."""
     ledger = ["--ledger", str(project.ledger)]
     command = ["gate", *ledger, "--budget", "0.01", destination, "/nowhere/out"]
 
@@ -96,7 +93,6 @@ def test_a_place_that_cannot_be_written_is_told(project: GitProject, destination
 
 @pytest.mark.parametrize("head", [("--head", "HEAD"), ()])
 def test_benchmarks_that_are_not_committed_are_told_of(tmp_path: Path, head: tuple[str, ...]) -> None:
-    """Where a commit was named and the working tree has the path, that is said; without a name it is used."""
     project = git_project(tmp_path, FILES)
     project.commit({"work.py": work(steady=20)})
     (project.root / "extra").mkdir()
@@ -128,7 +124,6 @@ def test_benchmarks_that_are_not_committed_are_told_of(tmp_path: Path, head: tup
 def test_what_would_fail_at_the_end_is_refused_before_anything_is_measured(
     tmp_path: Path, files: dict[str, str], expected: str
 ) -> None:
-    """A stale target and a damaged acceptance end the gate at once, not after the whole budget."""
     project = git_project(tmp_path, {**FILES, **files})
     project.commit({"work.py": work(steady=20)})
 
@@ -140,7 +135,6 @@ def test_what_would_fail_at_the_end_is_refused_before_anything_is_measured(
 
 
 def test_a_configuration_mistake_is_named(tmp_path: Path) -> None:
-    """A key that does not exist stops the gate, with the nearest one that does."""
     made = git_project(tmp_path, {**FILES, "pyproject.toml": "[tool.perfkit.gate]\nalfa = 0.1\n"})
 
     gated = made.gate()
@@ -150,7 +144,6 @@ def test_a_configuration_mistake_is_named(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_is_not_understood_is_named(tmp_path: Path) -> None:
-    """A misspelt marker does not silently leave a benchmark to the default rules."""
     tests = "import pytest, work\n" + benchmark("a", "work.steady", "perfkit(margn='5%')")
     made = git_project(tmp_path, {**FILES, "tests/test_speed.py": tests})
     made.commit({"work.py": work(steady=20)})
@@ -162,7 +155,6 @@ def test_a_marker_that_is_not_understood_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_repository_is_told(tmp_path: Path) -> None:
-    """Without git two folders have to be named."""
     (tmp_path / "plain").mkdir()
 
     gated = Project(root=tmp_path / "plain").gate()
@@ -172,7 +164,6 @@ def test_a_folder_that_is_no_repository_is_told(tmp_path: Path) -> None:
 
 
 def test_a_repository_without_a_second_commit_is_told(tmp_path: Path) -> None:
-    """The first commit has nothing before it to be compared with."""
     gated = git_project(tmp_path, FILES).gate()
 
     assert 2 == gated.exit_code
@@ -180,7 +171,6 @@ def test_a_repository_without_a_second_commit_is_told(tmp_path: Path) -> None:
 
 
 def test_a_shallow_clone_is_told_how_to_get_its_base(project: GitProject, tmp_path: Path) -> None:
-    """What a CI checkout lacks is named with the command that brings it."""
     root = tmp_path / "clone"
     git.Repo.clone_from(f"file://{project.root}", root, depth=1)
     clone = Project(root=root)
@@ -192,7 +182,6 @@ def test_a_shallow_clone_is_told_how_to_get_its_base(project: GitProject, tmp_pa
 
 
 def test_a_repository_without_commits_is_told(tmp_path: Path) -> None:
-    """A folder that was only `git init`ed has nothing to measure."""
     root = tmp_path / "empty"
     root.mkdir()
     create_repository(root)
@@ -204,7 +193,6 @@ def test_a_repository_without_commits_is_told(tmp_path: Path) -> None:
 
 
 def test_collecting_that_breaks_pytest_is_exit_code_4(tmp_path: Path) -> None:
-    """A conftest that does not import leaves nothing measured; the cause is in the line."""
     made = git_project(tmp_path, FILES)
     made.commit({"conftest.py": "import nowhere\n"})
 
@@ -271,7 +259,6 @@ def waiting(tmp_path: Path) -> GitProject:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_an_interrupted_gate_keeps_its_launches(waiting: GitProject, number: signal.Signals) -> None:
-    """Ctrl-C, or the end of a CI job, is exit code 130: complete launches are filed, nothing else stays."""
     done = _interrupt(waiting, number, after=2)
 
     rows = Ledger(waiting.ledger).rows()
@@ -286,7 +273,6 @@ def test_an_interrupted_gate_keeps_its_launches(waiting: GitProject, number: sig
 
 
 def test_an_interruption_before_the_first_launch_says_so(waiting: GitProject) -> None:
-    """Where nothing was complete there is nothing to file."""
     done = _interrupt(waiting, signal.SIGINT, after=0)
 
     assert 130 == done.returncode
@@ -297,7 +283,6 @@ def test_an_interruption_before_the_first_launch_says_so(waiting: GitProject) ->
 
 
 def test_the_first_result_is_told_where_the_second_is_interrupted(waiting: GitProject) -> None:
-    """Ctrl-C while a release is compared is exit code 130, and does not hide the verdict against the base."""
     waiting.repository.git.create_tag("v1", "HEAD~1")
     waiting.commit({"unused.txt": "more"})
 
@@ -310,7 +295,6 @@ def test_the_first_result_is_told_where_the_second_is_interrupted(waiting: GitPr
 
 
 def test_an_interrupted_gate_is_continued(waiting: GitProject) -> None:
-    """What was measured until Ctrl-C counts when the gate is run again."""
     _interrupt(waiting, signal.SIGINT, after=2)
     again = {"COUNTED": str(waiting.root.with_name("anew")), "LAUNCHES": "1000", "PIPE": ""}
 

@@ -34,7 +34,6 @@ TEST = (
     ],
 )
 def test_a_library_in_a_shared_cache_is_refused(tmp_path: Path, cache: str) -> None:
-    """Neither the gate in which it is built nor a later one, which finds it there, gives a verdict."""
     project = git_project(
         tmp_path, {"app.py": APP.format(cache=cache), "op.c": SOURCE.format(20_000), "test_app.py": TEST}
     )
@@ -54,7 +53,6 @@ def test_a_library_in_a_shared_cache_is_refused(tmp_path: Path, cache: str) -> N
 
 
 def test_each_side_has_its_own_folder_of_extensions(tmp_path: Path) -> None:
-    """A library under one name is built by each side, and the verdict is that of its own code."""
     app = APP.format(cache="os.environ['TORCH_EXTENSIONS_DIR']")
     project = git_project(tmp_path, {"app.py": app, "op.c": SOURCE.format(20_000), "test_app.py": TEST})
     project.commit({"op.c": SOURCE.format(200_000)})

@@ -42,7 +42,6 @@ def test_raises(benchmark):
 def test_sides_that_need_the_same_run_one_after_the_other(
     tmp_path: Path, way: str, option: tuple[str, ...]
 ) -> None:
-    """What the other side has is free once it has ended, and a note says that launches alternated."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -60,7 +59,6 @@ def test_sides_that_need_the_same_run_one_after_the_other(
 
 
 def test_the_cause_of_another_processes_error_is_shown(tmp_path: Path) -> None:
-    """Of an error that holds a traceback, the line that says what happened is the message."""
     project = git_project(tmp_path, {"work.py": "", "test_raises.py": RAISES})
     project.commit({"work.py": "x = 1\n"})
 

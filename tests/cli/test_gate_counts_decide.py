@@ -47,14 +47,12 @@ def _count(gated: Gated, metric: str) -> tuple[str, bool]:
 
 
 def test_python_calls_decide_without_torch(tmp_path: Path) -> None:
-    """A function that is called twice as often fails; the same calls pass."""
     gated = _gate(tmp_path, PLAIN, PLAIN.replace("helper(number) for", "helper(helper(number)) for"))
 
     assert (1, ("REGRESSED", True)) == (gated.exit_code, _count(gated, "python_calls")), gated.stderr
 
 
 def test_equal_python_calls_pass(tmp_path: Path) -> None:
-    """They were compared, and decide."""
     gated = _gate(tmp_path, PLAIN, PLAIN.replace("number * number", "number + number"))
 
     assert (0, ("UNCHANGED", True)) == (gated.exit_code, _count(gated, "python_calls")), gated.stderr
@@ -62,7 +60,6 @@ def test_equal_python_calls_pass(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_more_compiled_graphs_fail(tmp_path: Path) -> None:
-    """Head compiles anew for each length."""
     gated = _gate(tmp_path, COMPILED, COMPILED.replace("dynamic=True", "dynamic=False"))
 
     assert (1, ("REGRESSED", True)) == (gated.exit_code, _count(gated, "graphs")), gated.stderr
@@ -70,7 +67,6 @@ def test_more_compiled_graphs_fail(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_where_no_count_decides_nothing_was_measured(tmp_path: Path) -> None:
-    """Compiled code has no operators to count, and its graphs were compiled before counting began."""
     gated = _gate(tmp_path, BEFORE, BEFORE + "\n# more\n")
 
     assert 4 == gated.exit_code, gated.stderr

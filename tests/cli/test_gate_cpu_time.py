@@ -50,7 +50,6 @@ def test_leave(benchmark, kind):
 def test_work_that_was_moved_to_the_background_is_told_first(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """To threads or to processes: CPU time of the whole group counts, and the ledger has it."""
     files = {
         "pyproject.toml": CONFIGURATION,
         "demo.py": SPIN + FOREGROUND,

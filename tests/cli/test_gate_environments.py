@@ -82,7 +82,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_the_slower_version_of_a_package_regresses(scene: Scene) -> None:
-    """The sides are one commit, and differ in the one package alone, which the report says in words."""
     assert (1, {"test_planted": "REGRESSED"}) == (scene.gated.exit_code, scene.gated.verdicts)
     assert scene.gated.report["base"]["sha"] == scene.gated.report["head"]["sha"]
     assert "environments  planted 1.0 became 2.0" in scene.gated.stderr
@@ -93,14 +92,12 @@ def test_the_slower_version_of_a_package_regresses(scene: Scene) -> None:
 
 
 def test_a_comment_says_how_to_reproduce_it(scene: Scene) -> None:
-    """The command names both environments."""
     comment = (scene.place / "comment.md").read_text()
     assert "Environments: planted 1.0 became 2.0" in comment
     assert "--base-with planted==1.0 --head-with planted==2.0`" in comment
 
 
 def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
-    """The sides of the one commit are told apart by the side, and each has its own version."""
     rows = Ledger(scene.project.ledger).rows_of(scene.gated.run_id)
     found = {(row.placement.side, row.environment.facts["package planted"]) for row in rows}
     assert {("base", "1.0"), ("head", "2.0")} == found
@@ -109,14 +106,12 @@ def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
 
 
 def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
-    """The verdict and the difference follow from the ledger alone."""
     again = scene.project.judge(scene.gated.run_id)
     assert (1, scene.gated.verdicts) == (again.exit_code, again.verdicts)
     assert "environments  planted 1.0 became 2.0" in again.stderr
 
 
 def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> None:
-    """What was built is not built again, and launches in the same two environments are one series."""
     before = {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
     again = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
     assert "continues the test of earlier gates on this pair" in again.notes
@@ -127,7 +122,6 @@ def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> 
 
 
 def test_one_side_may_stay_as_it_is(scene: Scene) -> None:
-    """The other side is then the present environment."""
     found = scene.gate(
         "--head-with", "planted==1.0", "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain"
     )
@@ -139,7 +133,6 @@ def test_one_side_may_stay_as_it_is(scene: Scene) -> None:
 
 
 def test_what_changed_besides_is_told(scene: Scene) -> None:
-    """A package that another version of the named one brought along is a warning."""
     found = scene.gate("--base-with", "needing==1.0", "--head-with", "needing==2.0", *ONE_LAUNCH)
     assert (
         "besides what was asked for, other packages differ (base, head): planted (1.0, 2.0);"
@@ -148,7 +141,6 @@ def test_what_changed_besides_is_told(scene: Scene) -> None:
 
 
 def test_a_build_that_was_killed_is_not_used(scene: Scene) -> None:
-    """An environment without its last file is begun anew, whatever is in it."""
     wanted = {file.read_text(): file.parent for file in scene.kept.glob("*/wanted.txt")}
     whole = wanted["planted==2.0\n"]
     (whole / "complete.json").unlink()
@@ -173,7 +165,6 @@ def test_a_build_that_was_killed_is_not_used(scene: Scene) -> None:
     ],
 )
 def test_what_cannot_be_built_is_told_in_a_line(scene: Scene, wanted: list[str], told: str) -> None:
-    """The reason is the solver's, the exit code 2, and nothing is measured."""
     before = Ledger(scene.project.ledger).files()
     found = scene.gate(*(word for one in wanted for word in (f"--head-with={one}",)))
     last = found.stderr.strip().splitlines()[-1]
@@ -185,14 +176,12 @@ def test_what_cannot_be_built_is_told_in_a_line(scene: Scene, wanted: list[str],
 
 @pytest.mark.parametrize("option", ["--plan", "--against=HEAD", "--against-release"])
 def test_what_contradicts_environments_is_refused(scene: Scene, option: str) -> None:
-    """A plan and a release have no environments to choose."""
     found = scene.gate("--head-with", "planted==1.0", option)
     assert 2 == found.exit_code
     assert "contradict each other" in found.stderr
 
 
 def test_an_existing_environment_is_lent_the_harness(scene: Scene) -> None:
-    """An environment without pytest is measured as it is, and nothing is installed into it."""
     place = scene.place / "existing"
     venv.EnvBuilder(symlinks=True).create(place)
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
@@ -216,7 +205,6 @@ def _fake(place: Path, **said: object) -> Path:
 
 
 def test_an_environment_that_cannot_run_the_harness_is_told_with_the_command(scene: Scene) -> None:
-    """Where pytest of this environment does not work there, one is told how to install it."""
     lacking = _fake(scene.place / "lacking", problem="ModuleNotFoundError: No module named 'pytest'")
     found = scene.gate("--head-with", str(lacking))
     assert 2 == found.exit_code
@@ -224,7 +212,6 @@ def test_an_environment_that_cannot_run_the_harness_is_told_with_the_command(sce
 
 
 def test_an_interpreter_that_says_nothing_is_told(scene: Scene) -> None:
-    """A damaged environment ends the gate with one line before anything is measured."""
     broken = scene.place / "broken"
     (broken / "bin").mkdir(parents=True)
     (broken / "bin/python").write_text("no program")

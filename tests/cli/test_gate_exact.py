@@ -150,7 +150,6 @@ def changed(project: GitProject) -> Counted:
 
 
 def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
-    """One `.item()` a step fails the gate, and its line is named."""
     sync = changed.moved("train")["syncs"]
 
     assert 1 == changed.gated.exit_code
@@ -160,7 +159,6 @@ def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
 
 
 def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
-    """A comment on its line says that someone meant it; it is counted by itself, and decides nothing."""
     allowed = changed.moved("train")["allowed_syncs"]
 
     assert (1, False) == (allowed["head"], allowed["gating"])
@@ -168,7 +166,6 @@ def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
 
 
 def test_a_larger_allocation_is_caught(changed: Counted) -> None:
-    """Bytes are counted to the digit, in the benchmark and in the training step that uses it."""
     allocated = changed.moved("test_push")["allocated"]
 
     assert ("REGRESSED", True, 4_000_000) == (
@@ -186,7 +183,6 @@ def test_a_larger_allocation_is_caught(changed: Counted) -> None:
 
 
 def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
-    """Its operators are told by the line they come from, those of the backward pass too."""
     operators = changed.moved("test_pull")["operators"]
 
     assert ("REGRESSED", True) == (operators["verdict"], operators["gating"])
@@ -199,7 +195,6 @@ def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
 
 
 def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
-    """A person reads what decides first, and what stands behind it."""
     shown = subprocess.run(
         project.judge_command(changed.gated.run_id),
         cwd=project.root,
@@ -222,7 +217,6 @@ def alike(project: GitProject) -> Counted:
 
 
 def test_alike_code_counts_alike(alike: Counted) -> None:
-    """Every count is the same to the digit, and the gate passes; the kernel's pages are told as not exact."""
     assert 0 == alike.gated.exit_code
     moved = {one["metric"]["name"] for one in alike.gated.report["exact"] if one["base"] != one["head"]}
     assert moved <= {"resident"}
@@ -233,7 +227,6 @@ def test_alike_code_counts_alike(alike: Counted) -> None:
 
 
 def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:
-    """In a process that has torch loaded there is nothing of it to count in a plain function."""
     plain = {
         one["metric"]["name"]: one["head"]
         for one in alike.gated.report["exact"]
@@ -253,7 +246,6 @@ def _numbers(gated: Gated) -> dict[tuple[str, str], tuple[float, float, str]]:
 
 
 def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:
-    """What cannot be counted on head, and could on base, is no pass."""
     broken = _gate(project, {"demo/training.py": TRAINING.replace("    pass\n", "    raise ValueError\n")})
 
     assert 4 == broken.gated.exit_code
@@ -274,7 +266,6 @@ THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n"
 
 
 def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None:
-    """Work moved to a thread of its own is not counted: exit code 4 with the reason, until it is accepted."""
     lost = _gate(project, {"demo/losses.py": THREADED}).gated
 
     operators = next(

@@ -114,7 +114,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     ],
 )
 def test_what_fails_is_named_with_its_cause(broken: Scene, name: str, verdict: str, message: str) -> None:
-    """Each way to fail has its verdict, and one line that says how."""
     found = broken.gated.comparisons[name]
 
     assert (verdict, message) == (found["verdict"], found["message"])
@@ -122,19 +121,16 @@ def test_what_fails_is_named_with_its_cause(broken: Scene, name: str, verdict: s
 
 @pytest.mark.alone
 def test_a_failure_costs_only_itself(broken: Scene) -> None:
-    """The benchmark that stands behind all that raise, hang and kill is measured as ever."""
     assert "UNCHANGED" == broken.gated.verdicts["test_steady"]
 
 
 @pytest.mark.alone
 def test_what_could_not_be_measured_is_exit_code_4(broken: Scene) -> None:
-    """A gate that lacks an expected measurement does not pass."""
     assert 4 == broken.gated.exit_code
 
 
 @pytest.mark.alone
 def test_a_failure_is_a_row_too(broken: Scene) -> None:
-    """The ledger keeps each finding with its status, cause and verdict."""
     rows = {row.outcome.benchmark.name: row for row in Ledger(broken.project.ledger).rows()}
     raised, hung = (rows[f"tests/test_speed.py::test_{name}"] for name in ("raises", "hangs"))
 
@@ -158,7 +154,6 @@ def gone(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_a_trailer_lets_a_finding_pass_and_is_shown(gone: Scene) -> None:
-    """A reason in the commit's message lets what is missing pass, and stands in every output."""
     found = gone.gated.comparisons["test_gone"]
 
     assert (0, "MISSING") == (gone.gated.exit_code, found["verdict"])
@@ -207,19 +202,16 @@ def laid_over(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 def test_heads_benchmarks_are_laid_over_base(
     laid_over: Scene, name: str, verdict: str, behaviour: str
 ) -> None:
-    """Both sides are asked the same question wherever base can be asked it."""
     assert verdict == laid_over.gated.verdicts[f"test_{name}"], behaviour
 
 
 def test_a_new_benchmark_says_why_base_cannot_run_it(laid_over: Scene) -> None:
-    """It may be a library that is missing rather than the code that is new."""
     message = laid_over.gated.comparisons["test_absent"]["message"]
 
     assert "base has no such benchmark, and head's file does not import on base: ImportError" in message
 
 
 def test_a_dirty_working_tree_is_head_and_recorded_as_dirty(laid_over: Scene) -> None:
-    """Without a name head is what lies in the folder; the ledger knows that no commit has it."""
     head = laid_over.gated.report["head"]
     rows = Ledger(laid_over.project.ledger).rows()
 
@@ -230,7 +222,6 @@ def test_a_dirty_working_tree_is_head_and_recorded_as_dirty(laid_over: Scene) ->
 def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Where head's conftest breaks base, base's own files are used: what both sides had is compared."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("conftest"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
@@ -249,7 +240,6 @@ def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
 
 
 def test_an_import_error_on_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Base has the benchmark and cannot import it: it was expected to be compared, and is not new."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("base"), {"work.py": "import nowhere\n", "tests/test_speed.py": tests}
@@ -264,7 +254,6 @@ def test_an_import_error_on_base_alone_fails_the_gate(tmp_path_factory: pytest.T
 
 
 def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where pytest ends before it collects base, its benchmarks are not new: nothing is known of them."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("base"),
@@ -284,7 +273,6 @@ def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.Tem
 def test_a_mistake_that_ends_pytest_after_collecting_is_told(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A plugin's option that is not installed ends each session: pytest's own words say so, nobody passes."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("strict"),
@@ -306,7 +294,6 @@ def test_a_mistake_that_ends_pytest_after_collecting_is_told(
 def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A project without a folder of benchmarks gets one from its first gate; the next still finds them."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("ledger"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
@@ -321,7 +308,6 @@ def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
 
 
 def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A benchmark that base has and cannot run was expected to be compared."""
     tests = "import work\n" + benchmark("raises", "work.raises")
     project = git_project(
         tmp_path_factory.mktemp("base"), {"work.py": MISBEHAVIOUR, "tests/test_speed.py": tests}
@@ -335,7 +321,6 @@ def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPat
 
 
 def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A copy elsewhere that takes the place of the code under test is named, and nothing is recorded."""
     place = tmp_path_factory.mktemp("wrong")
     (place / "elsewhere").mkdir()
     (place / "elsewhere/work.py").write_text(work(steady=10))

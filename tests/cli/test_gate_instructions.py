@@ -43,7 +43,6 @@ def gated(project: GitProject) -> Gated:
 @needs_valgrind
 @pytest.mark.slow
 def test_more_instructions_fail_a_gate_that_names_them(gated: Gated) -> None:
-    """Each side's are counted in its own code, and the functions that ran more of them are named."""
     (total,) = (one for one in gated.report["exact"] if one["metric"]["name"] == "instructions")
 
     assert 1 == gated.exit_code, gated.stderr
@@ -56,7 +55,6 @@ def test_more_instructions_fail_a_gate_that_names_them(gated: Gated) -> None:
 def test_without_valgrind_there_is_one_clear_error(
     project: GitProject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """It says what is missing, and what to do."""
     commands = tmp_path_factory.mktemp("commands")
     git = shutil.which("git")
     assert git is not None

@@ -52,7 +52,6 @@ LAYOUTS = {
 def test_each_side_is_measured_with_its_own_code(
     layout: Layout, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """More work on head is seen, whether or not the environment serves the user's own tree."""
     tests = {"tests/test_speed.py": ONE_BENCHMARK.format(module=layout.module)}
     project = git_project(
         tmp_path_factory.mktemp("layout"), {layout.file: work(steady=UNITS), **layout.others, **tests}
@@ -105,7 +104,6 @@ def generated(tmp_path: Path) -> GitProject:
 
 
 def test_generated_files_are_made_copied_and_linked(generated: GitProject) -> None:
-    """What `prepare` builds comes from each side's sources; what it does not build, from the user's tree."""
     gated = generated.gate(*ONE_LAUNCH)
 
     assert _ratio(gated, "test_generated") > CLEARLY_MORE, gated.stderr
@@ -113,7 +111,6 @@ def test_generated_files_are_made_copied_and_linked(generated: GitProject) -> No
 
 
 def test_a_prepare_that_fails_is_exit_code_4(generated: GitProject) -> None:
-    """A side that could not be built is not measured; the last line of the build says why."""
     (generated.root / "package/built.in").unlink()
     generated.commit({}, "Break the build")
 
@@ -146,7 +143,6 @@ def subfolder(tmp_path_factory: pytest.TempPathFactory) -> tuple[GitProject, Gat
 
 
 def test_a_project_in_a_subfolder_is_gated_by_itself(subfolder: tuple[GitProject, Gated]) -> None:
-    """Its benchmarks have their ids from its own root; other projects of the repository stay out."""
     _, gated = subfolder
 
     names = {one["benchmark"]["name"] for one in gated.report["comparisons"]}
@@ -156,7 +152,6 @@ def test_a_project_in_a_subfolder_is_gated_by_itself(subfolder: tuple[GitProject
 
 
 def test_uncommitted_work_is_head(subfolder: tuple[GitProject, Gated]) -> None:
-    """The changed tree is measured as it is, stays as it is, and is not taken for its commit."""
     project, gated = subfolder
     status = project.repository.git.git.status("--porcelain", "--untracked-files=all").splitlines()
 
@@ -167,7 +162,6 @@ def test_uncommitted_work_is_head(subfolder: tuple[GitProject, Gated]) -> None:
 
 
 def test_a_repository_that_never_heard_of_perfkit_is_gated(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Without any configuration the benchmarks are found by their use of the fixture, wherever they are."""
     unmarked = "def test_without_a_benchmark():\n    raise ValueError\n"
     project = git_project(
         tmp_path_factory.mktemp("plain"),
@@ -204,7 +198,6 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, Gated]:
 
 
 def test_directories_serve_as_sides(folders: tuple[Project, Gated]) -> None:
-    """Where there is no git two folders are compared, by the same rules."""
     _, gated = folders
 
     assert {"test_steady": "NOT REACHED", "test_added": "NEW"} == gated.verdicts
@@ -237,7 +230,6 @@ def test_loss(benchmark, loss):
 
 
 def test_ids_with_addresses_are_paired_in_their_order(tmp_path: Path) -> None:
-    """An object more moves all addresses; a benchmark more leaves open which is which."""
     losses = work() + LOSSES.replace("{units}", "units")
     project = git_project(tmp_path, {"app.py": losses, "test_app.py": BY_ADDRESS})
     project.commit({"app.py": losses.replace("LOSSES = [", "OTHER = Loss(7)\nLOSSES = [")})

@@ -71,7 +71,6 @@ def _gate(tmp_path_factory: pytest.TempPathFactory, files: dict[str, str], *argu
 
 
 def test_what_is_made_and_never_run_has_failed(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever makes it: a function, an object, a lambda; what runs it in the benchmark is measured."""
     gated = _gate(tmp_path_factory, {"benchmarks/test_lazy.py": BENCHMARKS}, "--budget", "10")
 
     verdicts = gated.verdicts
@@ -84,7 +83,6 @@ def test_what_is_made_and_never_run_has_failed(tmp_path_factory: pytest.TempPath
 
 
 def test_a_coroutine_function_is_run_where_there_is_a_loop(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """So its slowdown is found, and the test gets its result."""
     files = {"benchmarks/test_lazy.py": WITH_LOOP, "conftest.py": LOOP}
 
     gated = _gate(tmp_path_factory, files)

@@ -41,7 +41,6 @@ BENCHMARK = "from demo import call\n\n\ndef test_call(benchmark):\n    benchmark
 
 
 def test_garbage_that_calls_leave_is_theirs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A typical call takes as long as before, all calls together many times as long."""
     files = {
         "pyproject.toml": CONFIGURATION,
         "demo.py": WORK + PLAIN,

@@ -77,7 +77,6 @@ def _counts(gated: Gated, metric: str) -> dict[str, dict[str, Any]]:
 
 
 def test_both_sides_draw_the_same_inputs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """At import, in fixtures and in tests, whichever generator is used; another gate draws others."""
     project = _project(tmp_path_factory, "alike", BENCHMARKS)
     project.commit({"demo.py": "NEW = 1\n"}, "Change code that no benchmark runs")
 
@@ -101,7 +100,6 @@ def unseeded(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 def test_a_count_decides_only_where_other_processes_repeat_it(unseeded: GitProject) -> None:
-    """Equal calls in one process prove nothing where the input was drawn at the process's start."""
     gated = unseeded.gate("--exact-only", "--base", "HEAD^^", "--head", "HEAD^")
 
     operators = _counts(gated, "operators")["test_rows"]
@@ -111,7 +109,6 @@ def test_a_count_decides_only_where_other_processes_repeat_it(unseeded: GitProje
 
 
 def test_nothing_is_accused_where_no_code_differs(unseeded: GitProject) -> None:
-    """Whatever other inputs did to times and counts, no verdict blames a page of documentation."""
     gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "10", "--alpha", "0.5")
 
     found = [one["verdict"] for one in (*gated.report["comparisons"], *gated.report["exact"])]

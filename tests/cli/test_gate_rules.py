@@ -55,7 +55,6 @@ def _project(place: Path, base: dict[str, str] | None = None) -> GitProject:
 def test_what_head_changes_in_the_rules_does_not_decide(
     tmp_path: Path, head: dict[str, str], named: str
 ) -> None:
-    """The slowdown fails by base's rules, and what head changes is named before anything is measured."""
     project = _project(tmp_path)
     project.commit({**SLOWER, **head}, "Do more, and ask for less")
 
@@ -67,7 +66,6 @@ def test_what_head_changes_in_the_rules_does_not_decide(
 
 
 def test_rules_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> None:
-    """On one's own machine a change may be judged by the rules that it brings."""
     project = _project(tmp_path)
     lenient = EXACT + 'tolerance = "1000%"\n'
     project.commit({**SLOWER, "pyproject.toml": lenient}, "Do more, and let it pass")
@@ -78,7 +76,6 @@ def test_rules_of_head_decide_where_a_person_asks_for_them(tmp_path: Path) -> No
 
 
 def test_a_configuration_of_base_that_is_not_valid_is_an_error(tmp_path: Path) -> None:
-    """Nothing stands in for rules that cannot be read."""
     project = _project(tmp_path, {"pyproject.toml": EXACT + 'tolerance = "many"\n'})
     project.commit({"pyproject.toml": EXACT}, "Mend the rules")
 
@@ -89,7 +86,6 @@ def test_a_configuration_of_base_that_is_not_valid_is_an_error(tmp_path: Path) -
 
 
 def test_a_gate_in_which_nothing_decides_measured_nothing(tmp_path: Path) -> None:
-    """Where no benchmark gates, no number could fail: that is no pass."""
     rules = CONFIGURATION + '[[tool.perfkit.rules]]\nmatch = "*"\ngate = false\n'
     project = _project(tmp_path, {"pyproject.toml": rules})
     project.commit(SLOWER, "Do more")
@@ -101,7 +97,6 @@ def test_a_gate_in_which_nothing_decides_measured_nothing(tmp_path: Path) -> Non
 
 
 def test_a_plan_goes_by_the_rules_of_base(tmp_path: Path) -> None:
-    """It tells what the gate would find, so that it has the same margin."""
     project = _project(tmp_path)
     project.commit({"pyproject.toml": '[tool.perfkit]\nmargin = "900%"\n' + EXACT}, "Ask for less")
 
@@ -113,7 +108,6 @@ def test_a_plan_goes_by_the_rules_of_base(tmp_path: Path) -> None:
 
 
 def test_a_training_target_that_head_drops_is_missing(tmp_path: Path) -> None:
-    """Base counted its steps, so that they could grow unseen."""
     targets = '[tool.perfkit.targets]\ntrain = "train.py"\n'
     project = _project(tmp_path, {"pyproject.toml": EXACT + targets, "train.py": "print('no steps')\n"})
     project.repository.git.git.rm("--quiet", "train.py")

@@ -55,7 +55,6 @@ def _marked(mark: str) -> dict[str, str]:
     ids=["skip", "skipif", "not run", "importorskip", "fixture", "deselected", "renamed"],
 )
 def test_what_head_alone_leaves_out_is_missing(tmp_path: Path, head: dict[str, str]) -> None:
-    """Head's files are laid over base, where its skip would else look like base's own."""
     project = git_project(tmp_path, FILES)
     project.commit({**head, "work.py": work(kept=10, left=30)}, "Leave one out")
 
@@ -66,7 +65,6 @@ def test_what_head_alone_leaves_out_is_missing(tmp_path: Path, head: dict[str, s
 
 
 def test_what_both_suites_skip_is_skipped(tmp_path: Path) -> None:
-    """It passes beside what is compared, although head's file has changed."""
     skipping = _marked("skip(reason='flaky')")
     project = git_project(tmp_path, {**FILES, **skipping})
     project.commit({"tests/test_speed.py": skipping["tests/test_speed.py"] + "\n# more\n"}, "Say more")
@@ -78,7 +76,6 @@ def test_what_both_suites_skip_is_skipped(tmp_path: Path) -> None:
 
 
 def test_files_that_head_changes_for_both_sides_are_named(tmp_path: Path) -> None:
-    """They may replace what is measured, on base too, where no time shows it."""
     project = git_project(tmp_path, FILES)
     patched = "import work\n\nwork.kept = lambda: None\n"
     project.commit({"tests/conftest.py": patched, "work.py": work(kept=30, left=10)}, "Measure nothing")

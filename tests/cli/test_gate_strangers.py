@@ -80,14 +80,12 @@ def skipping(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     ],
 )
 def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: str | None) -> None:
-    """What both sides skip is SKIPPED, with the reason; what one side skips was expected of it."""
     found = skipping.gated.comparisons[name]
 
     assert (verdict, message) == (found["verdict"], found["message"])
 
 
 def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
-    """What one side alone skips fails the gate, and nobody is asked to accept what both skip."""
     assert 4 == skipping.gated.exit_code
     assert "3 SKIPPED" in skipping.said
     assert "or accept it with a reason" in skipping.said
@@ -95,7 +93,6 @@ def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
 
 
 def test_instructions_of_no_benchmark_do_not_pass(tmp_path: Path) -> None:
-    """They were asked for: where callgrind breaks down in each of them, that is said and nothing passes."""
     for name in ("valgrind", "callgrind_control"):
         command = tmp_path / "commands" / name
         command.parent.mkdir(exist_ok=True)
@@ -136,12 +133,10 @@ def unimportable(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_a_file_without_benchmarks_is_not_looked_at(unimportable: Scene) -> None:
-    """Modules that pytest would look for doctests in, and that need a server's settings, concern no gate."""
     assert "wsgi" not in unimportable.said
 
 
 def test_what_neither_side_can_import_is_told_and_does_not_decide(unimportable: Scene) -> None:
-    """It is told once for all files, with the cure; the last lines name them, nothing is to be accepted."""
     known = unimportable.gated.verdicts
 
     assert 0 == unimportable.gated.exit_code, unimportable.said
@@ -155,7 +150,6 @@ def test_what_neither_side_can_import_is_told_and_does_not_decide(unimportable: 
 
 
 def test_a_file_that_skips_itself_is_told(unimportable: Scene) -> None:
-    """What needs a library that is not here has its reason."""
     found = unimportable.gated.comparisons["tests/test_gpu.py"]
 
     assert "SKIPPED" == found["verdict"]
@@ -173,7 +167,6 @@ GENERATED = {
 
 
 def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
-    """The version file of a known tool is copied to both sides; of another file the cure is named."""
     reading = "from pathlib import Path\nPath(__file__).with_name('table.bin').read_bytes()\n"
     made = {
         **GENERATED,
@@ -213,7 +206,6 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
     ids=["imports what is ignored", "ends the session", "ends the process"],
 )
 def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> None:
-    """One line says why nothing could be collected and what to do; nothing is left behind."""
     project = git_project(tmp_path, {**GENERATED, "work.py": work(steady=10)})
     project.commit({"conftest.py": conftest})
 
@@ -225,7 +217,6 @@ def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> N
 
 
 def test_kept_runs_of_pytest_benchmark_hide_no_regression(tmp_path: Path) -> None:
-    """An untracked `.benchmarks` is no change: the last commit is gated, not HEAD against itself."""
     project = git_project(tmp_path, FILES)
     project.commit({"work.py": work(steady=10 * SLOWER)})
     kept = project.root / ".benchmarks/Linux-CPython-3.11-64bit/0001_unversioned.json"
@@ -239,7 +230,6 @@ def test_kept_runs_of_pytest_benchmark_hide_no_regression(tmp_path: Path) -> Non
 
 
 def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
-    """Both sides are the same but for a page of text: nobody takes what comes out for a finding."""
     project = git_project(tmp_path, FILES)
     project.commit({"README.md": "new"})
 
@@ -251,7 +241,6 @@ def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
 
 
 def test_what_pytest_itself_rests_on_is_gated(tmp_path: Path) -> None:
-    """No fork of what has imported pytest, and so pluggy, would do: each launch finds its side's first."""
     found = importlib.util.find_spec("pluggy")
     assert found is not None
     assert found.origin is not None
@@ -293,7 +282,6 @@ COMPILED = {
     ids=["nothing builds it", "prepare does not build it"],
 )
 def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str, told: str) -> None:
-    """A checkout has its sources alone: the error names the command that builds it in each side."""
     configuration = CONFIGURATION.replace("[tool.perfkit]", f"[tool.perfkit]\n{prepare}", 1)
     project = git_project(tmp_path, {**COMPILED, "pyproject.toml": configuration})
     (project.root / "pkg/_C.abi3.so").touch()
@@ -307,7 +295,6 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str,
 
 
 def test_stubs_beside_a_compiled_module_do_not_hide_that_it_is_missing(tmp_path: Path) -> None:
-    """A checkout imports the folder of stubs: the error names the command that builds the module."""
     stubbed = {**COMPILED, "pkg/__init__.py": "from pkg._C import f\n", "pkg/_C/__init__.pyi": ""}
     stubbed["pyproject.toml"] = CONFIGURATION + '[build-system]\nrequires=[]\nbuild-backend = "maturin"\n'
     project = git_project(tmp_path, {name: text for name, text in stubbed.items() if name != "pkg/_C.c"})
@@ -333,7 +320,6 @@ subprocess.Popen(service, start_new_session=True)
 
 @pytest.mark.parametrize("place", ["", "tests/"])
 def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: str) -> None:
-    """Both sides run at once: it is said that this is why, and no service that was started stays."""
     port = free_port()
     before = set(psutil.pids())
     project = git_project(tmp_path, {**FILES, f"{place}conftest.py": ALONE.format(port=port)})
@@ -359,7 +345,6 @@ def _pauses(pid: int, port: int) -> bool:
 
 
 def test_options_of_the_cache_are_known(tmp_path: Path) -> None:
-    """A project may have them: nothing of the cache is used, and they change nothing."""
     options = CONFIGURATION + '[tool.pytest.ini_options]\naddopts = ["--ff", "--nf"]\ncache_dir = ".own"\n'
     project = git_project(tmp_path, {**FILES, "pyproject.toml": options})
     project.commit({"work.py": work(steady=11)})
@@ -374,7 +359,6 @@ def test_options_of_the_cache_are_known(tmp_path: Path) -> None:
 
 
 def test_an_option_that_pytest_does_not_know_is_told(tmp_path: Path) -> None:
-    """The line that names it, and not the places that pytest lists after it."""
     project = git_project(tmp_path, FILES)
     project.commit({"work.py": work(steady=11)})
 
@@ -394,7 +378,6 @@ def test_many(benchmark, number):
 
 
 def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
-    """Once the first of them have told what they cost, it is said what all take and how to choose."""
     project = git_project(tmp_path, {**FILES, "tests/test_speed.py": MANY})
     project.commit({"work.py": work(steady=11)})
 

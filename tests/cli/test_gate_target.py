@@ -37,7 +37,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 def test_a_script_is_a_benchmark(project: GitProject) -> None:
-    """Its arguments are given, the code beside the root is found, and nothing is left in the tree."""
     gated = project.gate("--target", "scripts/train.py --times 3", *SHORT)
 
     assert {"test_train": "REGRESSED"} == gated.verdicts, gated.stderr
@@ -48,14 +47,12 @@ def test_a_script_is_a_benchmark(project: GitProject) -> None:
 
 
 def test_a_function_is_a_benchmark(project: GitProject) -> None:
-    """It is called without arguments."""
     gated = project.gate("--target", "work:steady", *SHORT)
 
     assert {"test_work_steady": "REGRESSED"} == gated.verdicts, gated.stderr
 
 
 def test_a_script_that_ends_in_an_error_is_told_with_its_words(project: GitProject) -> None:
-    """Its exit status and its last line are the finding."""
     gated = project.gate("--target", "scripts/train.py --times many", *SHORT)
 
     assert 4 == gated.exit_code
@@ -79,7 +76,6 @@ def test_a_script_that_ends_in_an_error_is_told_with_its_words(project: GitProje
 def test_what_cannot_be_a_target_is_refused(
     project: GitProject, arguments: tuple[str, ...], message: str
 ) -> None:
-    """It is one line, before anything is measured."""
     gated = project.gate(*arguments)
 
     assert 2 == gated.exit_code
@@ -88,7 +84,6 @@ def test_what_cannot_be_a_target_is_refused(
 
 
 def test_a_script_outside_of_the_project_is_refused(project: GitProject, tmp_path: Path) -> None:
-    """No commit has it."""
     script = tmp_path / "outside.py"
     script.write_text(SCRIPT)
 
@@ -117,7 +112,6 @@ READERS = {
 @pytest.mark.parametrize("how", READERS)
 @pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
 def test_data_that_no_checkout_has_is_linked(tmp_path: Path, how: str, option: tuple[str, ...]) -> None:
-    """What git ignores, or what lies beside the repository, is read by both sides, and a note says so."""
     script = READING.format(code=READERS[how])
     project = git_project(tmp_path, {"train.py": script, ".gitignore": "/data\n"})
     project.commit({"train.py": script.replace("200", "900")})

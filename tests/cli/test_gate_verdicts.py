@@ -66,7 +66,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_each_benchmark_gets_its_verdict(scene: Scene) -> None:
-    """Slower, faster and equal work are told apart; a margin in a marker holds for its benchmark alone."""
     assert {
         "test_steady": "UNCHANGED",
         "test_slower": "REGRESSED",
@@ -79,7 +78,6 @@ def test_each_benchmark_gets_its_verdict(scene: Scene) -> None:
 
 
 def test_marker_and_glob_keep_a_benchmark_from_gating(scene: Scene) -> None:
-    """A benchmark that does not gate is measured and shown, and takes no share of the error rate."""
     assert {"test_marked", "test_ruled"} == {
         name for name, one in scene.gated.comparisons.items() if not one["gating"]
     }
@@ -87,10 +85,6 @@ def test_marker_and_glob_keep_a_benchmark_from_gating(scene: Scene) -> None:
 
 
 def test_the_report_has_every_number(scene: Scene) -> None:
-    """A machine reads ratio, interval, launches, times, margin and rules; the ratio is about the planted one.
-
-    Whether one interval holds it is a matter of chance: how often it does is told by simulation elsewhere.
-    """
     slower = scene.gated.comparisons["test_slower"]
     estimate = slower["estimate"]
 
@@ -104,7 +98,6 @@ def test_the_report_has_every_number(scene: Scene) -> None:
 
 
 def test_a_regression_is_explained_by_its_functions(scene: Scene) -> None:
-    """The function whose time grew is named with its file in the project, and parts make up the whole."""
     explained = {one["benchmark"]: one["section"] for one in scene.gated.report["explanations"]}
 
     section = explained["tests/test_speed.py::test_slower"]
@@ -118,12 +111,10 @@ def test_a_regression_is_explained_by_its_functions(scene: Scene) -> None:
 
 
 def test_changed_files_that_nothing_loaded_are_listed(scene: Scene) -> None:
-    """Whoever reads UNCHANGED learns which changed code it says nothing of."""
     assert "changed, but loaded by no benchmark: unused.py;" in scene.gated.notes
 
 
 def test_options_that_break_lockstep_are_overruled_and_named(scene: Scene) -> None:
-    """A user's own options do not stop the measuring, and the report says that they were set aside."""
     overruled = next(line for line in scene.gated.notes.splitlines() if line.startswith("overruled"))
 
     assert [True, True, True] == [
@@ -132,7 +123,6 @@ def test_options_that_break_lockstep_are_overruled_and_named(scene: Scene) -> No
 
 
 def test_all_launches_of_both_sides_are_in_the_ledger(scene: Scene) -> None:
-    """Each launch of each benchmark left its raw values, once for each side, under its commit."""
     sides = Counter((row.outcome.benchmark.name, row.placement.side) for row in scene.rows)
     base, head = scene.gated.report["base"]["sha"], scene.gated.report["head"]["sha"]
 
@@ -146,7 +136,6 @@ def test_all_launches_of_both_sides_are_in_the_ledger(scene: Scene) -> None:
 
 
 def test_the_verdicts_follow_from_the_ledger_alone(scene: Scene) -> None:
-    """Judging the kept launches anew gives the same estimates, verdicts and exit code."""
     again = scene.project.judge(scene.gated.run_id)
 
     assert scene.gated.exit_code == again.exit_code
@@ -155,7 +144,6 @@ def test_the_verdicts_follow_from_the_ledger_alone(scene: Scene) -> None:
 
 
 def test_nothing_stays_behind_in_the_repository(scene: Scene) -> None:
-    """After a gate git lists the user's own worktree only, and that has no new file."""
     assert 1 == len(scene.project.worktrees())
     assert "" == scene.project.repository.git.git.status("--porcelain")
 
@@ -186,7 +174,6 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
 
 
 def test_without_time_a_gate_is_inconclusive_and_exit_code_3(continued: Continued) -> None:
-    """A budget that allows no look decides nothing, and says what it would take: a look is after three."""
     first = continued.first
 
     assert {"test_steady": "NOT REACHED", "test_slower": "NOT REACHED"} == first.verdicts
@@ -195,7 +182,6 @@ def test_without_time_a_gate_is_inconclusive_and_exit_code_3(continued: Continue
 
 
 def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> None:
-    """The launches of both count together, and the report says so."""
     second, rows = continued.second, Ledger(continued.project.ledger).rows_of(continued.second.run_id)
     own = Counter((row.outcome.benchmark.name, row.placement.side) for row in rows)
 
@@ -206,7 +192,6 @@ def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> 
 
 
 def test_what_is_decided_is_not_measured_again(continued: Continued) -> None:
-    """A third gate on the pair has nothing to do, and comes to the same."""
     rows = Ledger(continued.project.ledger).rows_of(continued.third.run_id)
 
     assert _estimates(continued.second) == _estimates(continued.third)
@@ -215,7 +200,6 @@ def test_what_is_decided_is_not_measured_again(continued: Continued) -> None:
 
 
 def test_an_accepted_regression_passes_and_is_shown(continued: Continued) -> None:
-    """With a person's reason the same finding is exit code 0, and the reason stands beside it."""
     accepted = continued.accepted
 
     assert 0 == accepted.exit_code
@@ -234,7 +218,6 @@ def _accept(project: GitProject, name: str, reason: str) -> None:
 
 
 def test_half_the_work_at_a_margin_of_half_passes_at_once(tmp_path: Path) -> None:
-    """No number of launches tells whether it is faster by more than the margin, and nobody asked that."""
     files = {"tests/test_speed.py": "import work\n" + benchmark("half", "work.half")}
     project = git_project(tmp_path, {**files, "work.py": work(half=20)})
     project.commit({"work.py": work(half=10)}, "Do half the work")

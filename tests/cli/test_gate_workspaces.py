@@ -39,7 +39,6 @@ def _workspace(place: Path) -> GitProject:
 
 @pytest.mark.parametrize("how", ["path", "finder"])
 def test_a_change_in_a_sibling_package_is_measured(tmp_path: Path, how: str) -> None:
-    """Each side has its own sibling, whether a path or a finder of the environment leads to it."""
     project = _workspace(tmp_path)
     places = {name: f"{project.root}/{folder}" for name, folder in (("acme_core", CORE), ("acme_app", APP))}
     path = list(places.values())
@@ -59,7 +58,6 @@ def test_a_change_in_a_sibling_package_is_measured(tmp_path: Path, how: str) -> 
 
 @pytest.mark.parametrize("module", ["numpy.no_such_module", "winreg"])
 def test_what_is_installed_is_not_to_be_installed(tmp_path: Path, module: str) -> None:
-    """The advice on a module of an installed package, or of another system, names no package to install."""
     test = f"import {module}\n{benchmark('one', 'int')}"
     project = git_project(tmp_path, {"test_one.py": benchmark("two", "int"), "test_other.py": test})
     project.commit({"work.py": ""})

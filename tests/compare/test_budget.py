@@ -60,13 +60,11 @@ def _candidate(
 def test_the_time_goes_where_it_decides(
     candidates: Sequence[Candidate], left_s: float, chosen: set[str]
 ) -> None:
-    """A decision that can be had keeps its time, a possible slowdown before anything else."""
     assert chosen == share_out(candidates, left_s)
     assert chosen == share_out([*reversed(candidates)], left_s)
 
 
 def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> None:
-    """The others wait for these to be decided, those that have begun before those that have not."""
     others = [_candidate(f"other{number:02}", 0, 0, changed=False, begun=False) for number in range(40)]
     begun = [_candidate(f"begun{number}", 1, 1, changed=False) for number in range(5)]
     changed = [_candidate(f"changed{number}", 0, 0, begun=False) for number in range(3)]
@@ -78,7 +76,6 @@ def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> N
 
 
 def test_where_there_is_no_time_for_all_fewer_are_measured_together() -> None:
-    """So that some are decided before it is over, rather than all brought half the way."""
     asking = [_candidate(f"benchmark{number}", 1, 9) for number in range(10)]
 
     assert 10 == len(share_out(asking, 90))
@@ -86,7 +83,6 @@ def test_where_there_is_no_time_for_all_fewer_are_measured_together() -> None:
 
 
 def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
-    """The time that all benchmarks ask for comes first; where it is too long, what to type stands there."""
     enough = Forecast(costs_s=[10.0] * 8 + [5.0], left_s=100.0, after_s=10.0)
     short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
 
@@ -100,7 +96,6 @@ def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
 
 
 def test_where_measuring_goes_on_nothing_is_left_out() -> None:
-    """The budget is no end then, which is said at the beginning, and what follows it when it is over."""
     short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
 
     assert (
@@ -114,7 +109,6 @@ def test_where_measuring_goes_on_nothing_is_left_out() -> None:
 
 
 def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
-    """How many of how many, why, and the budget that is enough: that of the rest on top of it."""
     forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)
 
     assert (

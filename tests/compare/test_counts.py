@@ -52,7 +52,6 @@ def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     tmp_path: Path, base: str, head: str, expected: int | None
 ) -> None:
-    """Beside times, too, counts that base has are not lost without a word; those it lacks are no loss."""
     trees = TwoTrees(tmp_path)
     trees.benchmarks(base, "base")
     trees.benchmarks(head, "head")
@@ -68,7 +67,6 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
 
 
 def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(tmp_path: Path) -> None:
-    """The others are counted; of a benchmark no sync decides, since only a training step must not wait."""
     trees = TwoTrees(tmp_path)
     trees.benchmarks(STEADY + RAISES.replace("test_it", "test_broken"))
     steady, broken = nodes("test_it", "test_broken")
@@ -136,7 +134,6 @@ def _launcher(**answers: Sequence[Counts | str]) -> Launcher:
 
 
 def test_a_training_step_is_counted_twice_on_each_side() -> None:
-    """So that it shows whether it repeats; of several steps the last one counts, of both runs its causes."""
     base, head = [_step(9, 3, cause="a"), _step(9, 4, cause="b")], [_step(5), _step(5)]
 
     tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
@@ -149,7 +146,6 @@ def test_a_training_step_is_counted_twice_on_each_side() -> None:
 
 
 def test_a_sync_more_in_a_training_step_fails() -> None:
-    """Since it is one, unlike a benchmark."""
     base, head = ([_step(number, metric="syncs")] * 2 for number in (1, 2))
 
     tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
@@ -186,7 +182,6 @@ def test_a_training_step_that_was_counted_on_one_side_alone_is_a_finding(
     findings: list[tuple[str, str]],
     notes: list[str],
 ) -> None:
-    """What base cannot do is new; where neither side can, as without torch, that is said and no more."""
     launcher = _launcher(base=base, head=head)
 
     tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), launcher)
@@ -212,14 +207,12 @@ def _project(root: Path, exact: str = "") -> None:
     ],
 )
 def test_all_targets_are_counted_unless_some_are_named(tmp_path: Path, exact: str, names: list[str]) -> None:
-    """None of them, too, may be all that are named."""
     _project(tmp_path, exact)
 
     assert names == [target.name for target in targets_to_count(load_project(tmp_path))]
 
 
 def test_a_script_that_no_commit_has_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    """A commit holds what lies within the project."""
     root = tmp_path / "project"
     root.mkdir()
     _project(root)
@@ -232,7 +225,6 @@ def test_a_script_that_no_commit_has_is_refused_before_anything_is_measured(tmp_
 
 
 def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
-    """A script moves with the checkout, a function is found there by its name."""
     _project(tmp_path)
     project = load_project(tmp_path)
     launcher = _Launcher(Path("/tree"), **{side: [_step(3)] * 4 for side in SIDES})
@@ -257,7 +249,6 @@ def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
 def test_without_valgrind_instructions_are_refused(
     installed: Sequence[str], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is measured, with what to install."""
     for name in installed:
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -278,7 +269,6 @@ class _Callgrind:
 
 
 def test_instructions_are_counted_of_one_benchmark_after_the_other() -> None:
-    """Each is named before; those that do not gate are counted all the same, and none is a training step."""
     said: list[str] = []
     compared = [_compared("one"), _compared("three", gating=False)]
 

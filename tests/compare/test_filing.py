@@ -80,7 +80,6 @@ def _settled(measured: Sequence[MeasuredLaunch]) -> list[Row]:
 
 
 def test_a_launch_is_a_row_for_each_side() -> None:
-    """Values, pace, commit, place in the run and rules are those of the side."""
     base, head = _settled([_measured(5, begins="head")])
 
     assert [("base", "a" * 40, (1.0, 2.0)), ("head", "b" * 40, (1.1, 2.2))] == [
@@ -107,7 +106,6 @@ def test_a_launch_is_a_row_for_each_side() -> None:
 
 
 def test_typical_times_are_rows_of_their_own() -> None:
-    """They stand beside those of all calls, of the same launch, under a metric of their own."""
     plain = _measured(5)
     timing = replace(plain.timing, base_typical_s=(0.9, 1.9), head_typical_s=(1.0, 2.0))
 
@@ -123,7 +121,6 @@ def test_typical_times_are_rows_of_their_own() -> None:
 
 
 def test_times_on_an_accelerator_are_rows_of_their_own(tmp_path: Path) -> None:
-    """Device and host time stand beside the wall time, marked alike, and are so in the file as well."""
     plain = _measured(5)
     devices: Mapping[Side, DeviceTimes] = {
         "head": DeviceTimes(host_s=(1.0, 2.1), device_s=(0.2, 0.3), marks=("launch-bound", "L2 flushed"))
@@ -149,7 +146,6 @@ def test_times_on_an_accelerator_are_rows_of_their_own(tmp_path: Path) -> None:
 
 
 def test_what_a_launch_alone_on_a_device_says(tmp_path: Path) -> None:
-    """First calls are rows of their own, with their parts; all rows have what their side reserved."""
     plain = _measured(5)
     memory = DeviceMemory(index=0, total=80, free=40, reserved=30, peak=35)
     cold: Mapping[Side, ColdStart] = {
@@ -185,7 +181,6 @@ def test_what_a_launch_alone_on_a_device_says(tmp_path: Path) -> None:
 
 
 def test_a_row_says_under_which_rules_it_was_measured() -> None:
-    """Policy, budget and mode, verdict and page faults are in every row."""
     base, head = _settled([_measured(0)])
 
     shared = GatePolicy(
@@ -205,7 +200,6 @@ def test_a_row_says_under_which_rules_it_was_measured() -> None:
 
 
 def test_a_launch_that_was_disturbed_is_marked_on_both_sides() -> None:
-    """What happened is in the rows of that launch, and in no others."""
     happened = Disturbance(what="suspended", amount=12.5)
     rows = launch_rows([_measured(0), replace(_measured(1), disturbed=(happened,))], COMPARED, CONTEXT)
 
@@ -213,7 +207,6 @@ def test_a_launch_that_was_disturbed_is_marked_on_both_sides() -> None:
 
 
 def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
-    """What was measured before there was a verdict is kept."""
     rows = list(launch_rows([_measured(0), _measured(1)], COMPARED, CONTEXT))
 
     assert [0, 0, 1, 1] == [row.placement.launch for row in rows]
@@ -221,7 +214,6 @@ def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
 
 
 def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
-    """Written to a ledger and read again, the rows lead to the gate's own comparison."""
     measured = [_measured(launch) for launch in range(3)]
     Ledger(tmp_path).append(_settled(measured))
     pairs = [
@@ -246,7 +238,6 @@ def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_finding_is_a_row_of_head(verdict: Verdict, status: Status, tmp_path: Path) -> None:
-    """It has a status and its cause, no values, and leads to the same finding again."""
     comparison = build_comparison("test_a", verdict, margin=0.05, gating=False, message="the cause")
     row = finding_row(comparison, CONTEXT)
     Ledger(tmp_path).append([row])
@@ -262,14 +253,12 @@ def test_a_finding_is_a_row_of_head(verdict: Verdict, status: Status, tmp_path: 
 
 
 def test_what_earlier_gates_had_decided_is_no_failure() -> None:
-    """A gate that needs no launch of a benchmark files its verdict, not a failure."""
     row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), CONTEXT)
 
     assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, judged_policy(row).verdict)
 
 
 def test_a_launch_that_was_set_aside_is_kept_and_not_judged() -> None:
-    """Its times are a metric of their own, marked, with what is known of the devices meanwhile."""
     spoilt = replace(
         _measured(5), set_aside=True, marks=("throttled",), facts={"gpu0_temperature_c_after": "90"}
     )

@@ -57,7 +57,6 @@ def project(tmp_path: Path) -> GitProject:
 
 @pytest.mark.slow
 def test_a_gate_alternates_launches_where_sides_have_no_room(project: GitProject, tmp_path: Path) -> None:
-    """Head needs twice the memory: all launches of that benchmark count by turns, and the report says why."""
     project.commit({"need.py": "GIB = 60\n"}, "Hold more")
     place = tmp_path / "device"
     place.mkdir()
@@ -85,7 +84,6 @@ def test_a_gate_alternates_launches_where_sides_have_no_room(project: GitProject
 
 @pytest.mark.slow
 def test_a_gate_proves_that_sides_do_not_disturb_one_another(project: GitProject, tmp_path: Path) -> None:
-    """Both have room; what the check found is a note, and the launches are as ever."""
     project.commit({"need.py": "GIB = 31\n"}, "Hold a little more")
     place = tmp_path / "device"
     place.mkdir()
@@ -104,7 +102,6 @@ def test_a_gate_proves_that_sides_do_not_disturb_one_another(project: GitProject
 
 
 def test_each_reason_for_turns_is_told_once() -> None:
-    """With the benchmarks that it holds for; where nothing was checked, that is told."""
     residents = Residents(
         alone={"a.py::test_a": "full", "a.py::test_b": "full"}, not_checked="it would take 1 min"
     )
@@ -125,7 +122,6 @@ def test_each_reason_for_turns_is_told_once() -> None:
     ],
 )
 def test_what_a_check_found_is_told(low: float, high: float, meant: str) -> None:
-    """With the intervals of both sides."""
     small = Effect(low=-0.001, high=0.001)
     effects: Mapping[Side, Effect] = {"base": Effect(low=low, high=high), "head": small}
 
@@ -135,8 +131,6 @@ def test_what_a_check_found_is_told(low: float, high: float, meant: str) -> None
 
 
 def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
-    """The median over launches, by side; what has no seconds is left out."""
-
     def row(side: Side, metric: Metric, seconds: float) -> Row:
         return Row(
             run_id="r1",

@@ -27,7 +27,6 @@ def step(given):
 
 @pytest.mark.slow
 def test_one_more_graph_break_ends_a_gate_with_its_line(tmp_path: Path) -> None:
-    """On the CPU, in real children: the count repeats, and names the line that breaks the graph."""
     settings = CONFIGURATION.replace("preload = []", 'preload = ["torch"]').replace(
         "count = false", 'gate = ["graph_breaks"]'
     )

@@ -51,28 +51,24 @@ def _values(result: CountResult) -> tuple[tuple[float, ...], ...]:
 
 
 def test_two_launches_that_differ_are_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that is 5 or 6 by a coin was 5 twice on base and 6 twice on head, of identical code."""
     found = _measured(monkeypatch, iter((5.0, 5.0, 6.0, 5.0, 6.0)), iter((6.0, 6.0, 5.0, 5.0, 6.0)))
 
     assert ((5.0, 5.0, 6.0, 5.0, 6.0), (6.0, 6.0, 5.0, 5.0, 6.0)) == _values(found)
 
 
 def test_what_is_larger_in_each_launch_has_as_many_as_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five launches of each side, at an error rate of 1 %."""
     found = _measured(monkeypatch, itertools.repeat(10.0), itertools.repeat(20.0))
 
     assert ((10.0,) * 5, (20.0,) * 5) == _values(found)
 
 
 def test_what_is_alike_ends_after_two_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accuses nobody, so that it takes no more of them, and no time of the budget."""
     found = _measured(monkeypatch, itertools.repeat(100.0), itertools.repeat(101.0), has_time=False)
 
     assert ((100.0,) * 2, (101.0,) * 2) == _values(found)
 
 
 def test_without_time_a_difference_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says how many launches are missing."""
     found = _measured(monkeypatch, itertools.repeat(10.0), itertools.repeat(20.0), has_time=False)
 
     (finding,) = found.findings

@@ -62,7 +62,6 @@ def _scatter(launches: int, sd: float, *, around: float = 0.0, seed: int = 3) ->
 
 
 def test_the_scatter_is_that_within_gates() -> None:
-    """Gates of changes of different size scatter no more for that; generations widen it as in a gate."""
     rows = _rows(_scatter(20, 0.01)) + _rows(_scatter(20, 0.01, around=0.5, seed=4), run="r2")
     known = _known(rows)
 
@@ -73,7 +72,6 @@ def test_the_scatter_is_that_within_gates() -> None:
 
 
 def test_only_gates_on_this_machine_of_this_version_count() -> None:
-    """What scattered elsewhere, in another kind of run, or with another source, says nothing."""
     rows = [
         *_rows(_scatter(20, 0.01)),
         *_rows(_scatter(20, 0.3), run="r0", machine=Machine(machine_id="m0", facts={})),
@@ -87,7 +85,6 @@ def test_only_gates_on_this_machine_of_this_version_count() -> None:
 
 
 def test_a_launch_costs_what_passed_since_the_one_before() -> None:
-    """What is timed is the benchmark's own, and all of the launch share the rest; the first is left out."""
     rows = [
         *_rows([0.0] * 6, each_s=3.0),
         *_rows([0.0] * 6, each_s=3.0, name="b.py::test_b"),
@@ -155,7 +152,6 @@ def _one(found: Foresight, name: str) -> PlannedBenchmark:
 
 
 def test_each_benchmark_says_where_its_scatter_is_known_from() -> None:
-    """Its own gates come first, then the median of the others on this machine, then what is usual."""
     known = {"a": _experience(0.01, 0.5), "b": _experience(0.03, 1.5)}
     found = _foreseen(600, known, _compared("a"), _compared("new"))
     nothing = _foreseen(600, {}, _compared("a"))
@@ -175,7 +171,6 @@ def test_each_benchmark_says_where_its_scatter_is_known_from() -> None:
 
 
 def test_with_time_enough_each_has_the_last_look() -> None:
-    """More launches than the rules look at are of no use; where nothing changed, it ends long before."""
     found = _foreseen(1e5, {"a": _experience(0.01, 0.5), "b": _experience(0.01, 0.5)})
 
     assert {(POLICY.looks[-1], POLICY.looks[-1] * 0.5)} == {
@@ -187,7 +182,6 @@ def test_with_time_enough_each_has_the_last_look() -> None:
 
 @pytest.mark.parametrize("sd", [0.01, 0.03])
 def test_what_a_plan_says_is_found_19_times_of_20(sd: float) -> None:
-    """So many of simulated gates find such a slowdown in as many launches, and fewer a smaller one."""
     one = _one(_foreseen(30, {"a": _experience(sd, 0.5)}), "a")
     assert one.effect is not None
 
@@ -201,7 +195,6 @@ def test_what_a_plan_says_is_found_19_times_of_20(sd: float) -> None:
 
 
 def test_more_time_sees_smaller_slowdowns() -> None:
-    """The looks that a budget reaches decide, and those of the rules alone."""
     policy = Policy(alpha=0.01, family=1, looks=(5, 80), shares=(0.1, 0.9))
     plans = [
         _one(_foreseen(budget_s, {"a": _experience(0.02, 1.0)}, policy=policy), "a")
@@ -214,7 +207,6 @@ def test_more_time_sees_smaller_slowdowns() -> None:
 
 
 def test_too_little_time_goes_to_changed_code_first() -> None:
-    """As in a gate few benchmarks are decided rather than none; the budget for all is named."""
     known = {name: _experience(0.01, 1.0) for name in "abcdef"}
     compared = [_compared(name, changed=name in "ef") for name in known]
     found = _foreseen(50, known, *compared)
@@ -227,7 +219,6 @@ def test_too_little_time_goes_to_changed_code_first() -> None:
 
 
 def test_counting_keeps_its_time() -> None:
-    """A gate that counts has less time for launches, as in the engine."""
     known = {("a", "v1"): _experience(0.01, 1.0)}
     plain, counting = (
         foresee([_compared("a")], known, _method(33, counted=counted), set_up_s=5.0).benchmarks[0]
@@ -238,7 +229,6 @@ def test_counting_keeps_its_time() -> None:
 
 
 def test_launches_of_earlier_gates_on_the_pair_count() -> None:
-    """A gate that goes on needs only what is missing; what is decided already gets no time."""
     known = {"open": _experience(0.01, 1.0), "done": _experience(0.01, 1.0)}
     begun = _compared("open", prior=_pairs(_scatter(10, 0.05)))
     decided = _compared("done", prior=_pairs(_scatter(60, 0.001, around=0.5)))
@@ -251,7 +241,6 @@ def test_launches_of_earlier_gates_on_the_pair_count() -> None:
 
 
 def test_a_long_list_is_planned_in_a_moment() -> None:
-    """Hundreds of benchmarks go through as many steps as there are looks, not launches."""
     compared = [_compared(f"test_{number}") for number in range(500)]
     found = foresee(compared, {}, _method(200), set_up_s=5.0)
 

@@ -51,7 +51,6 @@ def _compared(version: str = "v1") -> ComparedBenchmark:
 
 
 def test_launches_of_earlier_gates_come_first() -> None:
-    """Several gates on one pair make one series, in the order of their recording."""
     prior = find_prior([*_gate("r1", value=1.0), *_gate("r2", value=2.0)], CONTEXT)
 
     assert ["r1", "r2"] == list(prior.runs)
@@ -61,7 +60,6 @@ def test_launches_of_earlier_gates_come_first() -> None:
 
 
 def test_another_version_of_a_benchmark_starts_anew() -> None:
-    """Launches of a benchmark whose source was another one say nothing of it."""
     prior = find_prior(_gate("r1"), CONTEXT)
 
     assert 2 == len(prior.pairs_for(_compared()))
@@ -123,7 +121,6 @@ def _without_values(row: Row) -> Row:
     ],
 )
 def test_another_question_is_not_continued(change: Callable[[Sequence[Row]], list[Row]]) -> None:
-    """Only a gate of the same commits, machine, environment and rules asked the same."""
     rows = _gate("r1")
 
     assert {} == find_prior(change(rows), CONTEXT).runs
@@ -131,7 +128,6 @@ def test_another_question_is_not_continued(change: Callable[[Sequence[Row]], lis
 
 
 def test_another_answer_to_the_same_launches_is_continued() -> None:
-    """What fails, and what becomes of undecided benchmarks, changes no launch and no interval."""
     answer = replace(POLICY, fail_on="proven", noise_floor=0.005, inconclusive="pass")
     rows = [_under(row, answer) for row in _gate("r1")]
 
@@ -139,7 +135,6 @@ def test_another_answer_to_the_same_launches_is_continued() -> None:
 
 
 def test_a_gate_that_continues_others_draws_anew() -> None:
-    """After each gate on a pair the next one has another seed, and so other hash seeds and orders."""
     one, two = _gate("r1"), [*_gate("r1"), *_gate("r2")]
 
     assert 7 == continued_seed(7, [])
@@ -156,7 +151,6 @@ def _pair(base: str, head: str) -> sides.SidePair:
 def test_the_gates_of_a_pair_are_those_that_measured_both_of_its_commits_on_their_sides(
     tmp_path: Path,
 ) -> None:
-    """No other commit, no other sides, and not one of them alone."""
     third = "c" * 40
     gates = {
         "of the pair": _gate("r1"),
@@ -184,14 +178,12 @@ def _with_commits(rows: Sequence[Row], others: Mapping[str, str]) -> list[Row]:
 
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_uncommitted_changes_continue_nothing(side: Side) -> None:
-    """A dirty side may have been another one at the time of an earlier gate."""
     commits = {**CONTEXT.commits, side: replace(CONTEXT.commits[side], dirty=True)}
 
     assert {} == find_prior(_gate("r1"), replace(CONTEXT, commits=commits)).runs
 
 
 def test_a_gate_of_environments_goes_on_where_both_were_the_same() -> None:
-    """Both sides are one commit; each must have been measured in the environment that it has now."""
     other = Environment(env_id="e2", facts={"package x": "2"})
     commits: dict[Side, Commit] = {"base": Commit(sha=BASE), "head": Commit(sha=BASE)}
     context = replace(CONTEXT, source="environments", commits=commits, base_environment=other)

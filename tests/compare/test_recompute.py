@@ -74,7 +74,6 @@ def _report(ledger: Path, run: str = "run-1") -> GateReport:
 def test_a_kept_gate_is_judged_by_the_question_it_was_made_with(
     tmp_path: Path, *, one_sided: bool, code: int
 ) -> None:
-    """Rows from before the question was one-sided still give the verdict that they gave then."""
     policy = replace(POLICY, rules=replace(POLICY.rules, one_sided=one_sided))
     Ledger(tmp_path).append(_launches(0.979, 0.978, 0.9805, policy=policy))
 
@@ -84,7 +83,6 @@ def test_a_kept_gate_is_judged_by_the_question_it_was_made_with(
 
 
 def test_a_whole_gate_passes(tmp_path: Path) -> None:
-    """Its verdicts, and the seconds that it took, are those of its rows."""
     settled = replace(POLICY, verdict="UNCHANGED", wall_s=41.3)
     Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(1.0)])
 
@@ -108,7 +106,6 @@ def test_a_whole_gate_passes(tmp_path: Path) -> None:
 def test_what_failed_a_gate_fails_it_again(
     tmp_path: Path, rules: Policy, ratios: tuple[float, ...], verdict: Verdict, code: int
 ) -> None:
-    """The rows know on what terms the gate was made: what is proven, and what lets undecided ones pass."""
     settled = replace(POLICY, rules=rules, verdict=verdict, wall_s=41.3)
     Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(*ratios)])
 
@@ -120,7 +117,6 @@ def test_what_failed_a_gate_fails_it_again(
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.0, EXIT_NOT_MEASURED), (1.5, EXIT_REGRESSED)])
 def test_a_gate_that_was_cut_off_does_not_pass(tmp_path: Path, ratio: float, code: int) -> None:
-    """What it never came to is not known; what it found is, and that it was cut off is said."""
     _cut_off(tmp_path, _launches(ratio))
 
     report = _report(tmp_path)
@@ -133,7 +129,6 @@ def test_a_gate_that_was_cut_off_does_not_pass(tmp_path: Path, ratio: float, cod
 
 
 def test_a_gate_that_continued_another_is_judged_by_the_launches_of_both(tmp_path: Path) -> None:
-    """Three launches of its own lead to the second look, after six."""
     continuing = replace(POLICY, rules=replace(POLICY.rules, looks=(3, 6)), wall_s=41.3)
     ledger = Ledger(tmp_path)
     ledger.append(_launches(0.99, 1.0, 1.01, policy=replace(continuing, verdict="INCONCLUSIVE")))
@@ -147,7 +142,6 @@ def test_a_gate_that_continued_another_is_judged_by_the_launches_of_both(tmp_pat
 
 @pytest.mark.parametrize("source", ["gate", "environments"])
 def test_only_a_gate_of_environments_has_one_for_each_side(tmp_path: Path, source: Source) -> None:
-    """A gate of commits names the environment of head; with another one base was not measured."""
     old = Environment(env_id="e0", facts={"torch": "2.12.0"})
     Ledger(tmp_path).append(
         [
@@ -163,7 +157,6 @@ def test_only_a_gate_of_environments_has_one_for_each_side(tmp_path: Path, sourc
 
 
 def test_a_gate_of_a_single_row_is_read(tmp_path: Path) -> None:
-    """Its only benchmark failed before anything was timed: of base no more than the name was kept."""
     failed = build_row(
         sha="b" * 40,
         side="head",
@@ -183,7 +176,6 @@ def test_a_gate_of_a_single_row_is_read(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
-    """It is named with what it is."""
     Ledger(tmp_path).append([build_row(1.0)])
 
     with pytest.raises(LedgerError, match='run "run-1" is a pytest, not a gate; see'):
@@ -191,7 +183,6 @@ def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_row_that_is_of_no_gate_is_told(tmp_path: Path) -> None:
-    """In one line with the run."""
     Ledger(tmp_path).append([replace(build_row(source="gate"), placement=Placement(side="head"))])
 
     with pytest.raises(LedgerError, match="the gate run-1 does not say"):

@@ -169,7 +169,6 @@ def _without(node: str, failure: Failure) -> Callable[[LaunchRecord], LaunchReco
 
 
 def test_a_decided_benchmark_leaves_later_launches() -> None:
-    """What is clear at the first look is measured no more; what is not goes on to the next one."""
     setting = _setting({"clear": 1.5, "close": 1.0202})
 
     verdicts = setting.run()
@@ -180,7 +179,6 @@ def test_a_decided_benchmark_leaves_later_launches() -> None:
 
 
 def test_verdicts_are_given_at_looks_only() -> None:
-    """Between two looks nothing is decided, however clear it is."""
     setting = _setting({"clear": 1.5})
     seen: list[tuple[int, str]] = []
 
@@ -194,7 +192,6 @@ def test_verdicts_are_given_at_looks_only() -> None:
 
 
 def test_measuring_ends_after_the_last_look() -> None:
-    """A benchmark that no look decides is left open once there is no look left, whatever time there is."""
     setting = _setting({"close": 1.02})
 
     assert {"close": "INCONCLUSIVE"} == setting.run()
@@ -202,7 +199,6 @@ def test_measuring_ends_after_the_last_look() -> None:
 
 
 def test_no_launch_is_begun_that_leads_to_no_look_in_time() -> None:
-    """Four launches of a second do not fit into three: after the first has told its time, none is made."""
     setting = _setting({"clear": 1.5}, budget_s=3.0)
 
     assert {"clear": "NOT REACHED"} == setting.run()
@@ -211,7 +207,6 @@ def test_no_launch_is_begun_that_leads_to_no_look_in_time() -> None:
 
 
 def test_a_suspect_gets_the_time_that_is_too_short_for_all() -> None:
-    """Where time for one is left, it goes to what may be a slowdown, and the other one stays open."""
     setting = _setting({"quiet": 1.0185, "suspect": 1.0205}, budget_s=11.0)
 
     setting.run()
@@ -220,7 +215,6 @@ def test_a_suspect_gets_the_time_that_is_too_short_for_all() -> None:
 
 
 def test_a_budget_for_few_decides_few_and_does_not_reach_the_others() -> None:
-    """Of thirty benchmarks some are measured to a verdict, those of changed code among them, others never."""
     names = [*(f"elsewhere{number:02}" for number in range(26)), "a", "b", "c", "d"]
     setting = _setting(dict.fromkeys(names, 1.0), budget_s=60.0)
 
@@ -234,7 +228,6 @@ def test_a_budget_for_few_decides_few_and_does_not_reach_the_others() -> None:
 
 
 def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
-    """After the first launch of those that were begun; the others are taken to cost as much."""
     setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=1000.0)
     announced: list[Forecast] = []
     setting.comparison.announce = announced.append
@@ -248,7 +241,6 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
 
 
 def test_time_is_kept_for_what_follows() -> None:
-    """What counting a benchmark will take is left when measuring ends."""
     setting = _setting({"close": 1.02}, budget_s=11.0)
     setting.comparison.after_s = lambda state: 2 * (state.launch_s or 0.0)
 
@@ -261,7 +253,6 @@ def _regressed(found: Sequence[Comparison]) -> bool:
 
 
 def test_the_first_regression_may_be_enough() -> None:
-    """No launch is made after it; what was not decided by then is told as what it is."""
     names = {"close": 1.0202, "clear": 1.5, **{f"elsewhere{number:02}": 1.0 for number in range(12)}}
     setting = _setting(names)
     setting.comparison.is_enough = _regressed
@@ -275,7 +266,6 @@ def test_the_first_regression_may_be_enough() -> None:
 
 
 def test_what_is_decided_as_a_whole_was_not_stopped() -> None:
-    """A regression that is found together with the last verdict ends nothing early."""
     setting = _setting({"clear": 1.5, "same": 1.0})
     setting.comparison.is_enough = _regressed
 
@@ -284,7 +274,6 @@ def test_what_is_decided_as_a_whole_was_not_stopped() -> None:
 
 
 def test_a_regression_of_earlier_gates_is_enough() -> None:
-    """It is known without a launch, so none is made."""
     prior = tuple(
         LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
         for number in range(POLICY.looks[0])
@@ -301,7 +290,6 @@ def test_a_regression_of_earlier_gates_is_enough() -> None:
 
 
 def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
-    """What was begun and is far from decided would make it as large as nobody asked for."""
     setting = _setting(
         dict.fromkeys(["a", "elsewhere b", *(f"elsewhere {n}" for n in range(98))], 1.0), budget_s=30
     )
@@ -322,7 +310,6 @@ def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
 
 
 def test_measuring_may_go_on_after_the_budget() -> None:
-    """It is announced once, when the budget is over, and ends as soon as all is decided."""
     setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=20.0)
     begun = setting.launches.clock.seconds
     told: list[tuple[float, Forecast]] = []
@@ -341,7 +328,6 @@ def test_measuring_may_go_on_after_the_budget() -> None:
 
 
 def test_what_is_open_when_going_on_is_over_stays_open() -> None:
-    """The time after the budget has an end, too, and is announced even where no look fits into it."""
     setting = _setting({"clear": 1.5}, budget_s=3.0)
     told: list[Forecast] = []
     setting.comparison.go_on_s = 0.5
@@ -352,7 +338,6 @@ def test_what_is_open_when_going_on_is_over_stays_open() -> None:
 
 
 def test_measuring_goes_on_once() -> None:
-    """What the time after the budget left open gets no more of it."""
     setting = _setting({"close": 1.02}, budget_s=3.0)
     told: list[Forecast] = []
     setting.comparison.go_on_s = 3.0
@@ -364,7 +349,6 @@ def test_measuring_goes_on_once() -> None:
 
 
 def test_nothing_goes_on_that_nobody_asked_for() -> None:
-    """The budget is the end where no time after it is given."""
     setting = _setting({"clear": 1.5}, budget_s=3.0)
     told: list[Forecast] = []
     setting.comparison.announce_going_on = told.append
@@ -374,7 +358,6 @@ def test_nothing_goes_on_that_nobody_asked_for() -> None:
 
 
 def test_nothing_goes_on_where_all_is_decided_or_no_look_is_left() -> None:
-    """Neither a decided benchmark nor one that no look can decide is measured past the budget."""
     setting = _setting({"clear": 1.5, "close": 1.02})
     told: list[Forecast] = []
     setting.comparison.go_on_s = 1000.0
@@ -386,7 +369,6 @@ def test_nothing_goes_on_where_all_is_decided_or_no_look_is_left() -> None:
 
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
-    """It is remembered with its cause, its benchmark is measured no more, and the others go on."""
     failure = Failure(node="broken", side=side, status="error", message="ValueError: no", raised=True)
     setting = _setting({"broken": 1.0, "good": 1.5}, instead={3: _without("broken", failure)})
 
@@ -400,7 +382,6 @@ def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
 
 
 def test_groups_that_differ_are_to_be_small() -> None:
-    """Where groups of launches are the unit of an interval, later ones shall hold fewer launches."""
     alike, differing = _setting({"close": 1.02}), _setting({"close": 1.02})
     differing.launches.bias = 0.1
 
@@ -413,7 +394,6 @@ def test_groups_that_differ_are_to_be_small() -> None:
 
 
 def test_what_contradicts_an_assumption_is_noted() -> None:
-    """One note names the benchmarks whose groups differ; launches that are independent give none."""
     alike, differing = _setting({"b.py::close": 1.02}), _setting({"b.py::close": 1.02, "b.py::near": 1.02})
     for setting, bias in ((alike, 0.0), (differing, 0.1)):
         setting.comparison.policy = replace(POLICY, looks=(4, 6, 14))
@@ -426,8 +406,6 @@ def test_what_contradicts_an_assumption_is_noted() -> None:
 
 
 def test_what_disturbed_launches_is_kept_and_noted() -> None:
-    """A clock that is set during one launch, and a side that stands still in two, decide nothing."""
-
     def stands_still(record: LaunchRecord) -> LaunchRecord:
         timings = {
             node: replace(timing, head_s=(3.0, *timing.head_s[1:]), stood_still_s={"head": 2.94})
@@ -454,8 +432,6 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
 
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
-    """Where no process can be started any more the error is passed on; earlier launches were handed out."""
-
     def die(_: LaunchRecord) -> LaunchRecord:
         raise NotMeasuredError("the preloader was killed")
 
@@ -467,8 +443,6 @@ def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
 
 
 def test_an_interruption_keeps_what_was_measured() -> None:
-    """Ctrl-C in the middle of a launch loses that launch and no other one."""
-
     def interrupt(_: LaunchRecord) -> LaunchRecord:
         raise KeyboardInterrupt
 
@@ -481,7 +455,6 @@ def test_an_interruption_keeps_what_was_measured() -> None:
 
 
 def test_a_continued_comparison_counts_the_launches_before_it() -> None:
-    """With three launches of an earlier run one more leads to the first look; preloaders stay apart."""
     prior = tuple(
         LaunchPair(launch=number, preloader=1, base_s=(1.0,) * 5, head_s=(1.5,) * 5) for number in range(3)
     )
@@ -493,7 +466,6 @@ def test_a_continued_comparison_counts_the_launches_before_it() -> None:
 
 
 def test_a_comparison_that_was_decided_before_makes_no_launch() -> None:
-    """What earlier runs decided is known without a process."""
     prior = tuple(
         LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
         for number in range(POLICY.looks[0])
@@ -506,8 +478,6 @@ def test_a_comparison_that_was_decided_before_makes_no_launch() -> None:
 
 @pytest.mark.parametrize("number", [1, 3])
 def test_every_launch_has_to_prove_its_code(number: int) -> None:
-    """Foreign code in any launch, not in the last alone, ends the comparison; that launch is not kept."""
-
     def from_elsewhere(record: LaunchRecord) -> LaunchRecord:
         reports = {**record.reports, "head": SideReport(foreign={"mine": "/elsewhere/mine.py"})}
         return LaunchRecord(timings=record.timings, failures=(), reports=reports, seconds=record.seconds)
@@ -535,7 +505,6 @@ def _unproven(record: LaunchRecord, *failures: Failure) -> LaunchRecord:
 
 
 def test_a_launch_that_a_benchmark_ended_keeps_its_failure_and_no_times() -> None:
-    """Nobody knows which code these are of; the others have their verdict from launches without it."""
     killed = Failure(node="killed", side="head", status="oom", message="its process was killed")
     setting = _setting({"clear": 1.5, "killed": 1.0}, instead={1: lambda record: _unproven(record, killed)})
 
@@ -547,7 +516,6 @@ def test_a_launch_that_a_benchmark_ended_keeps_its_failure_and_no_times() -> Non
 
 
 def test_a_launch_that_does_not_tell_its_code_in_time_is_made_up_for() -> None:
-    """Its times are not kept, and the first look is a launch later."""
     setting = _setting({"clear": 1.5}, instead={2: _unproven, 4: _unproven})
 
     assert {"clear": "REGRESSED"} == setting.run()
@@ -557,7 +525,6 @@ def test_a_launch_that_does_not_tell_its_code_in_time_is_made_up_for() -> None:
 
 @pytest.mark.parametrize("first", [1, 2])
 def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison(first: int) -> None:
-    """No budget is spent on launches of which none counts."""
     setting = _setting({"clear": 1.5}, instead={first: _unproven, first + 1: _unproven})
 
     with pytest.raises(NotMeasuredError, match="the processes of head ended 2 launches in a row") as raised:
@@ -567,7 +534,6 @@ def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison(fi
 
 
 def test_a_launch_that_was_spoilt_is_kept_beside_the_one_that_counts() -> None:
-    """It comes first, is marked as set aside, and is not judged."""
     spoilt = _timing(3.0, 0)
 
     def make_again(record: LaunchRecord) -> LaunchRecord:
@@ -584,8 +550,6 @@ def test_a_launch_that_was_spoilt_is_kept_beside_the_one_that_counts() -> None:
 
 
 def test_later_launches_import_beforehand_what_both_sides_did() -> None:
-    """Where a side has not told what it imported, it is not known what both did."""
-
     def imports(record: LaunchRecord) -> LaunchRecord:
         reports = {
             side: replace(report, libraries=("json", f"only_{side}"), torch={"threads": "2"})
@@ -604,7 +568,6 @@ def test_later_launches_import_beforehand_what_both_sides_did() -> None:
 
 
 def test_files_that_any_launch_loaded_count_as_loaded() -> None:
-    """A file that one launch imported and a later one did not was measured."""
     loads = itertools.count()
 
     def load_another(record: LaunchRecord) -> LaunchRecord:

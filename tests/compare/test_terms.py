@@ -30,7 +30,6 @@ from perfkit.gating.survey import Survey
 def test_what_is_given_counts_before_what_is_configured(
     terms: Terms, config: GateConfig, expected: tuple[FailOn, float, Inconclusive]
 ) -> None:
-    """What fails a gate decides what becomes of undecided benchmarks, where nobody says that."""
     policy = terms.policy(config, family=3, served=True)
 
     assert expected == (policy.fail_on, policy.noise_floor, policy.inconclusive)
@@ -44,7 +43,6 @@ def test_what_is_given_counts_before_what_is_configured(
 def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
     *, of_environments: bool, timed: bool, decide: bool
 ) -> None:
-    """Another version of a library may do the same work by other operators."""
     surveyed = Survey(
         compared=(), findings=(), base_own=frozenset(), served=True, libraries=(), torch={}, notes=()
     )
@@ -62,7 +60,6 @@ def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
 
 
 def test_the_page_on_gates_names_the_looks() -> None:
-    """A reader who counts launches finds a look where the page says that one is."""
     page = (Path(__file__).parents[2] / "docs/gate.md").read_text()
 
     (named,) = re.findall(r"After ((?:\d+, )+)… launches the gate looks", " ".join(page.split()))

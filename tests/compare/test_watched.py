@@ -37,7 +37,6 @@ def _launch(number: int, *, failures: tuple[Failure, ...] = (), marks: tuple[str
 def test_a_throttled_launch_is_repeated_twice_at_most(
     after: list[DeviceState], counts: float, spoilt: list[float], marks: tuple[str, ...]
 ) -> None:
-    """What counts is the first good try; a device that stays hot has its third one count, marked."""
     numbers, states = itertools.count(1), iter([state for end in after for state in (COOL, end)])
 
     record = unthrottled(lambda: _launch(next(numbers)), lambda: (next(states),))
@@ -49,7 +48,6 @@ def test_a_throttled_launch_is_repeated_twice_at_most(
 
 
 def test_what_the_launches_set_aside_is_kept_as_well() -> None:
-    """That of a try that a throttled device spoilt, and that of the one that counts."""
     numbers, states = itertools.count(1), iter([COOL, HOT, COOL, COOL])
 
     record = unthrottled(
@@ -63,7 +61,6 @@ def test_what_the_launches_set_aside_is_kept_as_well() -> None:
 
 
 def test_a_failure_is_not_tried_again() -> None:
-    """The benchmark would fail on a cool device as well."""
     failure = Failure(node="test_a", side="head", status="error", message="ValueError")
     numbers = itertools.count(1)
 
@@ -73,7 +70,6 @@ def test_a_failure_is_not_tried_again() -> None:
 
 
 def test_without_devices_a_launch_is_what_it_was() -> None:
-    """Nothing is added to it."""
     record = unthrottled(lambda: _launch(1), tuple)
 
     assert ({}, (), ()) == (record.facts, record.marks, record.set_aside)

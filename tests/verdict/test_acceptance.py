@@ -41,7 +41,6 @@ def _acceptance(
 @pytest.mark.parametrize("verdict", BLOCKING_VERDICTS)
 @pytest.mark.parametrize("accepted", BLOCKING_VERDICTS)
 def test_only_the_kind_that_was_accepted_is_covered(verdict: Verdict, accepted: Verdict) -> None:
-    """An accepted MISSING does not let a later REGRESSED pass, nor any kind another."""
     (found,) = apply([_comparison(verdict)], [_acceptance(accepted)])
 
     assert ("Wanted (A. Tester, 1a2b3c4d)" if verdict == accepted else None) == found.accepted
@@ -49,7 +48,6 @@ def test_only_the_kind_that_was_accepted_is_covered(verdict: Verdict, accepted: 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_what_blocks_is_what_does_not_pass(verdict: Verdict) -> None:
-    """Exactly the verdicts that fail a gate can be accepted, and an accepted one passes."""
     comparison = _comparison(verdict)
 
     assert (verdict in BLOCKING) == (exit_code([comparison]) != EXIT_PASS)
@@ -58,7 +56,6 @@ def test_what_blocks_is_what_does_not_pass(verdict: Verdict) -> None:
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
-    """A trailer covers each blocking verdict, and nothing is accepted that needs no accepting."""
     (found,) = apply([_comparison(verdict)], [_acceptance(None)])
 
     assert (
@@ -84,14 +81,12 @@ def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
 def test_a_clearly_worse_regression_is_not_covered(
     ratio: float | None, low: float | None, *, covered: bool
 ) -> None:
-    """Once the whole interval lies above the accepted ratio, a person has to look anew."""
     (found,) = apply([_comparison("REGRESSED", low=low)], [_acceptance("REGRESSED", ratio=ratio)])
 
     assert covered == (found.accepted is not None)
 
 
 def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
-    """One acceptance changes one comparison, and there only ``accepted``."""
     comparisons = [_comparison("FAILED", name=f"bench_a.py::test_{letter}") for letter in "abc"]
 
     found = apply(comparisons, [_acceptance("FAILED", benchmark="bench_a.py::test_b")])
@@ -101,7 +96,6 @@ def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
 
 
 def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
-    """An end that could mean two benchmarks accepts neither, and says so."""
     comparisons = [_comparison("FAILED", name=f"{folder}/bench_a.py::test_a") for folder in "xy"]
     vague, clear = (
         _acceptance(None, benchmark=name) for name in ("bench_a.py::test_a", "x/bench_a.py::test_a")
@@ -115,7 +109,6 @@ def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
 
 
 def test_an_acceptance_of_counts_alone_does_not_let_a_time_pass() -> None:
-    """The time is judged anew, and the note says that nobody spoke of it."""
     comparison = _comparison("REGRESSED", low=1.2)
     of_counts = replace(_acceptance("REGRESSED"), counts={"operators": 200.0})
 
@@ -127,7 +120,6 @@ def test_an_acceptance_of_counts_alone_does_not_let_a_time_pass() -> None:
 
 
 def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one() -> None:
-    """Less than what was accepted passes, and whatever the others grew by is judged anew."""
     grown = [build_count(f"test_{letter}", "operators", 100, 200) for letter in "abc"]
     word = _acceptance("REGRESSED", benchmark="bench_a.py::test_b")
 
@@ -138,7 +130,6 @@ def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one()
 
 @pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])
 def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
-    """The counts that were accepted with it take nothing away from the word."""
     word = replace(_acceptance(verdict), counts={"operators": 200.0})
     (found,) = apply([_comparison(verdict)], [word])
 
@@ -157,7 +148,6 @@ def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
     ],
 )
 def test_an_acceptance_that_covers_nothing_is_told(comparison: Comparison, expected: str) -> None:
-    """The note names the benchmark, what was accepted, what is there instead, and the reason given."""
     notes = unused_notes([comparison], [_acceptance("REGRESSED", ratio=1.083)])
 
     (note,) = notes
@@ -177,5 +167,4 @@ def test_an_acceptance_that_covers_nothing_is_told(comparison: Comparison, expec
     ],
 )
 def test_an_end_begins_at_a_part_of_the_node_id(text: str, meant: tuple[str, ...]) -> None:
-    """Half a name means nothing; a whole node id means itself, even where it ends another."""
     assert meant == meant_by(text, ["a/b.py::C::test_x", "b.py::test_y", "a/b.py::test_y"])

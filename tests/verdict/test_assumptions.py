@@ -50,14 +50,12 @@ def _said(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) ->
 
 @pytest.mark.parametrize("model", [normal(0.01), student(3, 0.01)], ids=["normal", "3 degrees"])
 def test_what_holds_is_hardly_ever_doubted(model: Model) -> None:
-    """Independent launches are doubted in about one benchmark of five hundred, for two tests of each."""
     doubted = sum(bool(_said(logs)) for logs in _drawn(model))
 
     assert upper_bound(doubted, SERIES) < 0.01
 
 
 def test_launches_like_those_before_them_are_told() -> None:
-    """A correlation of 0.7, with which every fourth gate would be wrong on the margin, is mostly seen."""
     said = [_said(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 300)]
 
     seen = sum(any("resemble the ones before them (correlation 0." in one for one in found) for found in said)
@@ -65,7 +63,6 @@ def test_launches_like_those_before_them_are_told() -> None:
 
 
 def test_an_advantage_of_the_first_is_told() -> None:
-    """Among launches that scatter, too."""
     (said,) = _said(_drawn(normal(0.003))[0], first_is_faster=0.02)
 
     assert "the side that begins reads 2." in said
@@ -73,7 +70,6 @@ def test_an_advantage_of_the_first_is_told() -> None:
 
 
 def test_processes_that_differ_are_told_once() -> None:
-    """Their launches resemble their neighbours, too, but that is the same finding."""
     (said,) = _said(_drawn(shared_bias(0.001, 0.05))[0], groups=LAUNCHES_PER_GENERATION)
 
     assert said.startswith("launches from one process resemble each other")
@@ -81,18 +77,15 @@ def test_processes_that_differ_are_told_once() -> None:
 
 @pytest.mark.parametrize(("launches", "doubted"), [(10, False), (11, False), (12, True), (13, True)])
 def test_few_launches_are_not_doubted(launches: int, *, doubted: bool) -> None:
-    """Before a dozen there is little to be seen, even where the order decides all."""
     assert doubted == bool(_said(np.zeros(launches), first_is_faster=0.1))
 
 
 @pytest.mark.parametrize("launches", [2, LAUNCHES])
 def test_nothing_is_doubted_without_an_interval(launches: int) -> None:
-    """There is none before the first look, and none that would rest on the assumptions."""
     assert [] == list(doubts(_pairs(np.zeros(launches), first_is_faster=0.1), None))
 
 
 def test_halves_are_compared_as_welch_does() -> None:
-    """A t of -0.926 with 10 degrees of freedom, where both halves have the variance 3.5."""
     found = halves_differ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 4.0, 3.0, 5.0, 6.0, 7.0])
 
     assert pytest.approx(-1.0) == found.size
@@ -100,7 +93,6 @@ def test_halves_are_compared_as_welch_does() -> None:
 
 
 def test_halves_of_unequal_size_and_scatter_have_a_fraction_of_a_degree() -> None:
-    """Variances of 1 and 80/3 on three and four values, with the p-value that scipy gives them."""
     from scipy.stats import ttest_ind
 
     first, second = [1.0, 2.0, 3.0], [2.0, 6.0, 10.0, 14.0]

@@ -103,7 +103,6 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
 def test_a_time_that_did_not_follow_is_told(
     found: Comparison, counts: Sequence[ExactComparison], said: str
 ) -> None:
-    """With how much the count moved, and what that leaves as the cause; each way as the other."""
     assert [(found.benchmark.name, said)] == [
         (one.benchmark, one.sentence) for one in disagreements([found], counts)
     ]
@@ -138,12 +137,10 @@ def test_a_time_that_did_not_follow_is_told(
 def test_nothing_is_told_where_nothing_contradicts(
     found: Comparison, counts: Sequence[ExactComparison]
 ) -> None:
-    """Where time and work agree, or one of them is not known, there is no finding."""
     assert [] == list(disagreements([found], counts))
 
 
 def test_only_much_less_work_without_gain_is_worth_a_profile() -> None:
-    """Where the time is spent is not known then; of the others the sentence says all."""
     found = {
         one.verdict: next(iter(disagreements([one], _counts(operators=(100, 50))))).elsewhere
         for one in (SAME, SLOWER)

@@ -81,7 +81,6 @@ def _gates_with(hit: npt.NDArray[np.bool_]) -> int:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("margin", [0.01, 0.02])
 def test_identical_code_is_not_accused(name: str, margin: float) -> None:
-    """Of gates with six benchmarks of identical code, fewer than alpha accuse or praise any of them."""
     found = decide(_drawn(name), margin=margin, each=EACH[name])
 
     alarms = _gates_with((found.regressed > 0) | (found.improved > 0))
@@ -93,7 +92,6 @@ def test_identical_code_is_not_accused(name: str, margin: float) -> None:
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in MODELS]
 )
 def test_an_effect_on_the_margin_stays_undecided(name: str) -> None:
-    """With all six true ratios on the margin any verdict is wrong: about alpha of the gates give one."""
     found = decide(_drawn(name, 1.02, gates=MANY_GATES), margin=0.02, truth=1.02, each=EACH[name])
 
     wrong = _gates_with((found.regressed > 0) | (found.improved > 0) | (found.unchanged > 0))
@@ -105,7 +103,6 @@ def test_an_effect_on_the_margin_stays_undecided(name: str) -> None:
 @pytest.mark.parametrize("name", SEEING)
 @pytest.mark.parametrize(("ratio", "margin"), [(1.03, 0.01), (1.05, 0.02)])
 def test_a_slowdown_is_seen_within_34_launches(name: str, ratio: float, margin: float) -> None:
-    """Of benchmarks that are slower by more than the margin, at least nine in ten are found so."""
     found = decide(_drawn(name, ratio, gates=FEW_GATES), margin=margin)
 
     seen = int(((0 < found.regressed) & (found.regressed <= 34)).sum())
@@ -115,7 +112,6 @@ def test_a_slowdown_is_seen_within_34_launches(name: str, ratio: float, margin: 
 
 @pytest.mark.parametrize("name", SEEING)
 def test_identical_code_is_called_unchanged_within_45_launches(name: str) -> None:
-    """Nine in ten benchmarks of identical code are cleared, not left open."""
     found = decide(_drawn(name, gates=FEW_GATES), margin=0.02)
 
     cleared = int(((0 < found.unchanged) & (found.unchanged <= 45)).sum())
@@ -124,7 +120,6 @@ def test_identical_code_is_called_unchanged_within_45_launches(name: str) -> Non
 
 
 def test_praise_is_as_sure_as_blame() -> None:
-    """A benchmark that is 5 % faster is found so as often as one that is 5 % slower."""
     faster = decide(_drawn("normal", 1 / 1.05), margin=0.02)
     slower = decide(_drawn("normal", 1.05), margin=0.02)
 
@@ -146,7 +141,6 @@ def _from_rounds(ratio: float, series: int, launches: int) -> FloatArray:
 
 
 def test_drifting_rounds_neither_accuse_nor_hide() -> None:
-    """From raw rounds on a drifting machine: identical code is never accused, +5 % is found."""
     series, last = 300, SHORT.looks[-1]
     alike = decide(_from_rounds(1.0, series, last), margin=0.02, policy=SHORT)
     slower = decide(_from_rounds(1.05, series, last), margin=0.02, policy=SHORT)
@@ -171,7 +165,6 @@ def _drawn_again(recording: str, *, neighbours: int = 1, dose: float = 1.0) -> F
 
 
 def test_each_recording_holds_a_family() -> None:
-    """Seven times six benchmarks, quiet and noisy."""
     assert [POLICY.family] * 7 == [
         sum(name.startswith(recording + "/") for name in RECORDED) for recording in RECORDINGS
     ]
@@ -182,7 +175,6 @@ def test_each_recording_holds_a_family() -> None:
 @pytest.mark.parametrize("neighbours", [1, 8])
 @pytest.mark.parametrize("margin", [0.01, 0.02])
 def test_recorded_identical_code_is_not_accused(recording: str, neighbours: int, margin: float) -> None:
-    """Of gates on launches drawn again, one by one or in runs, fewer than alpha accuse or praise."""
     found = decide(_drawn_again(recording, neighbours=neighbours), margin=margin)
 
     alarms = _gates_with((found.regressed > 0) | (found.improved > 0))
@@ -195,7 +187,6 @@ def test_recorded_identical_code_is_not_accused(recording: str, neighbours: int,
     [(1.03, 0.01, 34, 0.73), (1.03, 0.01, 75, 0.87), (1.05, 0.02, 34, 0.84), (1.05, 0.02, 75, 0.93)],
 )
 def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launches: int, share: float) -> None:
-    """Of the quiet benchmarks this share is found slower in time; most that are not load data in workers."""
     found = [decide(_drawn_again(recording, dose=dose), margin=margin).regressed for recording in QUIET]
     regressed = np.concatenate(found)
 
@@ -206,7 +197,6 @@ def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launche
 
 @pytest.mark.parametrize(("margin", "share"), [(0.01, 0.45), (0.02, 0.16)])
 def test_recorded_identical_code_left_open(margin: float, share: float) -> None:
-    """After 75 launches no more than this share of the quiet benchmarks is undecided."""
     found = [decide(_drawn_again(recording), margin=margin) for recording in QUIET]
     undecided = np.concatenate([one.regressed + one.improved + one.unchanged == UNDECIDED for one in found])
 

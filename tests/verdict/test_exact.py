@@ -41,7 +41,6 @@ def compared(base: Count, head: Count, *, training: bool = True) -> ExactCompari
     [(100, "UNCHANGED"), (105, "UNCHANGED"), (106, "REGRESSED"), (95, "UNCHANGED"), (94, "IMPROVED")],
 )
 def test_growth_beyond_the_tolerance_decides(head: float, verdict: str) -> None:
-    """Five percent more operators pass, six do not."""
     one = compared(counted("operators", 100, 100), counted("operators", head, head))
 
     assert (verdict, True, 0.05) == (one.verdict, one.gating, one.margin)
@@ -49,7 +48,6 @@ def test_growth_beyond_the_tolerance_decides(head: float, verdict: str) -> None:
 
 
 def test_one_new_sync_in_a_training_step_decides() -> None:
-    """There is no tolerance for it; in a benchmark it only informs."""
     step = compared(counted("syncs", 30, 30), counted("syncs", 31, 31))
     benchmark = compared(counted("syncs", 30, 30), counted("syncs", 31, 31), training=False)
 
@@ -63,7 +61,6 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
     ("metric", "decides"), [("operators", False), ("allocated", False), ("peak", True), ("syncs", True)]
 )
 def test_more_work_does_not_outweigh_a_proven_gain(metric: str, *, decides: bool) -> None:
-    """Where a benchmark became faster, operators and bytes allocated inform; peak memory and syncs decide."""
     policy = CounterPolicy(gating=("syncs", "operators", "allocated", "peak"), tolerance=0.05)
     base, head = (counts(counted(metric, number, number)) for number in (100, 120))
 
@@ -74,7 +71,6 @@ def test_more_work_does_not_outweigh_a_proven_gain(metric: str, *, decides: bool
 
 @pytest.mark.parametrize("trained", [("base", "head"), ("base",), ("head",)])
 def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...]) -> None:
-    """A benchmark with a backward pass and an optimizer's step is a training step, on whichever side."""
     base, head = (
         replace(counts(counted("syncs", number, number)), training=side in trained)
         for side, number in (("base", 30), ("head", 31))
@@ -105,7 +101,6 @@ def _bytes(metric: str, mib: float) -> Counts:
 def test_bytes_decide_beyond_a_floor(
     verdict: str, base_mib: float, head_mib: float, *, training: bool, faster: bool
 ) -> None:
-    """1 MiB in a benchmark and 16 MiB in a step; ten times as many beside a gain in time."""
     policy = CounterPolicy(gating=("peak",), tolerance=0.05)
     base, head = (_bytes("peak", mib) for mib in (base_mib, head_mib))
 
@@ -118,7 +113,6 @@ def test_bytes_decide_beyond_a_floor(
 
 @pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
 def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, decides: bool) -> None:
-    """Nothing has no share that could be allowed."""
     policy = CounterPolicy(gating=("peak",), tolerance=0.05)
 
     (one,) = compare_counts(
@@ -141,7 +135,6 @@ def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, dec
 def test_more_compiled_graphs_decide(
     base: tuple[int, int], head: tuple[int, int], found: tuple[str, bool]
 ) -> None:
-    """One more is too many, and code that is compiled anew in each call repeats nothing."""
     policy = CounterPolicy(gating=("graphs",), tolerance=0.05)
     one = compare_counts(
         STEP,
@@ -162,7 +155,6 @@ def test_more_compiled_graphs_decide(
 def test_python_calls_decide_where_nothing_is_timed_and_no_torch_used(
     operators: int | None, *, timed: bool, decides: bool
 ) -> None:
-    """Nothing else says there whether a benchmark does more; torch may be loaded for other benchmarks."""
     policy = CounterPolicy(gating=("operators",), tolerance=0.05, timed=timed)
     others = () if operators is None else (counted("operators", operators, operators),)
     missing = {"operators": NO_TORCH} if operators is None else {}
@@ -176,14 +168,12 @@ def test_python_calls_decide_where_nothing_is_timed_and_no_torch_used(
 
 
 def test_what_grew_from_nothing_grew() -> None:
-    """Zero has no share that could be tolerated."""
     one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
 
     assert ("REGRESSED", None) == (one.verdict, one.ratio)
 
 
 def test_what_did_not_repeat_does_not_decide() -> None:
-    """A count that differs between two iterations is not exact, and says on which side."""
     one = compared(counted("operators", 100, 100), counted("operators", 200, 202))
 
     assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
@@ -192,7 +182,6 @@ def test_what_did_not_repeat_does_not_decide() -> None:
 
 
 def test_what_only_counts_beside_informs() -> None:
-    """A count that the policy does not name never decides."""
     one = compared(counted("flops", 1, 1), counted("flops", 9, 9))
 
     assert ("REGRESSED", False) == (one.verdict, one.gating)
@@ -213,7 +202,6 @@ def test_what_only_counts_beside_informs() -> None:
 def test_why_something_was_not_counted_is_told(
     base: dict[str, str], head: dict[str, str], message: str
 ) -> None:
-    """Where base could not count it there is nothing to lose: it decides nothing, and is not silent."""
     new = counts(*([] if head else [counted("operators", 7, 7)]), not_counted=head)
     (one,) = compare_counts(STEP, counts(not_counted=base), new, POLICY, training=True, gating=True)
 
@@ -234,7 +222,6 @@ def lost(base: Count, *, head: Counts = LOST, gating: bool = True) -> ExactCompa
     ("head", "message"), [(LOST, "not counted on head: compiled"), (counts(), "not counted on head")]
 )
 def test_what_decides_and_head_could_not_count_is_not_measured(head: Counts, message: str) -> None:
-    """It could have grown without anyone knowing: exit code 4, with the reason, unless it is accepted."""
     one = lost(counted("operators", 7, 7), head=head)
 
     assert ("MISSING", True, message) == (one.verdict, one.gating, one.message)
@@ -247,7 +234,6 @@ def test_what_decides_and_head_could_not_count_is_not_measured(head: Counts, mes
     [(counted("flops", 7, 7), True), (counted("operators", 7, 7), False), (counted("operators", 7, 8), True)],
 )
 def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool) -> None:
-    """A count that informs, of a benchmark that does not gate, or that did not repeat on base passes."""
     one = lost(base, head=counts(), gating=gating)
 
     assert ("INCONCLUSIVE", False) == (one.verdict, one.gating)
@@ -261,7 +247,6 @@ def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
 
 
 def test_what_moved_is_behind_it_with_its_line() -> None:
-    """The most moved first; what is as often as before is left out, wherever its line is now."""
     one = compared(
         counted(
             "operators",
@@ -291,7 +276,6 @@ def test_what_moved_is_behind_it_with_its_line() -> None:
 
 
 def test_an_edited_line_is_one_line() -> None:
-    """What neither side has besides is paired as it stands, so that a doubled buffer reads as that."""
     one = compared(
         counted("operators", 3, 3, causes=(cause("a", "f.py:3", 1), cause("a", "f.py:9", 2))),
         counted("operators", 7, 7, causes=(cause("a", "f.py:10", 4), cause("a", "f.py:4", 3))),
@@ -326,7 +310,6 @@ def acceptance(
     ],
 )
 def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | None, *, covered: bool) -> None:
-    """Up to the count that was accepted; one from a commit's message covers whatever grew."""
     (found,) = apply_to_counts([REGRESSED], [acceptance(counts)])
 
     assert covered == (found.accepted is not None)
@@ -346,7 +329,6 @@ def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | Non
     ],
 )
 def test_what_head_could_not_count_passes_where_that_was_accepted(word: Acceptance, *, covered: bool) -> None:
-    """By its name, or by a commit's message, which covers whatever is found."""
     missing = lost(counted("operators", 7, 7))
     (found,) = apply_to_counts([missing], [word])
 
@@ -365,14 +347,12 @@ def test_what_head_could_not_count_passes_where_that_was_accepted(word: Acceptan
 def test_an_acceptance_of_counts_that_covers_nothing_is_told(
     word: Acceptance, exact: ExactComparison, expected: str
 ) -> None:
-    """Also where the gate timed nothing, the benchmark is known by its counts."""
     (note,) = unused_notes([], [word], [exact])
 
     assert expected in note
 
 
 def test_lines_that_change_places_are_known_by_their_text() -> None:
-    """One that is where another was before is not taken for it."""
     one = compared(
         counted("a", 6, 6, causes=(cause("a", "f.py:1", 1, "x"), cause("a", "f.py:2", 5, "y"))),
         counted("a", 8, 8, causes=(cause("a", "f.py:1", 5, "y"), cause("a", "f.py:2", 3, "x"))),
@@ -432,12 +412,10 @@ def moved(
     ],
 )
 def test_what_is_not_exact_is_told_where_it_moved_by_much(one: ExactComparison, *, told: bool) -> None:
-    """By more than a twentieth or its margin, and bytes by 16 MiB at least."""
     assert told == bool(moved_counts([one]))
 
 
 def test_of_what_decides_what_grew_comes_first() -> None:
-    """Then what informs, again what grew first."""
     grew, shrank = moved(1, 2, exact=True), moved(2, 1, exact=True)
     informing = [replace(one, gating=False) for one in (grew, shrank)]
 
@@ -445,7 +423,6 @@ def test_of_what_decides_what_grew_comes_first() -> None:
 
 
 def test_a_number_decides_by_the_benchmarks_margin_whatever_the_policy_names() -> None:
-    """It is what the benchmark measures, so it decides wherever the benchmark does."""
     base, head = (counts(counted("flops", value, value)) for value in (100, 103))
 
     def found(margin: float | None, *, gating: bool = True) -> tuple[str, bool, float]:

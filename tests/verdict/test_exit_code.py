@@ -45,20 +45,17 @@ def _found(
     ],
 )
 def test_the_worst_finding_decides(code: int, verdicts: list[Verdict]) -> None:
-    """Regressed comes before not measured, and that before inconclusive."""
     assert code == exit_code(_found(*verdicts))
     assert code == exit_code(_found(*verdicts[::-1]))
 
 
 @pytest.mark.parametrize("verdict", ["REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT"])
 def test_accepted_and_advisory_findings_pass(verdict: Verdict) -> None:
-    """What a person accepted, and what does not gate, is shown and decides nothing."""
     assert 0 == exit_code(_found("UNCHANGED") + _found(verdict, accepted="known"))
     assert 0 == exit_code(_found("UNCHANGED") + _found(verdict, gating=False))
 
 
 def test_what_a_setting_lets_pass_covers_nothing_else() -> None:
-    """An undecided benchmark that is let pass is compared, and passes; beside it the others decide."""
     excused = _found("INCONCLUSIVE", excused_by='inconclusive = "pass"')
 
     assert 0 == exit_code(excused)
@@ -68,12 +65,10 @@ def test_what_a_setting_lets_pass_covers_nothing_else() -> None:
 
 
 def test_an_accepted_finding_covers_no_other() -> None:
-    """Beside an accepted regression another one still fails the gate."""
     assert 1 == exit_code(_found("REGRESSED", accepted="known") + _found("REGRESSED"))
 
 
 def test_nothing_measured_never_passes() -> None:
-    """A gate without a comparison has not measured what was expected of it."""
     assert 4 == exit_code([])
 
 
@@ -91,20 +86,17 @@ def _counted(metric: str, base: float | None, head: float | None, *, gating: boo
 
 
 def test_counts_that_no_side_has_compare_nothing() -> None:
-    """Where nothing is timed, and no count that decides could be made on both sides, nothing passes."""
     assert 4 == exit_code([_counted("operators", None, 5.0)])
     assert 4 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0)])
     assert 0 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0, gating=True)])
 
 
 def test_benchmarks_that_do_not_gate_decide_nothing() -> None:
-    """Where no other one was compared, no number could have failed."""
     assert 4 == exit_code(_found("UNCHANGED", "REGRESSED", gating=False))
     assert 0 == exit_code([*_found("REGRESSED", gating=False), *_found("UNCHANGED")])
 
 
 def test_instructions_that_nobody_could_count_do_not_pass() -> None:
-    """They were asked for: beside unchanged times, too; one benchmark that was counted is enough."""
     uncounted = _counted("instructions", None, None)
 
     assert 4 == exit_code([*_found("UNCHANGED"), uncounted])
@@ -114,5 +106,4 @@ def test_instructions_that_nobody_could_count_do_not_pass() -> None:
 
 
 def test_a_person_may_let_a_gate_pass_that_compared_nothing() -> None:
-    """Benchmarks that are new, or skipped on both sides, pass by themselves where all are accepted."""
     assert 0 == exit_code(_found("NEW", "SKIPPED", accepted="no GPU here"))

@@ -63,13 +63,11 @@ def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> lis
 
 
 def test_rows_that_do_not_say_their_rules_are_told() -> None:
-    """In one line with the run: they are of no comparison."""
     with pytest.raises(LedgerError, match="a row of the pytest run-1 does not say by which rules"):
         policy_of([build_row(1.0)])
 
 
 def test_pairs_are_the_launches_that_timed_both_sides() -> None:
-    """In order of launches, whatever the order of rows; one-sided and untimed launches are no pairs."""
     faults = _row("base", 3, 7.0)
     outcome = replace(faults.outcome, metric=Metric(name="faults", unit="count"))
     rows = [
@@ -92,7 +90,6 @@ def test_pairs_are_the_launches_that_timed_both_sides() -> None:
 
 @pytest.mark.parametrize(("order", "begins"), [(0, "head"), (1, "base"), (None, None)])
 def test_the_side_that_was_timed_first_begins(order: int | None, begins: Side | None) -> None:
-    """Head's row says whether it was the first or the second; old rows say nothing of it."""
     rows = _rows([1.1])
     ordered = [replace(row, placement=replace(row.placement, order=order)) for row in rows[:1]]
 
@@ -100,7 +97,6 @@ def test_the_side_that_was_timed_first_begins(order: int | None, begins: Side | 
 
 
 def test_typical_times_belong_to_the_launch_of_their_rows() -> None:
-    """They stand in rows of their own; a launch without them has none."""
     rows = _rows([1.1, 1.2])
     slower = [
         replace(row, outcome=replace(row.outcome, metric=TYPICAL_TIME, values=(0.5,)))
@@ -117,7 +113,6 @@ def test_typical_times_belong_to_the_launch_of_their_rows() -> None:
 
 
 def test_runs_are_joined_to_one_series() -> None:
-    """Launches are counted on, and preloaders of different runs stay different."""
     first = [LaunchPair(launch=n, preloader=p, base_s=(1.0,), head_s=(2.0,)) for n, p in [(0, 1), (3, 2)]]
     second = [LaunchPair(launch=n, preloader=p, base_s=(3.0,), head_s=(4.0,)) for n, p in [(0, 1), (1, 1)]]
 
@@ -140,7 +135,6 @@ def test_runs_are_joined_to_one_series() -> None:
     ],
 )
 def test_a_timed_verdict_follows_from_the_rows(verdict: Verdict, ratios: tuple[float, ...]) -> None:
-    """It is that of the launches in them, under the margin and gating they state."""
     policy = JudgedPolicy(rules=POLICY, margin=0.03, gating=False, verdict=verdict)
     rows = _rows(ratios, policy=policy)
 
@@ -152,7 +146,6 @@ def test_a_timed_verdict_follows_from_the_rows(verdict: Verdict, ratios: tuple[f
 
 
 def test_the_launches_of_continued_runs_come_first() -> None:
-    """Two launches alone decide nothing; after three earlier ones they reach the second look."""
     prior, own = _rows([1.1, 1.1, 1.1]), _rows([1.2, 1.2])
 
     assert None is comparison_of(own).estimate
@@ -164,7 +157,6 @@ def test_the_launches_of_continued_runs_come_first() -> None:
 
 @pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"])
 def test_a_finding_is_what_its_row_says(verdict: Verdict) -> None:
-    """The cause comes from the finding's own row, also where launches were complete before it."""
     policy = JudgedPolicy(rules=POLICY, margin=0.05, gating=True, verdict=verdict)
     own = _row("head", 0, status="error", message="the cause", policy=policy)
 
@@ -189,7 +181,6 @@ def _count_rows(counts: Counts, side: Side | None = None) -> list[Row]:
 
 
 def test_counts_are_kept_in_rows() -> None:
-    """With their causes and the reasons of those that were not made; none of them is a time."""
     rows = _count_rows(COUNTS)
 
     assert COUNTS == counts_of(rows)
@@ -254,7 +245,6 @@ def test_counts_are_compared_again_by_their_rows(
     values: tuple[float | None, float | None],
     message: str | None,
 ) -> None:
-    """Under the margin that the rows state; rows of times and of no side are not looked at."""
     rows = [row for side, counts in sides.items() for row in _count_rows(counts, side)]
 
     (found,) = exact_comparisons_of([*_rows([1.1]), *_count_rows(_calls(7)), *rows])
@@ -285,5 +275,4 @@ def test_counts_are_compared_again_by_their_rows(
 def test_a_first_call_is_told_with_the_parts_that_torch_knows(
     cold: ColdStart | None, told: Mapping[str, float]
 ) -> None:
-    """A part that did not happen took no time where the other one did; without either there are none."""
     assert told == {metric.name: seconds for metric, seconds in cold_start_values(cold)}

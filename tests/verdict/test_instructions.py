@@ -25,7 +25,6 @@ def compared(base: Count, head: Count, *, gating: tuple[str, ...] = ("operators"
 
 
 def test_turns_within_half_a_percent_repeat() -> None:
-    """A heap that is tidied in one turn alone makes nothing inexact."""
     assert [True, True, False, False] == [
         repeated(count)
         for count in (counted(1000, 1000), counted(1000, 1004.9), counted(1000, 1006), counted(1000))
@@ -33,7 +32,6 @@ def test_turns_within_half_a_percent_repeat() -> None:
 
 
 def test_instructions_decide_where_they_are_named() -> None:
-    """By default they inform."""
     grown = counted(1e6, 1e6), counted(1.06e6, 1.06e6)
 
     assert ("REGRESSED", False) == (compared(*grown).verdict, compared(*grown).gating)
@@ -41,7 +39,6 @@ def test_instructions_decide_where_they_are_named() -> None:
 
 
 def test_turns_that_differ_never_decide() -> None:
-    """What did not repeat is not exact, whatever the configuration names."""
     one = compared(counted(1000, 1020), counted(2000, 2000), gating=(INSTRUCTIONS,))
 
     assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)

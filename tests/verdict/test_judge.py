@@ -63,7 +63,6 @@ def _noisy(ratio: float, sd: float, count: int) -> list[LaunchPair]:
     ],
 )
 def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: float) -> None:
-    """An interval wholly on one side of a margin of 2 %, or wholly inside it, decides; nothing else does."""
     assert verdict == timed_verdict(_estimate(low, high), 0.02)
 
 
@@ -79,12 +78,10 @@ def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: f
     ],
 )
 def test_an_upper_limit_below_the_margin_is_enough(verdict: str, low: float, high: float) -> None:
-    """A gate asks whether a benchmark became slower, not by how much it became faster."""
     assert verdict == timed_verdict(_estimate(low, high), 0.02, one_sided=True)
 
 
 def test_a_change_just_faster_than_the_margin_is_decided_by_its_upper_limit() -> None:
-    """At 2.2 % less time and a margin of 2 %, the lower limit stays on the edge."""
     pairs = _noisy(0.978, 0.01, 12)
     one_sided = replace(POLICY, one_sided=True)
 
@@ -117,7 +114,6 @@ def test_a_change_just_faster_than_the_margin_is_decided_by_its_upper_limit() ->
     ],
 )
 def test_a_proven_change_is_wholly_beyond_the_noise_floor(verdict: str, low: float, high: float) -> None:
-    """With a floor of 0.5 % and a margin of 2 %; the other side is judged alike, as its mirror image."""
     mirrored = {"REGRESSED": "IMPROVED"}.get(verdict, verdict)
 
     assert verdict == timed_verdict(_estimate(low, high), 0.02, threshold=0.005)
@@ -135,10 +131,6 @@ def test_a_proven_change_is_wholly_beyond_the_noise_floor(verdict: str, low: flo
     ],
 )
 def test_the_policy_says_what_fails(verdict: str, policy: Policy, ratio: float) -> None:
-    """A slowdown of 1.2 % passes a margin of 2 %; proven, it fails, but for a floor that is above it.
-
-    That is so for a typical call as well as for all of them.
-    """
     pairs = _noisy(ratio, 0.002, 26)
 
     assert verdict == compare(BENCHMARK, pairs, policy, margin=0.02).verdict
@@ -156,7 +148,6 @@ def test_the_policy_says_what_fails(verdict: str, policy: Policy, ratio: float) 
     ],
 )
 def test_a_setting_may_let_an_undecided_benchmark_pass(policy: Policy, setting: str | None) -> None:
-    """It is named; what was never judged is not let pass, and nothing that is decided needs it."""
     noisy = _noisy(1.0, 0.05, 10)
 
     found = compare(BENCHMARK, noisy, policy, margin=0.02)
@@ -199,7 +190,6 @@ def _sliced(typical: list[LaunchPair], whole: list[LaunchPair]) -> list[LaunchPa
 def test_a_typical_call_and_all_calls_have_both_a_say(
     verdict: str, calls: str, typical: tuple[float, float], whole: tuple[float, float]
 ) -> None:
-    """Either may accuse; the estimate that is told is the one that made the verdict, beside the other."""
     pairs = _sliced(_noisy(*typical, 20), _noisy(*whole, 20))
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
@@ -212,7 +202,6 @@ def test_a_typical_call_and_all_calls_have_both_a_say(
 
 
 def test_two_estimates_share_the_error_of_a_look() -> None:
-    """Four parts of five are a typical call's, the rest is that of all calls; one alone has it whole."""
     alone = _noisy(1.0, 0.01, 20)
     sliced = _sliced(alone, alone)
 
@@ -224,13 +213,11 @@ def test_two_estimates_share_the_error_of_a_look() -> None:
 
 
 def test_nothing_is_estimated_before_the_first_look() -> None:
-    """Two launches are not yet three."""
     assert None is estimate(_noisy(1.0, 0.01, 2), POLICY)
     assert None is not estimate(_noisy(1.0, 0.01, 3), POLICY)
 
 
 def test_launches_after_a_look_wait_for_the_next() -> None:
-    """Fifteen launches say exactly what the first twelve of them do."""
     pairs = _noisy(1.0, 0.01, 16)
 
     assert estimate(pairs[:12], POLICY) == estimate(pairs[:15], POLICY)
@@ -240,7 +227,6 @@ def test_launches_after_a_look_wait_for_the_next() -> None:
 
 
 def test_alpha_is_shared_out() -> None:
-    """Late looks have 19 parts in 20 of alpha, early ones the rest; six comparisons share each of them."""
     found = estimate(_noisy(1.0, 0.01, 12), POLICY)
     alone = estimate(_noisy(1.0, 0.01, 12), Policy(alpha=0.01, family=1, looks=(12,)))
 
@@ -257,7 +243,6 @@ def test_alpha_is_shared_out() -> None:
 
 
 def test_the_interval_is_students_over_launches() -> None:
-    """Eight launches at 99 %: mean log ratio and 3.4995 standard errors."""
     logs = np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07])
     pairs = [
         LaunchPair(launch=place, preloader=0, base_s=(1.0, 2.0), head_s=(math.exp(log), 2 * math.exp(log)))
@@ -277,7 +262,6 @@ def test_the_interval_is_students_over_launches() -> None:
 
 
 def test_preloaders_that_differ_are_named_as_the_unit() -> None:
-    """Preloaders with a large bias of their own replace launches."""
     logs = shared_bias(0.001, 0.05)(np.random.default_rng(9), (1, 20))[0]
 
     found = estimate(as_pairs(logs), POLICY)
@@ -288,7 +272,6 @@ def test_preloaders_that_differ_are_named_as_the_unit() -> None:
 
 @given(sample=launches)
 def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[float, float]]]) -> None:
-    """Base and head are treated alike."""
     forward, backward = (estimate(_pairs(sample, swapped=swapped), POLICY) for swapped in (False, True))
 
     assert forward is not None
@@ -299,7 +282,6 @@ def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[f
 
 
 def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
-    """An interval too wide for a number is infinite, and decides nothing."""
     values = np.repeat([0.0, 1.0], [10, 2]) + np.tile([0.0, 0.01], 6)
     pairs = [replace(pair, preloader=place // 10) for place, pair in enumerate(as_pairs(values))]
 
@@ -314,7 +296,6 @@ def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
 
 @given(sample=launches, exponent=st.integers(min_value=-8, max_value=8))
 def test_the_unit_of_time_changes_no_verdict(sample: list[list[tuple[float, float]]], exponent: int) -> None:
-    """Scaling all times changes neither ratio nor interval."""
     scaled = [[(base * 2.0**exponent, head * 2.0**exponent) for base, head in rounds] for rounds in sample]
     plain, other = estimate(_pairs(sample), POLICY), estimate(_pairs(scaled), POLICY)
 
@@ -324,7 +305,6 @@ def test_the_unit_of_time_changes_no_verdict(sample: list[list[tuple[float, floa
 
 
 def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
-    """Where the sides' medians lie in launches of different speeds, the times still agree with the ratio."""
     fast, slow = 1.0, 1.2
     launches = [(fast, fast)] * 5 + [(fast, slow)] * 2 + [(slow, slow)] * 5
     pairs = [
@@ -351,14 +331,12 @@ def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
     ],
 )
 def test_a_quiet_benchmark_is_decided_and_needs_nothing(verdict: str, ratio: float, margin: float) -> None:
-    """A decided comparison asks for no more launches."""
     found = compare(BENCHMARK, _noisy(ratio, 0.002, 12), POLICY, margin=margin)
 
     assert (verdict, None, None) == (found.verdict, found.need, found.message)
 
 
 def test_a_noisy_benchmark_says_what_it_needs() -> None:
-    """An undecided comparison names the launches up to the look that should decide, and their time."""
     pairs = _noisy(1.0, 0.011, 12)
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02, launch_s=0.5)
@@ -370,7 +348,6 @@ def test_a_noisy_benchmark_says_what_it_needs() -> None:
 
 
 def test_what_is_needed_is_enough_as_a_rule() -> None:
-    """Of noisy comparisons of identical code, most are decided by the look they named."""
     series = normal(0.015)(np.random.default_rng(10), (100, FOLLOWED))
     kept = 0
     for logs in series:
@@ -383,7 +360,6 @@ def test_what_is_needed_is_enough_as_a_rule() -> None:
 
 
 def test_before_the_first_look_a_comparison_waits() -> None:
-    """Two launches decide nothing, and one more is missing."""
     found = compare(BENCHMARK, _noisy(1.0, 0.002, 2), POLICY, margin=0.02)
 
     assert ("NOT REACHED", None) == (found.verdict, found.estimate)
@@ -393,7 +369,6 @@ def test_before_the_first_look_a_comparison_waits() -> None:
 
 
 def test_simulated_decisions_are_the_gates_own() -> None:
-    """What the simulations judge many at a time, the gate judges alike one by one."""
     random = np.random.default_rng(11)
     series = shared_bias(0.012, 0.004)(random, (120, FOLLOWED)) + random.choice([0, 0.02, -0.05], (120, 1))
     decisions = decide(series, margin=0.02, each=LAUNCHES_PER_GENERATION)
@@ -417,7 +392,6 @@ def test_simulated_decisions_are_the_gates_own() -> None:
 
 
 def test_one_launch_is_bounded_by_nothing() -> None:
-    """A policy may look after one launch, which has a ratio but neither scatter nor bounds."""
     found = estimate(_noisy(1.1, 0.0, 1), Policy(alpha=0.01, family=1, looks=(1,)))
 
     assert found is not None
@@ -430,7 +404,6 @@ def test_one_launch_is_bounded_by_nothing() -> None:
 
 @pytest.mark.parametrize(("least_sd", "error"), [(0.03, 0.01), (LEAST_SD, 0.01 / 3)])
 def test_fewer_than_ten_launches_scatter_by_the_least_deviation(least_sd: float, error: float) -> None:
-    """Nine that agree have an interval all the same, as a rule by one per cent; of ten, theirs counts."""
     policy = Policy(alpha=0.1, family=1, looks=(9, 10), least_sd=least_sd, trimmed_from=20)
 
     nine, ten = (estimate(_noisy(1.0, 0.0, count), policy) for count in (9, 10))
@@ -443,7 +416,6 @@ def test_fewer_than_ten_launches_scatter_by_the_least_deviation(least_sd: float,
 
 
 def test_the_policy_says_what_launches_share_and_from_when_they_are_trimmed() -> None:
-    """A shared variance widens the interval; a burst among ten is left out where the policy says ten."""
     pairs = _noisy(1.0, 0.01, 10)
     policy = Policy(alpha=0.01, family=1, looks=(10,), trimmed_from=20)
     burst = [*pairs[:-1], replace(pairs[-1], head_s=(9.0,))]
@@ -462,7 +434,6 @@ def test_the_policy_says_what_launches_share_and_from_when_they_are_trimmed() ->
 
 
 def test_times_are_those_of_the_launches_and_calls_that_were_judged() -> None:
-    """Launches after the look are left out, and where all calls decide, times are those of all."""
     typical, whole = _noisy(1.0, 0.005, 20), _noisy(1.05, 0.005, 20)
     late = [replace(pair, base_s=(100.0,), head_s=(100.0,)) for pair in typical]
 
@@ -498,7 +469,6 @@ def _with_pauses(cpu: float) -> list[LaunchPair]:
 
 
 def test_a_pause_of_one_side_is_that_sides_where_its_cpu_time_grew() -> None:
-    """Total time over total calls decides then, however equal typical calls are."""
     found = compare(BENCHMARK, _with_pauses(2.0), POLICY, margin=0.05)
 
     assert found.estimate is not None
@@ -507,7 +477,6 @@ def test_a_pause_of_one_side_is_that_sides_where_its_cpu_time_grew() -> None:
 
 
 def test_a_pause_of_the_machine_does_not_accuse() -> None:
-    """CPU time did not grow; yet what is said of all calls covers their total time."""
     found = compare(BENCHMARK, _with_pauses(1.0), POLICY, margin=0.05)
 
     assert "UNCHANGED" == found.verdict
@@ -516,7 +485,6 @@ def test_a_pause_of_the_machine_does_not_accuse() -> None:
 
 
 def test_garbage_that_is_left_to_collect_is_part_of_all_calls() -> None:
-    """As if it had been collected between the calls."""
     pairs = [
         replace(pair, head_s=pair.base_s, head_collected_s=1.0 + 0.01 * pair.launch)
         for pair in _with_pauses(2.0)
@@ -528,7 +496,6 @@ def test_garbage_that_is_left_to_collect_is_part_of_all_calls() -> None:
 
 
 def test_work_that_takes_more_cpu_time_in_less_time_is_marked() -> None:
-    """Not where both shrank, and not where CPU time is not known."""
     faster = [replace(pair, base_cpu_s=1.0, head_cpu_s=3.0) for pair in _noisy(0.5, 0.005, 20)]
     saved = [replace(pair, head_cpu_s=0.5) for pair in faster]
 
@@ -542,7 +509,6 @@ def test_work_that_takes_more_cpu_time_in_less_time_is_marked() -> None:
 
 
 def test_sides_without_a_difference_are_never_accused() -> None:
-    """Where no file differs, what was measured comes from inputs or the machine."""
     policy = replace(POLICY, same_code=True)
 
     found = [compare(BENCHMARK, _noisy(ratio, 0.005, 20), policy, margin=0.02) for ratio in (0.5, 2.0)]

@@ -25,14 +25,12 @@ BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
     ],
 )
 def test_all_values_decide(base: tuple[float, ...], head: tuple[float, ...], verdict: str) -> None:
-    """A side is worse only where each of its values lies beyond each of the other by the margin."""
     old, new = (Count(metric=PEAK_MEMORY, unit="B", values=values, causes=()) for values in (base, head))
     found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
     assert (verdict, True) == (found.verdict, found.gating)
 
 
 def test_a_repeated_value_is_exact() -> None:
-    """A tracked value that repeats is compared like a count."""
     old, new = (Count(metric=TRACKED, unit="1", values=(v, v), causes=()) for v in (10.0, 20.0))
     found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
     assert ("REGRESSED", True, 10.0, 20.0) == (found.verdict, found.metric.exact, found.base, found.head)
@@ -42,7 +40,6 @@ def test_a_repeated_value_is_exact() -> None:
     ("error", "launches"), [(0.01, 5), (0.01 / 20, 8), (0.5, 3), (2 / 20, 3), (2 / 70, 4)]
 )
 def test_launches_follow_from_the_error(error: float, launches: int) -> None:
-    """Two samples of n lie apart by chance in 2 of "2n choose n" orders."""
     assert launches == numbers_that_decide(error)
 
 
@@ -60,7 +57,6 @@ def test_launches_follow_from_the_error(error: float, launches: int) -> None:
 def test_a_number_may_move_by_the_margin(
     base: tuple[float, ...], head: tuple[float, ...], verdict: str
 ) -> None:
-    """The margin is a share of base, whatever its sign."""
     old, new = (Count(metric=TRACKED, unit="1", values=values, causes=()) for values in (base, head))
 
     assert verdict == compare_count(BENCHMARK, old, new, margin=0.02, gating=True).verdict

@@ -24,7 +24,6 @@ def _surroundings(*, driver: str = "550", **facts: str) -> Surroundings:
 
 
 def test_another_major_version_of_the_driver_forbids() -> None:
-    """It is a fact of the environment, and environments that differ are not compared."""
     (change,) = surrounding_changes(_surroundings(), _surroundings(driver="570"))
 
     assert ("gpu_driver", "forbids") == (change.fact, change.weight)
@@ -49,7 +48,6 @@ def test_another_major_version_of_the_driver_forbids() -> None:
 def test_what_moves_with_each_launch_is_told_where_it_moved_far(
     fact: str, before: str, after: str, weight: str | None
 ) -> None:
-    """A few degrees or a step of the clock lie between any two launches."""
     changes = surrounding_changes(_surroundings(**{fact: before}), _surroundings(**{fact: after}))
 
     assert ([weight] if weight else []) == [change.weight for change in changes]
@@ -60,7 +58,6 @@ def test_what_moves_with_each_launch_is_told_where_it_moved_far(
     [("kernel", "may matter"), ("gpu0_sm_mhz_after", "may matter"), ("load_1min", "means little")],
 )
 def test_what_is_known_of_one_machine_alone_is_told(fact: str, weight: str) -> None:
-    """Nobody knows how near the other one is, or whether it has such a device at all."""
     known, unknown = _surroundings(**{fact: "1980"}), _surroundings()
 
     assert [("1980", None, weight)] == [
@@ -85,7 +82,6 @@ def test_what_is_known_of_one_machine_alone_is_told(fact: str, weight: str) -> N
     ],
 )
 def test_what_passes_explains_no_lasting_change(fact: str, lasts: bool) -> None:  # noqa: FBT001
-    """Loads, names and the moments of a device differ between any two runs, and are not its cause."""
     before, after = (Machine(machine_id="m", facts={fact: value}) for value in ("1", "100"))
 
     found = lasting_changes((before, ENVIRONMENT), (after, ENVIRONMENT))
@@ -96,7 +92,6 @@ def test_what_passes_explains_no_lasting_change(fact: str, lasts: bool) -> None:
 
 
 def test_software_comes_first_of_what_may_explain_a_lasting_change() -> None:
-    """It changes most often."""
     newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
     other = Machine(machine_id="m2", facts={**MACHINE.facts, "cpu": "Other CPU"})
 

@@ -17,7 +17,6 @@ from perfkit.report.gate.markdown import render_comment
 
 
 def test_the_whole_comment_is_as_it_was() -> None:
-    """Heading, table with REGRESSED first, findings, explanation and footer, free text escaped."""
     moved = Part(
         name="<lambda>", kind="own code", place="src/a|b.py:3", amount=Amount(base_s=0.0, head_s=2e-6)
     )
@@ -40,7 +39,6 @@ def test_the_whole_comment_is_as_it_was() -> None:
 
 
 def test_uncommitted_changes_cannot_be_reproduced() -> None:
-    """What no commit holds has no command that would measure it again."""
     same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
     command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40} --margin 2%`"
 
@@ -51,7 +49,6 @@ def test_uncommitted_changes_cannot_be_reproduced() -> None:
 
 
 def test_a_regression_has_a_picture_of_the_runs_before() -> None:
-    """Of five at least, beside its name alone; one that did not regress has none, nor has a quiet gate."""
     slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
     same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
     levels = (1.0, 1.0, 1.0, 1.5, 2.0)
@@ -76,7 +73,6 @@ def _what_to_do(report: GateReport) -> list[str]:
 
 
 def test_it_says_what_to_do() -> None:
-    """In a sentence above everything that has to be understood first, whatever came out."""
     slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
     same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
     grown = build_count("test_f", "operators", 10, 20)
@@ -106,7 +102,6 @@ def test_it_says_what_to_do() -> None:
 
 
 def test_all_that_fails_passes_by_one_commit() -> None:
-    """Its message names each benchmark, so that nothing has to be typed twice."""
     slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"]
 
     _, _, typed, other = _what_to_do(build_report(*slower))
@@ -117,7 +112,6 @@ def test_all_that_fails_passes_by_one_commit() -> None:
 
 
 def test_uncommitted_changes_are_accepted_by_a_command() -> None:
-    """There is no commit yet whose message could say so, and the ledger with this gate is at hand."""
     slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 
     _, _, typed = _what_to_do(build_report(slower, head_dirty=True))
@@ -126,7 +120,6 @@ def test_uncommitted_changes_are_accepted_by_a_command() -> None:
 
 
 def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
-    """The trailer that the comment proposes names the benchmark, whatever is in its parameters."""
     base = repository.commit({"a.py": "1"})
     slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
     _, _, typed, _ = _what_to_do(build_report(slower))

@@ -46,7 +46,6 @@ def _lines(exact: Sequence[ExactComparison], width: int = 100) -> list[str]:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
-    """The first is told with the range of the ratios, its causes once each, in few lines that are whole."""
     lines = _lines(FOUR_SIZES, width)
 
     assert 25 >= len(lines)
@@ -66,7 +65,6 @@ def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
 
 
 def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
-    """One line behind counts of a benchmark and of a training step is told once, with both."""
     lines = _lines(
         [
             build_count("test_f", "operators", 10, 20, _cause("aten::sub", 41, 10)),
@@ -80,7 +78,6 @@ def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
 
 
 def test_what_blocks_has_its_cause_told() -> None:
-    """However many causes there are, the first of each count that decides is among them."""
     many = [
         build_count(f"test_{name}", "operators", 10, 20, *(_cause(f"{name}{at}", at, 9) for at in range(3)))
         for name in "abcdefgh"
@@ -92,7 +89,6 @@ def test_what_blocks_has_its_cause_told() -> None:
 
 
 def test_the_one_count_that_is_not_the_same_is_named() -> None:
-    """A count that moved by too little for the table is not hidden in the number of the others."""
     lines = _lines(
         [
             *(build_count("test_f", metric, 5, 5) for metric in ("operators", "peak", "saved")),
@@ -108,7 +104,6 @@ def test_the_one_count_that_is_not_the_same_is_named() -> None:
 
 
 def test_what_was_not_counted_is_named_with_its_reason() -> None:
-    """A few counts by name, many by how many benchmarks they are of; what was accepted likewise."""
     few = [build_count("test_f", "flops", None, 5, message="not counted on base: compiled")]
     many = [
         build_count(f"test_{at}", metric, 5, 9, accepted="wanted")
@@ -121,7 +116,6 @@ def test_what_was_not_counted_is_named_with_its_reason() -> None:
 
 
 def test_a_comment_has_one_table() -> None:
-    """What decides stands open; the same to the digit needs no table, and is folded."""
     folded = counters_markdown(FOUR_SIZES)
     assert "| `test_nearest[32-euclidean]` and 3 more like it | operators dispatched | 64 | 96 |" in folded
     assert 4 == folded.count("| `test_nearest")

@@ -69,7 +69,6 @@ def _read_all(terminal: int) -> str:
 
 
 def test_the_table_is_redrawn_when_there_is_news() -> None:
-    """A first state, a new verdict and a lapse of time are drawn; a change at once after a drawing is not."""
     _, shown = _in_terminal(TERM="xterm")
 
     for drawn in ("+2.5 to +6.1 %", "+2.5 to +4.3 %", "1 s, about 59 s left"):
@@ -80,7 +79,6 @@ def test_the_table_is_redrawn_when_there_is_news() -> None:
 
 
 def test_nothing_is_left_of_the_table() -> None:
-    """The last drawing is wiped away, for the result takes its place, and the cursor is back."""
     _, shown = _in_terminal(TERM="xterm")
 
     last = shown.rpartition("test_b")[2]
@@ -89,7 +87,6 @@ def test_nothing_is_left_of_the_table() -> None:
 
 
 def test_no_thread_redraws() -> None:
-    """Only the thread that measures runs, and standard output is left to the result."""
     output, _ = _in_terminal(TERM="xterm")
 
     assert "1\n" == output
@@ -97,7 +94,6 @@ def test_no_thread_redraws() -> None:
 
 @pytest.mark.parametrize("variables", [{"FORCE_COLOR": "1"}, {}])
 def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) -> None:
-    """Stages and decided benchmarks are said once each, even where colours are forced."""
     done = subprocess.run(
         _script(), capture_output=True, text=True, env=_environment(**variables), check=True
     )
@@ -111,7 +107,6 @@ def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) ->
 
 
 def test_a_dumb_terminal_gets_lines() -> None:
-    """Where nothing can be redrawn, nothing is."""
     _, shown = _in_terminal(TERM="dumb")
 
     assert "\x1b" not in shown
@@ -119,7 +114,6 @@ def test_a_dumb_terminal_gets_lines() -> None:
 
 
 def test_silence_is_silent() -> None:
-    """A gate that was asked for quiet writes nothing."""
     done = subprocess.run(
         _script(enabled=False), capture_output=True, text=True, env=_environment(), check=True
     )

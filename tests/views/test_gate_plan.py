@@ -112,7 +112,6 @@ def _shown(plan: GatePlan, columns: int = 80) -> str:
 def test_one_sentence_says_what_would_be_found(
     benchmarks: list[PlannedBenchmark], enough_s: float | None, sentence: str
 ) -> None:
-    """It is the first line, in the terminal and in markdown."""
     plan = _plan(*benchmarks, enough_s=enough_s)
 
     assert sentence == plan_sentence(plan)
@@ -121,7 +120,6 @@ def test_one_sentence_says_what_would_be_found(
 
 
 def test_each_line_says_where_it_is_known_from() -> None:
-    """The table fits 80 columns; what an assumption rests on is explained below it, and nothing else."""
     shown = _shown(_plan(_benchmark("test_a", 0.032), _benchmark("test_b", 0.5, known_from="usual")))
 
     words = " ".join(shown.split())
@@ -135,7 +133,6 @@ def test_each_line_says_where_it_is_known_from() -> None:
 
 
 def test_what_is_not_timed_is_named() -> None:
-    """Findings, decided benchmarks and those without a say are listed with their reasons."""
     plan = _plan(_benchmark("test_a", 0.032), _benchmark("test_b", None, decided="REGRESSED", gating=False))
     plan = replace(plan, findings=(build_comparison("test_c", "NEW"),), notes=("a | note",))
 
@@ -147,14 +144,12 @@ def test_what_is_not_timed_is_named() -> None:
 
 
 def test_the_name_of_a_release_is_no_markup() -> None:
-    """A tag may hold almost any sign."""
     plan = replace(_plan(_benchmark("test_a", 0.032)), release="v1<b>")
 
     assert plan_markdown(plan).startswith("## perfkit gate: plan against v1\\<b>\n")
 
 
 def test_a_release_has_a_plan_of_its_own() -> None:
-    """Both sentences stand in the text, the second one with the name of the release."""
     plan = replace(_plan(_benchmark("test_a", 0.032)), against=replace(_plan(), release="v1.2"))
 
     for text in (_shown(plan, 200), plan_markdown(plan)):

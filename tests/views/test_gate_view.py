@@ -45,7 +45,6 @@ def _text(report: GateReport, *, colours: bool = False) -> str:
 
 
 def test_the_whole_view_is_as_it_was() -> None:
-    """Table, findings with what to type, explanation, notes and decision, in 80 columns."""
     report = build_report(
         B_SAME,
         A_SLOWER,
@@ -89,7 +88,6 @@ def _explanation() -> Explanation:
 
 
 def test_what_time_and_counts_say_needs_no_profile() -> None:
-    """Where a benchmark was not profiled its sentence stands alone, in the terminal and in the comment."""
     said = "the same counts, 9.0 % slower: the machine, a library or the cache, not more work"
     explanation = Explanation(benchmark=A_SLOWER.benchmark.name, section=None, findings=(said,))
     report = build_report(A_SLOWER, explanations=(explanation,))
@@ -109,7 +107,6 @@ def test_what_time_and_counts_say_needs_no_profile() -> None:
     [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("INCONCLUSIVE", "33")],
 )
 def test_verdicts_have_colours(verdict: str, code: str) -> None:
-    """Red is slower, green is faster, dim is nothing to see, yellow is everything else."""
     found = build_comparison("test_a", verdict, 1.0, 0.9, 1.1)  # type: ignore[arg-type]
 
     assert f"\x1b[{code}m{verdict}" in _text(build_report(found), colours=True)
@@ -117,7 +114,6 @@ def test_verdicts_have_colours(verdict: str, code: str) -> None:
 
 
 def test_a_recomputed_verdict_says_so() -> None:
-    """Verdicts from kept rows and uncommitted changes are told in the heading."""
     text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
 
     assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[2]
@@ -125,7 +121,6 @@ def test_a_recomputed_verdict_says_so() -> None:
 
 
 def test_a_report_without_benchmarks_is_told() -> None:
-    """Nothing to compare is no pass."""
     assert "NOT MEASURED: nothing was compared." in _text(build_report())
 
 
@@ -141,14 +136,12 @@ def test_a_report_without_benchmarks_is_told() -> None:
     ],
 )
 def test_numbers_of_an_estimate(ratio: float, low: float, high: float, change: str, interval: str) -> None:
-    """Changes are percent, factors where those mislead; no interval looks narrower than it is."""
     estimate = build_comparison("test_a", "INCONCLUSIVE", ratio, low, high).estimate
 
     assert (change, interval) == (change_text(estimate), interval_text(estimate))
 
 
 def test_many_benchmarks_that_were_not_reached_do_not_fill_the_table() -> None:
-    """A dozen of them are listed without further words, and how many others there are."""
     many = (build_comparison(f"test_{number}", "NOT REACHED") for number in range(40))
     report = build_report(B_SAME, *many)
 
@@ -168,7 +161,6 @@ def _counted(*counts: ExactComparison) -> GateReport:
 
 
 def test_what_was_accepted_is_part_of_the_decision() -> None:
-    """None of the others grew is half of the truth."""
     accepted = replace(A_SLOWER, accepted="wanted (Ada, 1234abcd)")
     same, grown = build_count("test_f", "operators", 10, 10), build_count("test_g", "operators", 10, 20)
     grown = replace(grown, accepted="wanted")
@@ -298,7 +290,6 @@ PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=
     ],
 )
 def test_the_decision_is_one_plain_sentence(report: GateReport, sentence: str, others: list[str]) -> None:
-    """It comes first; then what else there is, its cost, and the probability of an error."""
     *said, closing = _decision(report)
     of = " of those that gate" if {one.gating for one in report.comparisons} == {True, False} else ""
 
@@ -318,7 +309,6 @@ def _decision(report: GateReport) -> list[str]:
     [[B_SAME, A_SLOWER], [build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)], [B_SAME]],
 )
 def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> None:
-    """They have none of the words that only the method's documents explain."""
     last = " ".join(_decision(build_report(*comparisons)))
 
     assert [] == [word for word in JARGON if word in last.lower()]
@@ -347,7 +337,6 @@ UNDECIDED = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
     ],
 )
 def test_the_sentence_comes_first_and_what_to_do_last(report: GateReport, following: str | None) -> None:
-    """The last lines repeat the word, which stays in sight after a long result."""
     sentence, *others = _decision(report)
     text = _text(report)
 
@@ -370,7 +359,6 @@ def _typical(found: Comparison, *whole: float) -> Comparison:
 
 
 def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
-    """Below a verdict that a typical call made alone, in 80 columns, in a comment, and in the decision."""
     name = f"test_{'long_' * 12}name"
     same = _typical(build_comparison(name, "UNCHANGED", 1.0004, 0.9961, 1.0051), 1.018, 0.98, 1.0361)
     faster = _typical(build_comparison("test_c", "IMPROVED", 0.9, 0.85, 0.95), 1.0, 0.9, 1.114)
@@ -403,7 +391,6 @@ def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
 
 
 def test_a_verdict_by_all_calls_says_so() -> None:
-    """What only some calls pay is told beside what a typical one does."""
     whole = build_comparison("test_rare", "REGRESSED", 1.05, 1.031, 1.07)
     typical = build_comparison("test_rare", "UNCHANGED", 1.001, 0.994, 1.008).estimate
 
@@ -414,7 +401,6 @@ def test_a_verdict_by_all_calls_says_so() -> None:
 
 
 def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
-    """What is pasted from 80 columns is one command."""
     name = f"test_{'x' * 50}"
     text = _text(build_report(build_comparison(name, "MISSING")))
 
@@ -422,7 +408,6 @@ def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
 
 
 def test_names_are_cut_to_what_tells_them_apart() -> None:
-    """The shortest ending that is unique is shown; parameters are never cut."""
     names = ["x/a.py::test_one", "x/a.py::test_two[b/c::d]", "x/b.py::test_two[b/c::d]", "y/a.py::test_three"]
     shown = ["test_one", "a.py::test_two[b/c::d]", "b.py::test_two[b/c::d]", "test_three"]
 
@@ -430,14 +415,12 @@ def test_names_are_cut_to_what_tells_them_apart() -> None:
 
 
 def test_a_name_that_ends_another_is_shown_whole() -> None:
-    """Where every ending of a node id is one of another too, the whole of it stands, and is unique."""
     assert {"a.py::test": "a.py::test", "x/a.py::test": "x/a.py::test"} == short_names(
         ["a.py::test", "x/a.py::test"]
     )
 
 
 def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
-    """The decision says that a count is missing, the remark which, why, and how to let it pass."""
     lost = ExactComparison(
         benchmark=Benchmark(name="bench_a.py::test_a", version="v"),
         metric=Metric(name="operators", unit="1"),
@@ -457,7 +440,6 @@ def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
 
 
 def test_a_gate_against_a_release_says_both() -> None:
-    """Each of two results says against what it is; the last line has both words, and the code that counts."""
     release = replace(build_report(A_SLOWER), release="v1.2")
     report = replace(build_report(B_SAME), against=release)
     both = (
@@ -481,7 +463,6 @@ def test_a_gate_against_a_release_says_both() -> None:
 
 
 def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
-    """What matters is listed first, the rest is counted by file, and remarks are cut."""
     verdicts: Sequence[Verdict] = ("UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "REGRESSED")
     found = [
         build_comparison(
@@ -520,5 +501,4 @@ def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
     ],
 )
 def test_a_limit_that_says_nothing_is_unknown(estimate: tuple[float, float, float], told: str) -> None:
-    """Few launches that scatter much leave a limit that no machine could have."""
     assert told == interval_text(build_comparison("test_a", "INCONCLUSIVE", *estimate).estimate)
