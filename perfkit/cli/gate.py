@@ -174,14 +174,14 @@ def gate(
     seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
     plan: Annotated[
         bool,
-        typer.Option("--plan", help="Time nothing: say which slowdown the gate would find in its budget."),
+        typer.Option("--plan", help="Time nothing: show which slowdown the gate would find in its budget."),
     ] = False,
     from_ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
     markdown: _MarkdownOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Compare two versions of the code, and say with known error rates whether the change may be merged.
+    """Compare two versions of the code: may the change be merged, at known error rates?
 
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.

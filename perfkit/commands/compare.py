@@ -184,7 +184,9 @@ def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparis
     known = {row.outcome.benchmark.version for row in base_timed}
     common = [row.outcome.benchmark for row in head_timed if row.outcome.benchmark.version in known]
     if not common:
-        return finding_on(ruled, "CHANGED", "its own source differs: times of two versions tell nothing")
+        return finding_on(
+            ruled, "CHANGED", "its own source differs: times of two versions cannot be compared"
+        )
     version = common[-1].version
     return compare_apart(
         common[-1],

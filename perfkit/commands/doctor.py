@@ -127,7 +127,7 @@ def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Sam
         launcher = stack.enter_context(
             staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
-        alike = run_same_code(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
+        alike = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=tell)
         return alike, _fork(launcher)
 
 

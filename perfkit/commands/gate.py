@@ -218,7 +218,7 @@ def surveyed_sides(
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
-    ``log`` hears for whom this process waits, ``stage`` which stage begins.
+    ``log`` receives a line while another perfkit holds the machine, ``stage`` each stage that begins.
     """
     with measuring(log, wait_s=wait_s) as waited_s:
         built = side_environments(environments, log=stage)
@@ -298,7 +298,7 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
     """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded."""
     pair = resolve_request(request, project)
     ledger = Ledger(request.ledger)
-    # Collecting would disturb whoever measures, so that the machine is held for it.
+    # Collecting would disturb other measurements, so the machine is held for it.
     with requested_sides(request, pair, project, seed=request.seed, progress=progress) as opened:
         sides, surveyed = opened.sides, opened.survey
         set_up_s = time.monotonic() - opened.began

@@ -17,8 +17,8 @@ _holds_machine = ContextVar("holds_machine", default=False)
 def measuring(log: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
     """Hold the machine, and yield the seconds that another perfkit kept this one waiting.
 
-    ``log`` hears for whom this one waits, and what was tidied up. It gives up after ``wait_s`` seconds, with
-    None never. A job that makes other ones holds the machine around them, and they go on at once.
+    ``log`` receives whom this one waits for, and what was tidied up. It gives up after ``wait_s`` seconds,
+    with None never. A job that makes other ones holds the machine around them, and they go on at once.
 
     Raises:
         NotMeasuredError: the machine was not let go in time, or shows no processes.

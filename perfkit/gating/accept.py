@@ -29,7 +29,7 @@ MOST_COMMITS = 200
 def apply(comparisons: Sequence[Comparison], acceptances: Sequence[Acceptance]) -> tuple[Comparison, ...]:
     """Return the comparisons, those that block and are covered with ``accepted`` set.
 
-    Where several acceptances cover a finding, the first of them is told.
+    Where several acceptances cover a finding, the first of them is shown.
     """
     names = _names(comparisons)
     return tuple(_accepted(comparison, acceptances, names) for comparison in comparisons)

@@ -1,4 +1,4 @@
-"""Verdicts on counters, without statistics, and what they tell about a time that moved."""
+"""Verdicts on counters, without statistics, and how they explain a time that moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
 from perfkit.model.counting import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
 
 _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
-# Counts that stand for time, and say nothing against it where the time itself is known.
+# Counts that stand for time, and do not count where the time itself is known to be shorter.
 _PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
 _FEWEST_NUMBERS = 3
 _MOST_CAUSES = 20
@@ -317,9 +317,9 @@ def _total(causes: Iterable[Cause]) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Disagreement:
-    """What the time and the counts of a benchmark say together, in a sentence.
+    """A time that did not follow the counts of its benchmark, in a sentence.
 
-    ``elsewhere`` tells that there is much less work and no gain: a profile shows where the time is spent.
+    ``elsewhere`` marks much less work without a gain: a profile shows where the time is spent.
     """
 
     benchmark: str
@@ -330,7 +330,7 @@ class Disagreement:
 def disagreements(
     comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
 ) -> Iterator[Disagreement]:
-    """Yield what is to be said of the benchmarks whose time did not follow their work."""
+    """Yield the benchmarks whose time did not follow their work."""
     for one in comparisons:
         counts = {
             count.metric.name: count

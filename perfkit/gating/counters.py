@@ -258,7 +258,7 @@ def measure_numbers(
     """Measure each number on both sides at once, in launches of its own, until it is decided.
 
     A tracked value that repeats to the digit in two launches and is alike on both sides is; any other number
-    has as many as tell the sides apart with ``error``, and is not judged where there is no time for these.
+    has as many as separate the sides with ``error``, and is not judged where there is no time for these.
     ``base_own`` are the benchmarks that base has without head's files, None where both sides have all. What
     ``mend`` has done something about is measured again.
     """

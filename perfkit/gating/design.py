@@ -160,7 +160,7 @@ def choose_method(
 
     The default budget is more than most suites need; measuring ends as soon as all is decided. Counts of
     sides ``of_environments`` are of different versions of libraries, which may do the same by other
-    operators. They say what changed, and fail a gate only where nothing is timed.
+    operators. They show what changed, and fail a gate only where nothing is timed.
     """
     config = project.config
     compared = (*surveyed.compared, *surveyed.numbers)
@@ -275,7 +275,7 @@ class Forecast:
         )
 
     def not_reached(self, number: int, *, of: int, changed: int | None, budget_s: float) -> str:
-        """Return what to say of the ``number`` benchmarks that were not reached, and what reaches them.
+        """Return a sentence on the benchmarks that were not reached, and the budget that reaches them.
 
         ``changed`` of them may run code that differs between the sides, None where all may, or none.
         """

@@ -57,10 +57,10 @@ def explain_benchmarks(
     sides: OpenSides,
     progress: ComparisonProgress,
 ) -> tuple[Explanation, ...]:
-    """Profile what regressed and return what moved, and say where a time did not follow its counts.
+    """Profile what regressed and return what moved, and where a time did not follow its counts.
 
     Some benchmarks of much less work that became no faster are profiled as well: where their time is spent is
-    shown. What could not be profiled is left out, unless there is something else to say.
+    shown. What could not be profiled is left out, unless something else was found.
     """
     known = {one.benchmark.name: one for one in compared}
     apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
@@ -79,7 +79,7 @@ def explain_benchmarks(
 
 
 def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
-    """Return an explanation that begins with what the time and the counts say, where they disagree."""
+    """Return an explanation that begins with how time and counts disagree."""
     if found is None:
         return explained
     if explained is None:
@@ -153,7 +153,7 @@ def notes_on(
 
 
 def _on_environments(environments: Environments) -> Iterator[str]:
-    """Yield notes on what differs although nobody asked for it, and on packages that do not fit together."""
+    """Yield notes on packages that differ unasked, and on those that conflict."""
     if not environments:
         return
     changes = changed_packages(environments)
@@ -260,9 +260,7 @@ def on_the_device(residents: Residents) -> Iterator[str]:
             meant = "it disturbs"
         else:
             meant = (
-                "it does not disturb"
-                if found.is_small
-                else "whether it disturbs is not told by so few rounds"
+                "it does not disturb" if found.is_small else "so few rounds do not show whether it disturbs"
             )
         yield f"rounds of {name} beside the other side on the device took longer by {text}: {meant}"
     elif residents.not_checked:
@@ -285,7 +283,7 @@ def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
         text = "; ".join(
             f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
         )
-        yield f"first call of {name.rpartition('::')[2]}, untimed and judged by nobody: {text}"
+        yield f"first call of {name.rpartition('::')[2]}, neither timed nor judged: {text}"
 
 
 def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:

@@ -40,7 +40,7 @@ LARGEST_LOG = math.log(sys.float_info.max)
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
 # The share that goes to the total time over all calls, pauses included, where the CPU time is known: that
-# tells a pause of the program from one of the machine. It is part of what all calls have.
+# separates a pause of the program from one of the machine. It is part of what all calls have.
 _TOTAL_SHARE = 0.1
 _PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
 # An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
@@ -184,7 +184,7 @@ def compare(
         verdict = "REGRESSED" if accused else "INCONCLUSIVE"
     elif judged and total and judged.calls == "typical":
         other = total
-    # Inputs drawn at random, or the machine, may tell equal code apart.
+    # Inputs drawn at random, or the machine, may make equal code differ.
     excused = policy.same_code and verdict in ("REGRESSED", "IMPROVED")
     if excused:
         verdict = "UNCHANGED"

@@ -24,7 +24,7 @@ _FILE = re.compile(r"No such file or directory: '([^']+)'|(\S+) not found\.?$", 
 _INPUT = re.compile(r"data|input", re.IGNORECASE)
 _MOST_NAMED = 3
 _LONGEST = 255
-# Does something about failures, and tells whether they may be gone now.
+# Does something about failures, and returns whether they may be gone now.
 Mend = Callable[[Sequence[Failure]], bool]
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NAME = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
@@ -55,7 +55,7 @@ class MissingFiles:
     linked: dict[str, Path] = field(default_factory=dict)
 
     def bring(self, failures: Sequence[Failure]) -> bool:
-        """Link what these benchmarks did not find, and tell whether there was anything."""
+        """Link what these benchmarks did not find, and return whether there was anything."""
         before = len(self.linked)
         for failure in failures:
             named = [match[1] or match[2] for match in _FILE.finditer(failure.message)]

@@ -1,4 +1,4 @@
-"""What a gate would find in its time, told from earlier gates on this machine before anything is timed.
+"""Predicts what a gate would find in its time, from earlier gates on this machine.
 
 The benchmarks go through an imagined gate in which nothing has changed: it shares its time out as a real one
 does, and a benchmark leaves at the look that decides identical code. What is left at its end would go to one

@@ -20,7 +20,7 @@ from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.scout import Found
 
 _BOOLEANS = {"True": True, "False": False}
-# Keys of [tool.perfkit] that say what is compared and what fails; the others say where output goes.
+# Keys of [tool.perfkit] for what is compared and what fails; the others are for output.
 _RULES = ("targets", "benchmarks", "asv", "margin", "prepare", "gate", "exact", "rules")
 _FILE = "pyproject.toml"
 _SHA_DIGITS = 10

@@ -308,9 +308,7 @@ class SequentialComparison:
         self._unproven = self._unproven + 1 if record.unproven and not record.failures else 0
         if self._unproven == UNPROVEN_IN_A_ROW:
             silent = " and ".join(side for side in SIDES if side in record.silent)
-            text = next(
-                (f"; the last thing they said: {words}" for words in record.silent.values() if words), ""
-            )
+            text = next((f"; their last words: {words}" for words in record.silent.values() if words), "")
             raise NotMeasuredError(
                 f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without telling"
                 " which code they had run, so that the times of these were not recorded: see what the"
@@ -549,11 +547,11 @@ class SameCodeRun:
 
 
 def run_same_code(
-    launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]
+    launcher: Launcher, *, seconds: float, seed: int, progress: Callable[[float], None]
 ) -> SameCodeRun:
     """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
 
-    ``tell`` receives the share that is done, from 0 to 1.
+    ``progress`` receives the share that is done, from 0 to 1.
     """
     listed = launcher.survey()
     launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)
@@ -563,7 +561,7 @@ def run_same_code(
     begun = time.monotonic()
     for number, slot in enumerate(schedule(seed=seed)):
         elapsed = time.monotonic() - begun
-        tell(min(elapsed / seconds, 1.0))
+        progress(min(elapsed / seconds, 1.0))
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
         for one in make_launch(launches, slot, nodes)[1]:

@@ -32,7 +32,7 @@ from perfkit.runner.machine.conditions import usable_cpus
 
 # A whole training may be silent for so many seconds.
 _LIMIT_S = 600
-_HEADING = '"""Written by perfkit for a gate of a target: nobody\'s checkout keeps it."""\n'
+_HEADING = '"""Written by perfkit for a gate of a target; no checkout keeps it."""\n'
 _SCRIPT = """
 import contextlib
 import io
@@ -59,13 +59,13 @@ def run():
     module = types.ModuleType("__main__")
     module.__file__ = str(SCRIPT)
     before, sys.modules["__main__"] = sys.modules["__main__"], module
-    said = io.StringIO()
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(errors):
             exec(CODE, module.__dict__)
     except SystemExit as end:
         if end.code not in (None, 0):
-            last = (said.getvalue().strip().splitlines() or ["it said nothing"])[-1]
+            last = (errors.getvalue().strip().splitlines() or ["without a word"])[-1]
             raise RuntimeError(f"{{SCRIPT.name}} ended with exit status {{end.code}}: {{last}}") from end
     finally:
         sys.modules["__main__"] = before

@@ -75,7 +75,7 @@ def take_survey(
     rules: RulesOf = "base",
     log: Callable[[str], None] = ignore_log,
 ) -> Survey:
-    """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
+    """List the benchmarks of both sides, head's files laid over base, and find which can be compared.
 
     ``rules`` is the side whose markers decide. ``log`` receives a sentence now and then where that takes
     long.

@@ -232,7 +232,7 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between the profiles of a benchmark, per call of it, and what its time and counts say.
+    """What differs between the profiles of a benchmark, per call of it, and how its time and counts relate.
 
     ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
     where the benchmark was not profiled.
@@ -317,7 +317,7 @@ class PlannedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class GatePlan:
-    """What a gate would find in its time, told before anything is timed.
+    """What a gate would find in its time, predicted before anything is timed.
 
     ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
     nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then

@@ -68,7 +68,7 @@ def test_a_gate_alternates_launches_where_sides_have_no_room(project: GitProject
     assert (
         "test_device: each side had the device to itself, and the launches of both alternated" in done.notes
     )
-    assert "first call of test_device, untimed and judged by nobody: base 61.0 ms" in done.notes
+    assert "first call of test_device, neither timed nor judged: base 61.0 ms" in done.notes
     rows = list(Ledger(project.ledger).rows())
     timed = [row for row in rows if row.outcome.metric == WALL_TIME and row.outcome.values]
     assert {"test_host": False, "test_device": True} == {
@@ -118,7 +118,7 @@ def test_each_reason_for_turns_is_told_once() -> None:
     [
         (0.2, 0.3, "it disturbs"),
         (-0.001, 0.002, "it does not disturb"),
-        (-0.1, 0.2, "whether it disturbs is not told by so few rounds"),
+        (-0.1, 0.2, "so few rounds do not show whether it disturbs"),
     ],
 )
 def test_what_a_check_found_is_told(low: float, high: float, meant: str) -> None:
@@ -156,7 +156,7 @@ def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
 
     (told,) = cold_starts(rows)
     assert told == (
-        "first call of test_a, untimed and judged by nobody: base 2.00 s (median of 3 launches);"
+        "first call of test_a, neither timed nor judged: base 2.00 s (median of 3 launches);"
         " head 8.00 s (median of 1 launch; compiling 7.00 s)"
     )
     (said,) = cold_starts([untold])

@@ -529,7 +529,7 @@ def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison(fi
 
     with pytest.raises(NotMeasuredError, match="the processes of head ended 2 launches in a row") as raised:
         setting.run()
-    assert str(raised.value).endswith("; the last thing they said: KeyError: 'lazy'")
+    assert str(raised.value).endswith("; their last words: KeyError: 'lazy'")
     assert (first + 1, first - 1) == (len(setting.launches.made), len(setting.kept))
 
 

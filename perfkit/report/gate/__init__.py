@@ -1,1 +1,1 @@
-"""What a gate tells people: in the terminal, while it measures, and as a pull-request comment."""
+"""Renders a gate in the terminal, while it measures, and as a pull-request comment."""

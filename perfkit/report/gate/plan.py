@@ -18,7 +18,7 @@ from perfkit.report.names import BrokenName, short_names
 from perfkit.units import counted, human_seconds, listed
 
 _HEADINGS = ("margin", "scatter", "known from", "laun-\nches", "time", "detect-\nable")
-# From here on a slowdown is told as a factor, as a change is.
+# From here on a slowdown is shown as a factor, as a change is.
 _LARGEST_IN_PERCENT = 9.0
 _MOST_NAMES = 3
 _EXPLAINED: Mapping[KnownFrom, str] = {

@@ -32,7 +32,7 @@ MOST_MOVED = 5
 # So many benchmarks that were not reached are listed.
 _MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
-# Verdicts that say of a benchmark that it did not become slower.
+# Verdicts by which a benchmark did not become slower.
 NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "NOT SLOWER", "IMPROVED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
@@ -271,7 +271,7 @@ def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
 
 
 def explanation_title(explanation: Explanation) -> str:
-    """Return the heading of what is said of a benchmark."""
+    """Return the heading of an explanation."""
     profiled = explanation.section is not None
     return "what moved, per call under cProfile" if profiled else "its time and its counts"
 
@@ -287,7 +287,7 @@ def slowest_part(explanation: Explanation | None) -> Part | None:
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
     """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
 
-    ``name`` is what tells the benchmark from the others of its gate.
+    ``name`` is unique among the benchmarks of its gate.
     """
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
