@@ -50,7 +50,7 @@ def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
 
     assert 25 >= len(lines)
     assert width >= max(map(len, lines))
-    assert " ".join(lines[1:3]).startswith("test_nearest[32-euclidean] and 3 more like it ")
+    assert " ".join(lines[1:3]).startswith("test_nearest[32-euclidean] and 3 more like it")
     told = {" ".join(line.split()) for line in lines}
     assert {
         "operators dispatched 64 96 ×1.5 to ×17 REGRESSED",
