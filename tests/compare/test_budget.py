@@ -75,13 +75,6 @@ def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> N
     assert 10 == len(chosen)
 
 
-def test_where_there_is_no_time_for_all_fewer_are_measured_together() -> None:
-    asking = [_candidate(f"benchmark{number}", 1, 9) for number in range(10)]
-
-    assert 10 == len(share_out(asking, 90))
-    assert 4 == len(share_out(asking, 89))
-
-
 def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
     enough = Forecast(costs_s=[10.0] * 8 + [5.0], left_s=100.0, after_s=10.0)
     short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)

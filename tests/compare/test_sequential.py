@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -265,30 +264,6 @@ def test_the_first_regression_may_be_enough() -> None:
     assert "NOT REACHED" in verdicts.values()
 
 
-def test_what_is_decided_as_a_whole_was_not_stopped() -> None:
-    setting = _setting({"clear": 1.5, "same": 1.0})
-    setting.comparison.is_enough = _regressed
-
-    assert {"clear": "REGRESSED", "same": "UNCHANGED"} == setting.run()
-    assert not setting.comparison.stopped
-
-
-def test_a_regression_of_earlier_gates_is_enough() -> None:
-    prior = tuple(
-        LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
-        for number in range(POLICY.looks[0])
-    )
-    setting = _setting({"clear": 1.5}, prior=prior)
-    setting.comparison.states = {
-        **setting.comparison.states,
-        "new": BenchmarkState(_benchmark("new")),
-    }
-    setting.comparison.is_enough = _regressed
-
-    assert {"clear": "REGRESSED", "new": "NOT REACHED"} == setting.run()
-    assert [] == setting.launches.made
-
-
 def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
     setting = _setting(
         dict.fromkeys(["a", "elsewhere b", *(f"elsewhere {n}" for n in range(98))], 1.0), budget_s=30
@@ -337,33 +312,12 @@ def test_what_is_open_when_going_on_is_over_stays_open() -> None:
     assert 1 == len(told)
 
 
-def test_measuring_goes_on_once() -> None:
-    setting = _setting({"close": 1.02}, budget_s=3.0)
-    told: list[Forecast] = []
-    setting.comparison.go_on_s = 3.0
-    setting.comparison.announce_going_on = told.append
-
-    setting.run()
-
-    assert (1, POLICY.looks[1]) == (len(told), len(setting.launches.made))
-
-
 def test_nothing_goes_on_that_nobody_asked_for() -> None:
     setting = _setting({"clear": 1.5}, budget_s=3.0)
     told: list[Forecast] = []
     setting.comparison.announce_going_on = told.append
 
     assert {"clear": "NOT REACHED"} == setting.run()
-    assert [] == told
-
-
-def test_nothing_goes_on_where_all_is_decided_or_no_look_is_left() -> None:
-    setting = _setting({"clear": 1.5, "close": 1.02})
-    told: list[Forecast] = []
-    setting.comparison.go_on_s = 1000.0
-    setting.comparison.announce_going_on = told.append
-
-    assert {"clear": "REGRESSED", "close": "INCONCLUSIVE"} == setting.run()
     assert [] == told
 
 
@@ -565,22 +519,3 @@ def test_later_launches_import_beforehand_what_both_sides_did() -> None:
 
     assert [(), ("json",)] == setting.launches.learned[:2]
     assert ([False], True) == (used, setting.comparison.uses_torch)
-
-
-def test_files_that_any_launch_loaded_count_as_loaded() -> None:
-    loads = itertools.count()
-
-    def load_another(record: LaunchRecord) -> LaunchRecord:
-        report = SideReport(foreign={}, loaded=(f"file_{next(loads)}.py",))
-        return LaunchRecord(
-            timings=record.timings,
-            failures=(),
-            reports={"base": report, "head": report},
-            seconds=record.seconds,
-        )
-
-    setting = _setting({"clear": 1.5}, instead=dict.fromkeys(range(1, 5), load_another))
-
-    setting.run()
-
-    assert {f"file_{number}.py" for number in range(4)} == setting.comparison.loaded

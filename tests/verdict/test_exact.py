@@ -336,31 +336,6 @@ def test_what_head_could_not_count_passes_where_that_was_accepted(word: Acceptan
     assert (0 if covered else 4) == exit_code([found])
 
 
-@pytest.mark.parametrize(
-    ("word", "exact", "expected"),
-    [
-        (acceptance({"operators": 9.0}), REGRESSED, "and they are beyond that now: operators (200)"),
-        (acceptance({"operators": 9.0}), lost(counted("operators", 7, 7)), "now: operators (not counted)"),
-        (acceptance({"syncs": 9.0}), REGRESSED, "its counts alone were accepted, and these pass now"),
-    ],
-)
-def test_an_acceptance_of_counts_that_covers_nothing_is_told(
-    word: Acceptance, exact: ExactComparison, expected: str
-) -> None:
-    (note,) = unused_notes([], [word], [exact])
-
-    assert expected in note
-
-
-def test_lines_that_change_places_are_known_by_their_text() -> None:
-    one = compared(
-        counted("a", 6, 6, causes=(cause("a", "f.py:1", 1, "x"), cause("a", "f.py:2", 5, "y"))),
-        counted("a", 8, 8, causes=(cause("a", "f.py:1", 5, "y"), cause("a", "f.py:2", 3, "x"))),
-    )
-
-    assert (MovedCause(what="a", place="f.py:2", base=1, head=3),) == one.causes
-
-
 def moved(
     base: float,
     head: float,
@@ -413,13 +388,6 @@ def moved(
 )
 def test_what_is_not_exact_is_told_where_it_moved_by_much(one: ExactComparison, *, told: bool) -> None:
     assert told == bool(moved_counts([one]))
-
-
-def test_of_what_decides_what_grew_comes_first() -> None:
-    grew, shrank = moved(1, 2, exact=True), moved(2, 1, exact=True)
-    informing = [replace(one, gating=False) for one in (grew, shrank)]
-
-    assert [grew, shrank, *informing] == moved_counts([*informing[::-1], shrank, grew])
 
 
 def test_a_number_decides_by_the_benchmarks_margin_whatever_the_policy_names() -> None:

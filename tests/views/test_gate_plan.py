@@ -143,12 +143,6 @@ def test_what_is_not_timed_is_named() -> None:
     assert r"- note: a \| note" in plan_markdown(plan)
 
 
-def test_the_name_of_a_release_is_no_markup() -> None:
-    plan = replace(_plan(_benchmark("test_a", 0.032)), release="v1<b>")
-
-    assert plan_markdown(plan).startswith("## perfkit gate: plan against v1\\<b>\n")
-
-
 def test_a_release_has_a_plan_of_its_own() -> None:
     plan = replace(_plan(_benchmark("test_a", 0.032)), against=replace(_plan(), release="v1.2"))
 

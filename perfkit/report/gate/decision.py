@@ -141,7 +141,7 @@ def reading_guide(report: GateReport, names: Names) -> str:
     sentences = (
         "Base and head are the time of one call. Change is head against base.",
         f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
-        _of_typical_calls(report.comparisons, names),
+        _of_typical_calls(report.comparisons),
         f"{alike} interval is wider for that." if grouped else "",
         _margins(report.comparisons, names),
         # Where only what is proven fails, the noise floor takes the place of the margin.
@@ -364,22 +364,14 @@ def _kind(comparison: Comparison) -> str:
     return comparison.verdict + ("" if comparison.gating else " (does not gate)")
 
 
-def _of_typical_calls(comparisons: Sequence[Comparison], names: Names) -> str:
-    """Return that times are of typical calls, and how much slower all calls together may have become."""
+def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
     typical = [found for found in comparisons if found.estimate and found.estimate.calls == "typical"]
     if not typical:
         return ""
     short = "" if len(typical) == len(comparisons) else " where calls are short"
-    if any(limit_of_all_calls(found) for found in typical):
-        # The lines of the table and the decision have the limits.
-        return f"Times are of a typical call{short}; the mean of all calls, slow ones too, scatters more."
-    passing = [found for found in typical if found.verdict in {"UNCHANGED", "NOT SLOWER"} or found.excused_by]
-    whole = [(found.other.high, found) for found in passing if found.other]
-    if not whole:
-        return f"Times are of a typical call{short}."
-    _, most = max(whole, key=lambda one: one[0])
-    limit = f"{at_most(most.other)} ({_name(most, names)})"
-    return f"Times are of a typical call{short}; all calls together, slow ones too: {limit}."
+    bounded = any(map(limit_of_all_calls, typical))
+    more = "; the mean of all calls, slow ones too, scatters more" if bounded else ""
+    return f"Times are of a typical call{short}{more}."
 
 
 def _margins(comparisons: Sequence[Comparison], names: Names) -> str:
