@@ -15,8 +15,7 @@ from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
-from perfkit.model.acceptances import SHOWN_DIGITS, is_placeholder
-from perfkit.model.comparisons import Comparison, ExactComparison, blocks
+from perfkit.model.comparisons import SHOWN_DIGITS, Comparison, ExactComparison, blocks, is_placeholder
 from perfkit.model.policies import GatePolicy, JudgedPolicy
 from perfkit.model.results import meant_by
 from perfkit.repo.author import author_name

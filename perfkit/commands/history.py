@@ -28,8 +28,8 @@ from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.model import Benchmark, Environment, Machine
-from perfkit.model.acceptances import is_placeholder
 from perfkit.model.change_log import GateRatio
+from perfkit.model.comparisons import is_placeholder
 from perfkit.model.history import (
     ChangePoint,
     CommitFacts,

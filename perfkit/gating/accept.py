@@ -11,8 +11,7 @@ from pathlib import Path
 
 from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import Commit
-from perfkit.model.acceptances import Acceptance
-from perfkit.model.comparisons import BLOCKING, COUNTED, Comparison, ExactComparison, blocks
+from perfkit.model.comparisons import BLOCKING, COUNTED, Acceptance, Comparison, ExactComparison, blocks
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
 from perfkit.repo.patches import patches_of, whole_patch

@@ -12,8 +12,7 @@ from perfkit.gating.counter_verdicts import explain_counts
 from perfkit.gating.rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES, Commit, Row, Side
-from perfkit.model.acceptances import Acceptance
-from perfkit.model.comparisons import Comparison, ExactComparison, GateReport, exit_code
+from perfkit.model.comparisons import Acceptance, Comparison, ExactComparison, GateReport, exit_code
 from perfkit.model.counters import is_count
 from perfkit.model.policies import gate_policy, judged_policy
 

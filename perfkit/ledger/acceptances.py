@@ -8,8 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perfkit.ledger.statements import Statements
-from perfkit.model.acceptances import Acceptance
-from perfkit.model.comparisons import Verdict
+from perfkit.model.comparisons import Acceptance, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

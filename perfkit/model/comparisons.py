@@ -30,6 +30,30 @@ KnownFrom = Literal["its gates", "other benchmarks", "usual"]
 # The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
 LEAST_CPU_CHANGE = 0.1
 SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
+# Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
+BLOCKING: frozenset[Verdict] = frozenset(
+    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
+)
+# Verdicts on a count that block: it grew, or head could not count what base counts.
+COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
+_CODES: dict[Verdict, int] = {
+    "REGRESSED": EXIT_REGRESSED,
+    "MISSING": EXIT_NOT_MEASURED,
+    "CHANGED": EXIT_NOT_MEASURED,
+    "FAILED": EXIT_NOT_MEASURED,
+    "TIMEOUT": EXIT_NOT_MEASURED,
+    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
+    "NOT REACHED": EXIT_INCONCLUSIVE,
+    "NEW": EXIT_PASS,
+    "SKIPPED": EXIT_PASS,
+    "IMPROVED": EXIT_PASS,
+    "UNCHANGED": EXIT_PASS,
+    "NOT SLOWER": EXIT_PASS,
+}
+_WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
+SHOWN_DIGITS = 8
+# What stands for a reason in the lines that perfkit offers.
+_PLACEHOLDERS = {"reason", "text", "why", "…", "..."}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,34 +381,9 @@ class ApartReport:
     exact: tuple[ExactComparison, ...] = ()
 
 
-# Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
-BLOCKING: frozenset[Verdict] = frozenset(
-    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
-)
-# Verdicts on a count that block: it grew, or head could not count what base counts.
-COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
-
-
 def blocks(found: Comparison | ExactComparison) -> bool:
     """Tell whether a finding keeps a gate from passing unless it is accepted."""
     return found.verdict in BLOCKING and found.gating
-
-
-_CODES: dict[Verdict, int] = {
-    "REGRESSED": EXIT_REGRESSED,
-    "MISSING": EXIT_NOT_MEASURED,
-    "CHANGED": EXIT_NOT_MEASURED,
-    "FAILED": EXIT_NOT_MEASURED,
-    "TIMEOUT": EXIT_NOT_MEASURED,
-    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
-    "NOT REACHED": EXIT_INCONCLUSIVE,
-    "NEW": EXIT_PASS,
-    "SKIPPED": EXIT_PASS,
-    "IMPROVED": EXIT_PASS,
-    "UNCHANGED": EXIT_PASS,
-    "NOT SLOWER": EXIT_PASS,
-}
-_WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
@@ -430,3 +429,42 @@ def _code(comparison: Comparison | ExactComparison) -> int:
     excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
     passes = comparison.accepted is not None or not comparison.gating or excused
     return EXIT_PASS if passes else _CODES[comparison.verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """A person's word, at one commit, that a finding may pass.
+
+    ``benchmark`` is a node id or the end of one. ``verdict`` is the kind of finding that was accepted, None
+    for any. ``ratio`` is head / base as it was when it was accepted, ``counts`` what grew, by metric, with
+    head's count; None stands for whatever grows. ``uncounted`` names what head could not count.
+    """
+
+    benchmark: str
+    reason: str
+    commit: str
+    author: str | None = None
+    verdict: Verdict | None
+    ratio: float | None = None
+    counts: Mapping[str, float] | None = None
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def of_counts_alone(self) -> bool:
+        """Whether only counts were accepted: an accepted slowdown has a ratio, and no time is MISSING.
+
+        An acceptance of a whole benchmark that head lacks names no counts, so it is not one of these.
+        """
+        named = bool(self.counts) or bool(self.uncounted)
+        return named and self.ratio is None and self.verdict in COUNTED
+
+    @property
+    def text(self) -> str:
+        """The reason, with who gave it and where."""
+        where = self.commit[:SHOWN_DIGITS]
+        return f"{self.reason} ({f'{self.author}, {where}' if self.author else where})"
+
+
+def is_placeholder(reason: str) -> bool:
+    """Tell whether a reason is what an offered line has in its place, so that nobody gave one."""
+    return reason.strip().casefold() in _PLACEHOLDERS

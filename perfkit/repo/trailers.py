@@ -13,7 +13,7 @@ import re
 import git
 
 from perfkit.errors import RepositoryError
-from perfkit.model.acceptances import SHOWN_DIGITS, Acceptance, is_placeholder
+from perfkit.model.comparisons import SHOWN_DIGITS, Acceptance, is_placeholder
 
 KEY = "Perf-Accept"
 # The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.

@@ -8,7 +8,7 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError
-from perfkit.model.acceptances import Acceptance
+from perfkit.model.comparisons import Acceptance
 from perfkit.repo.author import author_name
 from perfkit.repo.trailers import accepted_in, commits_in
 

@@ -10,8 +10,7 @@ from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
 from perfkit.gating.accept import apply, apply_to_counts, unused_notes
-from perfkit.model.acceptances import Acceptance
-from perfkit.model.comparisons import BLOCKING, Comparison, Verdict, exit_code
+from perfkit.model.comparisons import BLOCKING, Acceptance, Comparison, Verdict, exit_code
 from perfkit.model.results import meant_by
 
 NAME = "benchmarks/bench_a.py::test_a"

@@ -10,8 +10,7 @@ import pytest
 from perfkit.gating.accept import apply_to_counts, unused_notes
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
-from perfkit.model.acceptances import Acceptance
-from perfkit.model.comparisons import ExactComparison, MovedCause, exit_code
+from perfkit.model.comparisons import Acceptance, ExactComparison, MovedCause, exit_code
 from perfkit.model.counters import moved_counts
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.runner.agent.counting.model import NO_TORCH, Cause, Count, Counts
