@@ -46,7 +46,7 @@ _SHARED = (
     "perfkit.commands.history",
     "perfkit.commands.log",
     "perfkit.ledger.queries",
-    "perfkit.report.explain.markdown",
+    "perfkit.report.explain",
     "perfkit.report.gate.terminal",
     "perfkit.report.gate.markdown",
     "perfkit.report.gate.plan",

@@ -422,7 +422,7 @@ def tricks(stage: Stage) -> None:
 
 def overhead(stage: Stage) -> None:
     """Measure what the clock of phases adds to a training step, in rounds with and without it by turns."""
-    from perfkit.profiling.passes.balance.clock import PhaseClock, choose_clock
+    from perfkit.profiling.passes.balance import PhaseClock, choose_clock
 
     model = targets.resnet("resnet18", stage.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

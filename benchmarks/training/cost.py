@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfkit.profiling.passes.side_by_side import ratio_of_turns
+from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.profiling.passes.training import StepPlan, TrainingSteps
 from perfkit.units import human_seconds
 

@@ -78,14 +78,17 @@ def explain(
     from perfkit.commands.text_files import replace_text
     from perfkit.config import load_project
     from perfkit.model import Side
-    from perfkit.report.explain.markdown import difference_markdown
-    from perfkit.report.explain.page import difference_page
-    from perfkit.report.explain.terminal import difference_sentence, difference_view
+    from perfkit.report.explain import (
+        difference_markdown,
+        difference_page,
+        difference_sentence,
+        difference_view,
+    )
 
     if target is None and (snapshots := snapshots_of(base, head)):
         if html or markdown or speedscope or firefox:
             raise UsageError("files other than --json are written of profiles; memory snapshots are printed")
-        from perfkit.profiling.diff.memory import explain_memory
+        from perfkit.profiling.read.memory import explain_memory
         from perfkit.report.memory import memory_difference_view
 
         moved = explain_memory(*snapshots)

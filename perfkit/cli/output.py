@@ -164,8 +164,7 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
         UsageError: a profile does not know who called whom, or a file cannot be written.
     """
     from perfkit.commands.text_files import replace_text
-    from perfkit.report.firefox import firefox_file
-    from perfkit.report.speedscope import speedscope_file
+    from perfkit.report.flame_files import firefox_file, speedscope_file
 
     texts = [
         (file, render(readings), option)

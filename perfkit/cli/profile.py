@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -129,11 +128,10 @@ def profile(
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
     from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
-    from perfkit.commands.profiles.torchrun import started_ranks
+    from perfkit.commands.profile_request import started_ranks
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.report.console import console_on
-    from perfkit.report.profile_report import WHOLE_COLUMNS, render_report
+    from perfkit.report.profiles import summary_view
 
     project = load_project(Path.cwd())
     started = started_ranks(target, tuple(arguments or ()), ranks=ranks)
@@ -162,10 +160,8 @@ def profile(
             files = [folder / name for name in summary.artifacts if name.endswith(".stat")]
             write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
 
-    columns = min(console_on(sys.stdout).width, WHOLE_COLUMNS)
-    report = render_report(summary, folder=folder, columns=columns)
     failure = None if summary.problem is None else NotMeasuredError(summary.problem)
-    tell(report, summary, json=json, then=(write_both,), failure=failure)
+    tell(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

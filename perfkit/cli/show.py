@@ -121,8 +121,7 @@ def _show_profiles(
     """Show profiles, and write their ``flames`` for speedscope and for the Firefox Profiler."""
     from perfkit.commands.show import read_profiles
     from perfkit.config import load_project
-    from perfkit.report.reading.terminal import ranks_view, reading_sentence, reading_view
-    from perfkit.report.reading.text import reading_text
+    from perfkit.report.profiles import ranks_view, reading_sentence, reading_text, reading_view
 
     with stages(only_drawn=True) as progress:
         readings = read_profiles(files, project=load_project(Path.cwd()), own=own, progress=progress)

@@ -28,6 +28,6 @@ def view(
     ] = False,
 ) -> None:
     """Open a profile in the browser with snakeviz, until Ctrl-C."""
-    from perfkit.commands.view import view as run
+    from perfkit.commands.show import view as run
 
     sys.exit(run(file, server=server))

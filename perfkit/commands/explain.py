@@ -19,12 +19,10 @@ from perfkit.model.differences import Difference, FlameFrame
 from perfkit.model.memory import MemorySnapshot
 from perfkit.model.progress import Log
 from perfkit.model.readings import Reading, StepTimes
-from perfkit.profiling.diff.difference import CleanSteps, explain
+from perfkit.profiling.diff.difference import CleanSteps, explain, merged
 from perfkit.profiling.diff.flames import flames_of
-from perfkit.profiling.diff.merging import merged
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
-from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
-from perfkit.profiling.passes.side_by_side import SideBySide, run_side_by_side
+from perfkit.profiling.passes.launch import PassLauncher, SideBySide, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.files import is_pickle, read_memory, read_profile

@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from perfkit.commands.measuring import measuring
-from perfkit.commands.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
-from perfkit.commands.profiles.ranked import MadePass, make_ranked_pass, rank_profiles
-from perfkit.commands.profiles.recording import UNKNOWN_ENVIRONMENT, recording
-from perfkit.commands.profiles.settle import (
+from perfkit.commands.profile_request import (
     AUTO,
+    ENDINGS,
     PARTIAL,
     ProfileRequest,
     SettledProfile,
+    rank_artifact,
     settle,
     usual_place,
 )
 from perfkit.commands.show import code_names
+from perfkit.commands.text_files import read_text, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
-from perfkit.model import PassName, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.gating.from_rows import count_outcomes
+from perfkit.identity import new_run_id
+from perfkit.ledger.store import Ledger
+from perfkit.model import (
+    STEP_TIME,
+    Benchmark,
+    Commit,
+    Environment,
+    Metric,
+    Outcome,
+    PassName,
+    PassSummary,
+    ProfileEntry,
+    ProfileSummary,
+    RankProfile,
+    Row,
+)
+from perfkit.model.policies import ProfilePolicy
 from perfkit.model.readings import OperatorTime, WaitTime
-from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem
-from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
-from perfkit.profiling.passes.lines import choose_functions
-from perfkit.profiling.passes.save import SCHEMA_VERSION, encode_summary
-from perfkit.profiling.passes.side_by_side import run_side_by_side
-from perfkit.profiling.passes.step_lines import training_loop
-from perfkit.profiling.passes.stragglers import find_straggler
+from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, RankPlace
+from perfkit.profiling.passes.functions import choose_functions
+from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass, run_side_by_side
+from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
+from perfkit.profiling.passes.targets import training_loop
+from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.files import read_profile
-from perfkit.profiling.read.trace_phases import backward_nodes
+from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
+from perfkit.profiling.read.trace_parts import backward_nodes
 from perfkit.repo.leftovers import sweep
+from perfkit.report.markers import replace_between_markers
+from perfkit.report.profiles import index_markdown
 from perfkit.report.progress import PassProgress
+from perfkit.temporary import temporary_folder
 from perfkit.units import counted
 
 __all__ = ["ProfileRequest", "run_profile", "usual_place"]
-
 # A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0
 _FEWEST_BESIDE = 12
 _ENVIRONMENT_READER = "perfkit.runner.machine.environment:read_environment"
+TOTAL_TIME = Metric(name="total_time", unit="s")
+UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
+# The prefix of temporary folders beside a profile: it hides them, since they come and go.
+STAGING_PREFIX = ".perfkit-"
+_RANKS = rf"\.rank\d+({'|'.join(map(re.escape, ENDINGS))}|{WORKER_FILE})"
+_INDEX_HEAD = """# Profiles
+
+Look at one with `snakeviz NAME.stat` or `python -m pstats NAME.stat`; a trace opens at <https://ui.perfetto.dev>.
+Write notes anywhere outside the two markers below: they are kept.
+"""
 
 
 def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
@@ -362,3 +395,175 @@ def _configuration(run: SettledProfile) -> dict[str, str]:
 def _shown(path: Path) -> Path:
     """Return a path as the person would type it from the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadePass:
+    """A pass that was made: its result, and where the target's output is, the most telling folder first.
+
+    Of a distributed loop, ``result`` is that of rank 0, or the problem of the rank that failed first;
+    ``ranks`` has the results of all, and ``recorded`` is that of the slowest.
+    """
+
+    result: PassResult
+    recorded: PassResult
+    folders: tuple[Path, ...]
+    ranks: tuple[PassResult, ...] = ()
+
+
+def make_ranked_pass(
+    run: SettledProfile, spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher
+) -> MadePass:
+    """Make a pass on all ranks; they meet at a port that is free now, unless one was asked for."""
+    request = run.request
+    ranks, port = request.ranks or 1, request.port or free_port()
+    specs = [_of_rank(spec, RankPlace(rank=rank, ranks=ranks, port=port)) for rank in range(ranks)]
+    for one in specs:
+        Path(one.folder).mkdir()
+    found = run_ranks(specs, on_steps, launcher, stall_limit_s=request.stall_limit_s)
+    folders = tuple(Path(one.folder) for one in specs)
+    if found.problem is not None:
+        failed = PassResult(problem=found.problem, version=_version(found.results))
+        first = folders[found.failed or 0]
+        others = tuple(folder for folder in folders if folder != first)
+        return MadePass(result=failed, recorded=failed, folders=(first, *others))
+    summaries = [result.summary for result in found.results if result.summary is not None]
+    slowest = found.results[slowest_rank(summaries)] if spec.name == "clean" else found.results[0]
+    return MadePass(result=found.results[0], recorded=slowest, folders=folders, ranks=found.results)
+
+
+def rank_profiles(passes: Sequence[MadePass], artifact: str) -> tuple[RankProfile, ...]:
+    """Return what all passes found of each rank; nothing for a loop of one process."""
+    ranks = min((len(made.ranks) for made in passes), default=0)
+    return tuple(_profile(rank, [made.ranks[rank] for made in passes], artifact) for rank in range(ranks))
+
+
+def _profile(rank: int, results: Sequence[PassResult], artifact: str) -> RankProfile:
+    stat = f"{rank_artifact(artifact, rank)}.stat"
+    return RankProfile(
+        rank=rank,
+        passes=tuple(result.summary for result in results if result.summary is not None),
+        balance=next((result.balance for result in results if result.balance is not None), None),
+        file=stat if any(stat in result.files for result in results) else None,
+    )
+
+
+def _of_rank(spec: PassSpec, place: RankPlace) -> PassSpec:
+    folder = spec.folder if place.rank == 0 else f"{spec.folder}.rank{place.rank}"
+    artifact = rank_artifact(spec.artifact, place.rank)
+    return replace(spec, folder=folder, artifact=artifact, rank_place=place)
+
+
+def _version(results: Sequence[PassResult]) -> str:
+    return next((result.version for result in results if result.version), "")
+
+
+@contextmanager
+def recording(run: SettledProfile) -> Iterator[Callable[[PassResult], None]]:
+    """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
+
+    A failed target is recorded too; a mistake in the request is not.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
+    """
+    ledger, commit = run.request.ledger, run.commit
+    if ledger is None or commit is None:
+        yield lambda _: None
+        return
+    with Ledger(ledger).run(source="profile", run_id=new_run_id(), recorded_at=run.recorded_at) as kept:
+        yield lambda result: kept.add(_rows(run, commit, result, kept.run_id))
+
+
+def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) -> list[Row]:
+    if result.problem is not None and result.problem.kind == "usage":
+        return []
+    return [
+        Row(
+            run_id=run_id,
+            recorded_at=run.recorded_at,
+            source="profile",
+            commit=commit,
+            machine=run.machine,
+            environment=result.environment or UNKNOWN_ENVIRONMENT,
+            outcome=outcome,
+            policy=ProfilePolicy(steps=run.request.steps),
+        )
+        for outcome in _outcomes(run, result)
+    ]
+
+
+def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
+    params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
+    if run.request.ranks is not None:
+        params["ranks"] = str(run.request.ranks)
+    if run.request.steps is not None:
+        params["steps"] = str(run.request.steps)
+    if run.step_at is not None:
+        # The line's number changes with every other edit, and with it the history would end.
+        params["step_at"] = f"{Path(run.step_at.file).name}: {run.step_at.text}"
+    benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
+    problem, summary = result.problem, result.summary
+    if problem is not None:
+        failed = Outcome(
+            benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message
+        )
+        return [failed]
+    if result.counts is not None:
+        return list(count_outcomes(benchmark, result.counts))
+    return _times(benchmark, summary) if summary is not None else []
+
+
+def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
+    """Return the time of every step, where there was one, and that of the whole."""
+    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)}
+    return [
+        Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)
+        for metric, values in times.items()
+        if values
+    ]
+
+
+@contextlib.contextmanager
+def staging(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder on the same file system as the output, so that a rename completes it.
+
+    The output's own folder is made where it is missing and the one above it exists.
+    """
+    try:
+        out.parent.mkdir(exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder(place=out.parent, prefix=STAGING_PREFIX))
+            kept = stack.pop_all()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {out} ({error.strerror or error}); give another place with --out"
+        ) from error
+    with kept:
+        yield folder
+
+
+def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
+    """Put the complete artifacts in their places.
+
+    Those of workers and of ranks that an earlier run had, and this one has not, are removed.
+    """
+    for name in artifacts:
+        (staging / name).replace(run.out.with_name(name))
+    run.beside(".error.txt").unlink(missing_ok=True)
+    one_of_many = re.compile(f"{re.escape(artifact)}({WORKER_FILE}|{_RANKS})")
+    for file in run.out.parent.glob(f"{glob.escape(artifact)}.*"):
+        if one_of_many.fullmatch(file.name) and file.name not in artifacts:
+            file.unlink()
+
+
+def list_in_index(run: SettledProfile) -> None:
+    """Render the index of the configured profiles folder, if this profile was written to it."""
+    folder = run.project.path(run.project.config.profiles)
+    if folder.resolve() != run.out.parent.resolve():
+        return
+    index = folder / "README.md"
+    before = read_text(index, default=_INDEX_HEAD)
+    summaries, damaged = saved_profiles(folder)
+    text = replace_between_markers(before, index_markdown(summaries, damaged=damaged), name="profiles")
+    replace_text(index, text, option="--out")

@@ -22,9 +22,8 @@ from perfkit.model.differences import Section
 from perfkit.model.policies import What
 from perfkit.model.progress import ComparisonProgress
 from perfkit.model.readings import Reading
-from perfkit.profiling.diff.findings import findings_beside
-from perfkit.profiling.diff.functions import function_section
-from perfkit.profiling.diff.work import Work
+from perfkit.profiling.diff.difference import findings_beside
+from perfkit.profiling.diff.functions import Work, function_section
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes

@@ -105,9 +105,9 @@ class ProfileResult(_Shown):
         return tuple(self.folder / name for name in self.summary.artifacts)
 
     def _view(self) -> RenderableType:
-        from perfkit.report.profile_report import render_report
+        from perfkit.report.profiles import summary_view
 
-        return render_report(self.summary, folder=self.folder)
+        return summary_view(self.summary, folder=self.folder)
 
     def __repr__(self) -> str:
         return f"<perfkit profile in {self.folder}>"
@@ -122,18 +122,18 @@ class Explained(_Shown):
 
     def to_html(self) -> str:
         """Return the page with the difference, which needs no network."""
-        from perfkit.report.explain.page import difference_page
+        from perfkit.report.explain import difference_page
 
         return difference_page(self.difference, flames=self.profiles.flames() if self.profiles else None)
 
     def to_markdown(self) -> str:
         """Return the difference for a pull request."""
-        from perfkit.report.explain.markdown import difference_markdown
+        from perfkit.report.explain import difference_markdown
 
         return difference_markdown(self.difference)
 
     def _view(self) -> RenderableType:
-        from perfkit.report.explain.terminal import difference_view
+        from perfkit.report.explain import difference_view
 
         return difference_view(self.difference)
 

@@ -3,12 +3,11 @@
 Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 0.
 """
 
+from perfkit.model.memory import LineMemory, MemoryProfile
 from perfkit.model.phases import PHASES
 from perfkit.model.profiles import (
     Balance,
-    LineMemory,
     LineTime,
-    MemoryProfile,
     PassName,
     PassSummary,
     PhaseSeconds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.model.counting import Counts
+from perfkit.model.memory import MemoryProfile, PhaseMemory
 from perfkit.model.phases import PHASES
-from perfkit.model.readings import OperatorTime, PhaseMemory, WaitTime
+from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
@@ -153,73 +153,6 @@ class LineTime:
     seconds: float
 
 
-# What a loop makes on first use, such as an optimizer's state, is there after so many steps; growth in each
-# of at least so many others is no chance.
-_STEPS_OF_SETUP = 2
-_FEWEST_OF_GROWTH = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class LineMemory:
-    """What one line allocated: the storages of tensors, or Python's objects.
-
-    ``place`` is the innermost line of the user's own code, or of a library where none was on the stack.
-    ``allocated`` has the bytes of each step, freed ones too; it is empty for Python's objects, of which only
-    living ones are known. ``alive`` has the bytes that were there at the end of each step and had been
-    allocated since the first one began. ``what`` is the operator that allocated most.
-    """
-
-    kind: Literal["tensors", "Python"]
-    place: str
-    alive: tuple[int, ...]
-    allocated: tuple[int, ...] = ()
-    what: str = ""
-    text: str = ""
-
-    @property
-    def step_bytes(self) -> float | None:
-        """The bytes allocated in a step, as the median of those after the set-up; None where not known."""
-        return (
-            statistics.median(self.allocated[_STEPS_OF_SETUP:] or self.allocated) if self.allocated else None
-        )
-
-    @property
-    def stays_bytes(self) -> int:
-        """The bytes alive after the last step."""
-        return self.alive[-1]
-
-    @property
-    def growth_bytes(self) -> float:
-        """The bytes by which it grew in a step, on average of those after the set-up; 0 without any."""
-        later = self.alive[_STEPS_OF_SETUP - 1 :]
-        return (later[-1] - later[0]) / (len(later) - 1) if len(later) > 1 else 0.0
-
-    @property
-    def leaks(self) -> bool:
-        """Whether it grew in each step after the set-up, and there were enough of them to say so."""
-        later = self.alive[_STEPS_OF_SETUP - 1 :]
-        moves = [after - before for before, after in itertools.pairwise(later)]
-        return len(moves) >= _FEWEST_OF_GROWTH and all(move > 0 for move in moves)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryProfile:
-    """The memory of a loop by line, over ``steps`` steps (0: no step was seen, and the whole run is one).
-
-    ``peak`` has the most bytes that Python's objects took in each step. ``not_seen`` says what is missing.
-    """
-
-    steps: int
-    lines: tuple[LineMemory, ...]
-    peak: tuple[int, ...] = ()
-    not_seen: str = ""
-
-    @property
-    def tells_growth(self) -> bool:
-        """Whether there were enough steps to tell growth from chance."""
-        return self.steps >= _STEPS_OF_SETUP + _FEWEST_OF_GROWTH
-
-
 @dataclass(frozen=True, kw_only=True)
 class RoleProfile:
     """What all processes or threads of one role in the loop did, such as "worker0" or "pin_memory"."""
@@ -305,6 +238,12 @@ class ProfileSummary:
     def main_pass(self) -> PassSummary:
         """The pass whose times are reported: the clean one where there is one."""
         return self.pass_named("clean") or self.passes[0]
+
+    @property
+    def waiting_share(self) -> float | None:
+        """The share of the main pass that was spent waiting for data; None where it is not known."""
+        main = self.main_pass
+        return None if main.data_wait_s is None or not main.total_s else main.data_wait_s / main.total_s
 
     def distortion(self, name: PassName) -> float | None:
         """Return profiled / clean: by median step, or by all steps together where fewer than three."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from perfkit.model.memory import PhaseMemory
+
 Origin = Literal["cProfile", "torch trace", "perfkit summary"]
 FunctionKind = Literal["own", "library", "builtin"]
 Place = Literal["cpu", "device"]
@@ -111,21 +113,6 @@ class DeviceTime:
     collectives_s: float
     launches_without_kernel: int
     kernels_without_launch: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseMemory:
-    """The most bytes that an accelerator's allocator gave to tensors and reserved in one phase of all steps.
-
-    ``unusable`` is what was free at its end in parts of segments, which nothing larger can use; ``retries``
-    how often the allocator had to give memory back first.
-    """
-
-    name: str
-    allocated: int
-    reserved: int
-    unusable: int
-    retries: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from perfkit.model.comparisons import MovedCause
 from perfkit.model.counters import TITLES
 from perfkit.report.console import console_on, visible
 from perfkit.report.counts import amount_text, signed_amount
-from perfkit.report.explain.markdown import section_rows
-from perfkit.report.explain.terminal import listed, section_table
+from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
 from perfkit.units import counted, human_seconds
 

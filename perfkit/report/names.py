@@ -153,3 +153,12 @@ def _endings(name: str) -> list[str]:
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]
+
+
+def named_table(title: str, *headings: str) -> Table:
+    """Return an empty table with a column of names, which are cut to fit, and columns of numbers."""
+    table = NamedTable(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
+    table.add_column(Text(title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table

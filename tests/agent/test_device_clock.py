@@ -265,7 +265,7 @@ def test_each_device_that_holds_memory_is_waited_for() -> None:
 ON_THE_BACKEND = """
 import json
 from perfkit.runner.agent.clock import BlockClock, accelerator_in_use
-from perfkit.profiling.passes.balance.clock import PhaseClock, choose_clock
+from perfkit.profiling.passes.balance import PhaseClock, choose_clock
 
 clock = BlockClock(fake.read_clock)
 fake.launch(0.5, 2.0)

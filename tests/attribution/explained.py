@@ -10,8 +10,7 @@ from typing import Any
 
 from perfkit.model.differences import Difference, Part
 from perfkit.model.readings import Call, FunctionKind, FunctionTime, Reading, StepTimes
-from perfkit.profiling.diff.blame import Blame, blame
-from perfkit.profiling.diff.waits import sink_of
+from perfkit.profiling.diff.attribution import Blame, blame, sink_of
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
 

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model.readings import FunctionTime
-from perfkit.profiling.diff.blame import callee_name
-from perfkit.profiling.diff.waits import fold_waits, sink_of
+from perfkit.profiling.diff.attribution import callee_name, fold_waits, sink_of
 
 
 def test_a_library_is_paid_by_its_callers_in_proportion() -> None:

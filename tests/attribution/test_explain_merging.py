@@ -12,7 +12,7 @@ import pytest
 from explained import TickClock, call, function, read_table, reading
 
 from perfkit.model.readings import Reading
-from perfkit.profiling.diff.merging import merged
+from perfkit.profiling.diff.difference import merged
 
 
 def countdown(number: int) -> int:

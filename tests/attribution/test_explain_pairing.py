@@ -6,9 +6,8 @@ import pytest
 from explained import blamed, call, function, library
 
 from perfkit.model.readings import FunctionTime
-from perfkit.profiling.diff.blame import Blame
-from perfkit.profiling.diff.pairing import pair_functions
-from perfkit.profiling.diff.work import Work
+from perfkit.profiling.diff.attribution import Blame
+from perfkit.profiling.diff.functions import Work, pair_functions
 
 STEP = Work(unit="step", base=1, head=1)
 

@@ -9,7 +9,7 @@ from explained import function, reading
 
 from perfkit.errors import UsageError
 from perfkit.model.readings import Reading, StepTimes
-from perfkit.profiling.diff.work import Work, equal_work
+from perfkit.profiling.diff.functions import Work, equal_work
 
 BASE = reading(function("f", own_s=6.0), steps=6, name="base.stat")
 HEAD = replace(BASE, name="head.stat")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model.readings import Call, FunctionTime
-from perfkit.profiling.diff.stacks import stacks_of
+from perfkit.profiling.diff.flames import stacks_of
 
 
 def _function(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model.readings import Call, FunctionTime, WaitTime
-from perfkit.profiling.diff.waits import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
+from perfkit.profiling.diff.attribution import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
 
 LOCK = "{method 'acquire' of '_thread.lock' objects}"
 LOADER = "torch/utils/data/dataloader.py"

@@ -14,7 +14,7 @@ import pytest
 from gating import SLOWER, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.passes.save import load_summary
+from perfkit.profiling.read.summary_file import load_summary
 
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 DECISION = "FAIL: test_loss is "

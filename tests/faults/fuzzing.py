@@ -50,8 +50,7 @@ from perfkit.repo.trailers import read_acceptance
 from perfkit.report.console import visible, visible_json
 from perfkit.report.markdown_table import cell_code, code, escape
 from perfkit.report.names import broken, fitted, short_names
-from perfkit.report.reading.terminal import reading_view
-from perfkit.report.reading.text import reading_text
+from perfkit.report.profiles import reading_text, reading_view
 
 TESTS = Path(__file__).parents[1]
 CORPUS = Path(__file__).with_name("corpus")

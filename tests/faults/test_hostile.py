@@ -31,7 +31,7 @@ from ledger_files import contents
 from repositories import Repository, create_repository
 from synthetic import build_row
 
-from perfkit.commands.view import view_command
+from perfkit.commands.show import view_command
 from perfkit.config import load_project
 from perfkit.errors import PerfkitError, RepositoryError, UsageError
 from perfkit.features.exchange import asv

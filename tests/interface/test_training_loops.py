@@ -23,8 +23,8 @@ from perfkit.config import load_project
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
+from perfkit.profiling.passes import balance as clock
 from perfkit.profiling.passes import training
-from perfkit.profiling.passes.balance import clock
 from perfkit.profiling.passes.training import StepPlan, TrainingSteps
 
 LEDGER = Path("benchmarks/ledger")

@@ -21,15 +21,14 @@ import msgspec
 import pytest
 from repositories import create_repository
 
-from perfkit.commands.profile import ProfileRequest, run_profile
-from perfkit.commands.profiles.artifacts import STAGING_PREFIX
+from perfkit.commands.profile import STAGING_PREFIX, ProfileRequest, run_profile
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.invocation import Invocation
 from perfkit.ledger.store import Ledger
 from perfkit.model import PassName, ProfileSummary
 from perfkit.profiling.passes.ranks import free_port
-from perfkit.profiling.passes.save import load_summary
+from perfkit.profiling.read.summary_file import load_summary
 from perfkit.temporary import Owner
 
 PYPROJECT = """

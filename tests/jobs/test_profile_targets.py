@@ -14,12 +14,13 @@ from repositories import create_repository
 
 from perfkit.cli.app import whole_command_line
 from perfkit.commands.profile import ProfileRequest, run_profile, usual_place
-from perfkit.commands.profiles.torchrun import StartedRanks, started_ranks
+from perfkit.commands.profile_request import StartedRanks, started_ranks
 from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.passes.save import load_summary
-from perfkit.report.profile_report import render_report
+from perfkit.profiling.read.summary_file import load_summary
+from perfkit.report.notebook import as_text
+from perfkit.report.profiles import summary_view
 
 DISTRIBUTED = """
 import os, sys, time
@@ -86,7 +87,7 @@ def test_a_notebook_is_profiled_by_cell(project: Project) -> None:
     step = next(entry for entry in summary.entries if entry.function == "step")
     assert ("notebooks/fit.ipynb[cell 2]", 1, 4, "own") == (step.file, step.line, step.calls, step.kind)
     assert ("fit.ipynb[cell 2]", "optimizer.step()") in {(Path(x.file).name, x.text) for x in summary.lines}
-    text = render_report(summary)
+    text = as_text(summary_view(summary))
     assert "step  notebooks/fit.ipynb[cell 2]:1" in text
     assert "fit.ipynb[cell 2]:3 optimizer.step()" in text
     assert "fit.ipynb[cell 2]:3" in (project.root / "profiles" / "x_lines.txt").read_text()
@@ -110,7 +111,7 @@ def test_the_ranks_of_a_script_are_profiled_and_the_straggler_is_named(project: 
     assert summary == load_summary(project.root / "profiles" / "x.json")
     assert summary.straggler is not None
     assert (1, "residual") == (summary.straggler.rank, summary.straggler.phase)
-    text = render_report(summary)
+    text = as_text(summary_view(summary))
     assert "6 optimizer steps, 2 ranks" in text
     assert "rank 1 is the straggler: in 5 of 5 steps the others waited for it" in " ".join(text.split())
     clean = [found for rank in summary.ranks if (found := rank.pass_named("clean"))]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from perfkit.model import Balance
-from perfkit.profiling.passes.balance.clock import HostMoment, Moment, PhaseClock
+from perfkit.profiling.passes.balance import HostMoment, Moment, PhaseClock
 
 
 class HandClock:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perfkit.profiling.passes.batches import BatchesOfSteps, StepBatches
+from perfkit.profiling.passes.meter import BatchesOfSteps, StepBatches
 
 
 class Loader:

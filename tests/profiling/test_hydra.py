@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
-from perfkit.profiling.passes.hydra_outputs import redirect_hydra
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
+from perfkit.profiling.passes.target_code import redirect_hydra
 from perfkit.profiling.passes.targets import Target
 
 SCRIPT = """

@@ -15,17 +15,17 @@ import pytest
 from forked_commands import run_perfkit
 
 from perfkit.commands.profile import ProfileRequest, run_profile
-from perfkit.commands.profiles.settle import DEFAULT_PASSES
+from perfkit.commands.profile_request import DEFAULT_PASSES
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.model import LineMemory, MemoryProfile, PassSummary
 from perfkit.profiling.passes.exchange import PassSpec
 from perfkit.profiling.passes.instruments import MemoryByLine
-from perfkit.profiling.passes.memory import MemoryWatch, memory_text
-from perfkit.profiling.passes.own_code import OwnCode
-from perfkit.profiling.passes.save import load_summary
+from perfkit.profiling.passes.memory import MemoryWatch
+from perfkit.profiling.passes.target_code import OwnCode
 from perfkit.profiling.passes.targets import Target
-from perfkit.report.profile_report import render_report
+from perfkit.profiling.read.summary_file import load_summary
+from perfkit.report.memory import memory_text
 
 SAVED = Path(__file__).parents[2] / "profiles" / "tensor_losses.json"
 # The numbers of the lines are in what the tests expect.
@@ -226,50 +226,9 @@ def test_so_many_steps_are_watched(asked: int | None, limit: int, tmp_path: Path
     assert limit == MemoryByLine(_spec(tmp_path, steps=asked)).step_limit
 
 
-def _report(*lines: LineMemory, steps: int = 6, not_seen: str = "") -> str:
-    memory = MemoryProfile(steps=steps, lines=lines, not_seen=not_seen)
-    return render_report(replace(load_summary(SAVED), memory=memory))
-
-
-STEADY = LineMemory(kind="tensors", place="train.py:3", alive=(8,) * 6, allocated=(16,) * 6)
-SMALL = LineMemory(kind="Python", place="train.py:4", alive=(1, 2, 3, 4, 5, 6))
-LARGE = LineMemory(
-    kind="tensors",
-    place="a/long/path/to/a/file/of/a/project/training.py:12",
-    what="aten::zeros",
-    alive=tuple(10_000 * step for step in range(1, 7)),
-    allocated=(10_000,) * 6,
-)
-
-
-def test_the_report_names_what_leaks() -> None:
-    """A leak is a sentence with line, operator and bytes, below the largest lines; all fits 80 columns."""
-    report = _report(STEADY, SMALL, LARGE)
-
-    said = (
-        "leak: a/long/path/to/a/file/of/a/project/training.py:12 (tensors, aten::zeros) grows in each step"
-        " after the set-up, by 9.77 KiB: something still holds what it allocates"
-    )
-    assert said in " ".join(report.split())
-    assert "1 line more grows in each step, by 1 B together" in report
-    of_memory = report[report.index("tensors, by bytes allocated in a step") : report.index("\nfiles")]
-    assert all(len(line) <= 80 for line in of_memory.splitlines())
-    assert of_memory.index("training.py:12") < of_memory.index("train.py:3")
-
-
-def test_the_report_says_when_nothing_leaks_or_too_little_is_known() -> None:
-    """No leak, few steps, and what was not seen are each a sentence."""
-    assert "no line grows in each step after the set-up: no leak" in _report(STEADY)
-    assert "2 steps: too few to tell a leak from what is set up once" in _report(STEADY, steps=2)
-    assert "not seen: tensors from where" in _report(STEADY, not_seen="tensors from where it was compiled")
-
-
 def test_a_summary_of_an_earlier_version_has_no_memory() -> None:
-    """Such a file is read as before, and its report has no such table."""
-    summary = load_summary(SAVED)
-
-    assert summary.memory is None
-    assert "by bytes" not in render_report(summary)
+    """Such a file is read as before."""
+    assert load_summary(SAVED).memory is None
 
 
 @pytest.mark.slow

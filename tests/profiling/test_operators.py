@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.profiling.passes.operators import write_operators
+from perfkit.profiling.passes.torch_pass import write_operators
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import perfkit.config
 from perfkit.profiling.passes import meter
-from perfkit.profiling.passes.own_code import find_own_code
+from perfkit.profiling.passes.target_code import find_own_code
 
 ROOT = Path("/project")
 

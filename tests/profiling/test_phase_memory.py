@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perfkit.model.readings import PhaseMemory
-from perfkit.profiling.passes.balance.clock import PhaseClock
-from perfkit.profiling.passes.balance.memory import PeakWatch
+from perfkit.model.memory import PhaseMemory
+from perfkit.profiling.passes.balance import PhaseClock
+from perfkit.profiling.passes.memory import PeakWatch
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.profiling.passes.own_code import OwnCode
-from perfkit.profiling.passes.pstats_text import filtered_text, full_text, load_stats, portable, read_entries
+from perfkit.profiling.passes.functions import filtered_text, full_text, load_stats, portable, read_entries
+from perfkit.profiling.passes.target_code import OwnCode
 
 HERE = Path(__file__).resolve()
 OWN = OwnCode(root=HERE.parent, trees=(HERE.parent,))

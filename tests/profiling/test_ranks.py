@@ -16,8 +16,7 @@ from perfkit.model import PassName
 from perfkit.model.phases import BACKWARD, FORWARD, RANKS
 from perfkit.profiling.passes.exchange import PassSpec, RankPlace
 from perfkit.profiling.passes.launch import PassLauncher
-from perfkit.profiling.passes.ranks import RanksResult, check_port, free_port, run_ranks
-from perfkit.profiling.passes.stragglers import find_straggler
+from perfkit.profiling.passes.ranks import RanksResult, check_port, find_straggler, free_port, run_ranks
 from perfkit.profiling.passes.targets import Target
 
 # Its second rank is the slow one. What it does in its fourth step is the argument.

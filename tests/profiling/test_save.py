@@ -10,7 +10,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.model import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
-from perfkit.profiling.passes.save import encode_summary, load_summary, may_be_summary
+from perfkit.profiling.read.summary_file import encode_summary, load_summary, may_be_summary
 
 SUMMARY = ProfileSummary(
     schema_version=1,

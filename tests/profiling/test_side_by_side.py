@@ -9,8 +9,7 @@ import pytest
 
 from perfkit.model import PassName, PassSummary
 from perfkit.profiling.passes.exchange import PassSpec
-from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.side_by_side import SideBySide, run_side_by_side
+from perfkit.profiling.passes.launch import PassLauncher, SideBySide, run_pass, run_side_by_side
 from perfkit.profiling.passes.targets import Target
 
 TRAINING = """

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.model import Balance, PassSummary, PhaseSeconds
 from perfkit.model.phases import FORWARD, RANKS
-from perfkit.profiling.passes.stragglers import find_straggler, slowest_rank
+from perfkit.profiling.passes.ranks import find_straggler, slowest_rank
 
 
 def _balance(forward: list[float], together: list[float], residual: float = 0.0) -> Balance:

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.errors import UsageError
-from perfkit.profiling.passes.balance import clock
+from perfkit.profiling.passes import balance as clock
 from perfkit.profiling.passes.training import StepPlan, TrainingSteps, rounds
 
 HOOKED = [

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from perfkit.model.readings import DeviceTime, Reading
-from perfkit.profiling.read.device_time import gaps
 from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, covered_s
 from perfkit.profiling.read.trace_file import read_trace
-from perfkit.report.reading.terminal import ranks_view, reading_view
+from perfkit.profiling.read.trace_parts import gaps
+from perfkit.report.profiles import ranks_view, reading_view
 
 
 def _event(name: str, category: str, begin_us: float, lasting_us: float, **more: object) -> dict[str, Any]:

@@ -15,9 +15,8 @@ from snapshots import MIB, block, dumped, event, frames, segment, snapshot
 
 from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot, StackMemory
-from perfkit.profiling.diff.memory import explain_memory, own_place
 from perfkit.profiling.read.files import read_memory
-from perfkit.profiling.read.snapshot_file import read_snapshot
+from perfkit.profiling.read.memory import explain_memory, own_place, read_snapshot
 
 FORWARD = frames(
     ("/venv/lib/python3.11/site-packages/torch/nn/functional.py", 2000, "linear"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from foreign_profiles import SHARED_DATA, reading_of
 
-from perfkit.profiling.diff.waits import LOADER_WORKERS
+from perfkit.profiling.diff.attribution import LOADER_WORKERS
 
 pytestmark = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
 

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.model.readings import OperatorTime, Reading
-from perfkit.profiling.diff.waits import DEVICE
+from perfkit.profiling.diff.attribution import DEVICE
 
 STEPS = 3
 

@@ -27,10 +27,13 @@ from perfkit.features.experiments.responses import finite_numbers, returned_numb
 from perfkit.identity import source_version
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import Problem
-from perfkit.profiling.passes.failure import describe_exit, describe_failure
-from perfkit.profiling.passes.hydra_outputs import redirect_hydra
 from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
-from perfkit.profiling.passes.own_code import find_own_code
+from perfkit.profiling.passes.target_code import (
+    describe_exit,
+    describe_failure,
+    find_own_code,
+    redirect_hydra,
+)
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counting.tensors import TensorWatch
 from perfkit.runner.agent.process import resident_growth

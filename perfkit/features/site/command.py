@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from perfkit.commands.history import HistoryRequest, base_commit, read_history
-from perfkit.commands.profiles.artifacts import saved_profiles
 from perfkit.config import Project
 from perfkit.errors import LedgerError, NotMeasuredError, UsageError
 from perfkit.features.site.pages import site_files, trend_files
@@ -41,6 +40,7 @@ from perfkit.model.results import (
     Metric,
     RunSummary,
 )
+from perfkit.profiling.read.summary_file import saved_profiles
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import commit_facts, releases
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,8 +20,7 @@ from perfkit.model import (
     RoleProfile,
     Status,
 )
-from perfkit.profiling.passes.step_lines import StepLine
-from perfkit.profiling.passes.targets import Target
+from perfkit.profiling.passes.targets import StepLine, Target
 from perfkit.runner.agent.counting.model import Counts
 
 RESULT_FILE = "result.json"
@@ -30,6 +30,8 @@ STOPS_FILE = "stops.jsonl"
 # What a rank leaves for the case that all of them hang: its steps so far, and where it stands when asked.
 STEPS_FILE = "steps"
 STACK_FILE = "stack"
+# The signal that asks a rank where it stands.
+ASKING = signal.SIGUSR2
 DONE = "done"
 WAITING = "waiting"
 # A turn is told as a number of steps, in this many bytes, the lowest first.

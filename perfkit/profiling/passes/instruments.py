@@ -15,17 +15,32 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
 from perfkit.phases import listen_to_phases, steps_are_announced
-from perfkit.profiling.passes.balance.clock import PhaseClock, choose_clock
-from perfkit.profiling.passes.balance.hooks import hook_collectives, hook_loggers, hook_torch
-from perfkit.profiling.passes.balance.memory import PeakWatch
+from perfkit.profiling.passes.balance import (
+    PhaseClock,
+    choose_clock,
+    hook_collectives,
+    hook_loggers,
+    hook_torch,
+)
 from perfkit.profiling.passes.exchange import PassSpec
-from perfkit.profiling.passes.lines import FunctionLines, line_times, lines_text
-from perfkit.profiling.passes.memory import MemoryWatch, memory_text
+from perfkit.profiling.passes.functions import (
+    FunctionLines,
+    filtered_text,
+    full_text,
+    line_times,
+    lines_text,
+    portable,
+    read_entries,
+)
+from perfkit.profiling.passes.memory import MemoryWatch, PeakWatch
 from perfkit.profiling.passes.meter import EnoughSteps
-from perfkit.profiling.passes.operators import write_operators
-from perfkit.profiling.passes.own_code import OwnCode, find_own_code
-from perfkit.profiling.passes.pstats_text import filtered_text, full_text, portable, read_entries
-from perfkit.profiling.passes.trace import PhaseMarks, call_after_each_step, choose_window
+from perfkit.profiling.passes.target_code import OwnCode, find_own_code
+from perfkit.profiling.passes.torch_pass import (
+    PhaseMarks,
+    call_after_each_step,
+    choose_window,
+    write_operators,
+)
 from perfkit.profiling.passes.workers import (
     TrainingBatches,
     end_workers,
@@ -388,6 +403,8 @@ class MemoryByLine(Clean):
         """Write the table of lines."""
         if self._watch is None:
             return Findings()
+        from perfkit.report.memory import memory_text
+
         found = self._watch.memory()
         name = f"{self._spec.artifact}_memory.txt"
         (Path(self._spec.folder) / name).write_text(memory_text(found), encoding="utf-8")

@@ -1,17 +1,22 @@
-"""A pass in a process of its own, seen from the parent."""
+"""Passes in processes of their own, seen from the parent: one alone, or two that take turns."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 from perfkit.errors import NotMeasuredError
+from perfkit.model import RatioInterval
 from perfkit.profiling.passes.exchange import (
     DONE,
     OUTPUT_FILE,
@@ -34,6 +39,7 @@ from perfkit.runner.commands import (
     tail_of,
 )
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
+from perfkit.stats.interval import location_interval
 from perfkit.temporary import temporary_folder
 
 _CHILD = "perfkit.profiling.passes.child"
@@ -41,6 +47,16 @@ _CHILD = "perfkit.profiling.passes.child"
 _WITH_OPTIMIZERS = ("torch", "torch._dynamo")
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
+_TURN_S = 0.3
+_MOST_STEPS = 50
+_FEWEST_TURNS = 12
+# The number of steps that is assumed where it is not known.
+_UNKNOWN_STEPS = 120
+# Turns of this many steps leave out the first one after a switch, when caches are cold.
+_FEW_STEPS = 3
+_ERROR = 0.01
+# Steps of one process are many, and bursts slow some of them: of ten already, one at each end is left out.
+_TRIMMED_FROM = 10
 
 
 class PassLauncher:
@@ -228,3 +244,114 @@ def _died(spec: PassSpec, status: int | None) -> PassResult:
     how = "did not end" if status is None else ended_in_words(status)
     message = f"the process of {spec.target.name} {how} before the harness could tell the times"
     return PassResult(problem=Problem(kind="failed", message=message))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """The results of two passes, and the steps of each of their turns; the first turn has the set-up."""
+
+    results: tuple[PassResult, PassResult]
+    turns: tuple[int, ...]
+
+    @property
+    def ratio(self) -> RatioInterval | None:
+        """The second pass over the first, from pairs of turns; None where a pass failed or was too short."""
+        first, second = (result.summary for result in self.results)
+        if first is None or second is None:
+            return None
+        logs = [
+            math.log(statistics.median(later) / statistics.median(earlier))
+            for earlier, later in zip(
+                _by_turns(first.step_s, self.turns), _by_turns(second.step_s, self.turns), strict=True
+            )
+            if earlier and later
+        ]
+        return ratio_of_turns(logs)
+
+
+def run_side_by_side(
+    specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: PassLauncher
+) -> SideBySide:
+    """Make two passes at once: while one has its turn, every process of the other is stopped.
+
+    ``on_steps`` hears of the second one's steps. Both must have the same number of steps before them.
+    """
+    with ExitStack() as stack:
+        listeners = (_hear_nothing, on_steps)
+        sides = [
+            stack.enter_context(running(spec, listener, launcher, by_turns=True))
+            for spec, listener in zip(specs, listeners, strict=True)
+        ]
+        turns = _alternate(sides, most_steps=_most_steps(specs))
+        first, second = (side.result() for side in sides)
+    return SideBySide(results=(first, second), turns=tuple(turns))
+
+
+def _most_steps(specs: Sequence[PassSpec]) -> int:
+    """Return how long a turn may be, so that a short loop has turns enough to tell how they scatter."""
+    known = [steps for spec in specs for steps in (spec.steps, spec.known_steps) if steps is not None]
+    return max(1, min(_MOST_STEPS, min(known, default=_UNKNOWN_STEPS) // _FEWEST_TURNS))
+
+
+def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
+    """Give turns until a side has no more steps, then let the other end; return the steps of each turn."""
+    waiting = [side.follow() for side in sides]
+    for side in sides:
+        side.stop()
+    turns: list[int] = []
+    steps = 1
+    while all(waiting):
+        order = (0, 1) if len(turns) % 2 == 0 else (1, 0)
+        begun = time.monotonic()
+        for place in order:
+            waiting[place] = _take_turn(sides[place], steps)
+        turns.append(steps)
+        each_s = (time.monotonic() - begun) / (2 * steps)
+        steps = max(1, min(most_steps, math.ceil(_TURN_S / each_s)))
+    for side, waits in zip(sides, waiting, strict=True):
+        side.resume()
+        if waits:
+            side.give_turn(2**31 - 1)
+            side.follow()
+    return turns
+
+
+def _take_turn(side: RunningPass, steps: int) -> bool:
+    """Let a side make its steps and stop it; tell whether it waits for more."""
+    side.resume()
+    side.give_turn(steps)
+    waits = side.follow()
+    if waits:
+        side.stop()
+    return waits
+
+
+def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[float]]:
+    """Return the steps of each turn but the first, without the one after a switch where there are enough."""
+    parts: list[Sequence[float]] = []
+    begin = 0
+    for number, steps in enumerate(turns):
+        part = seconds[begin : begin + steps]
+        begin += steps
+        if number > 0:
+            parts.append(part[1:] if len(part) >= _FEW_STEPS else part)
+    return parts
+
+
+def ratio_of_turns(logs: Sequence[float]) -> RatioInterval | None:
+    """Return a ratio with its interval from its logarithm in each pair of turns; None of too few of them."""
+    if len(logs) < _FEW_STEPS:
+        return None
+    found = location_interval(logs, [0] * len(logs), error=_ERROR, trimmed_from=_TRIMMED_FROM)
+    centre, half_width = float(found.centre), float(found.half_width)
+    return RatioInterval(
+        ratio=math.exp(centre),
+        low=math.exp(centre - half_width),
+        high=math.exp(centre + half_width),
+        confidence=1 - _ERROR,
+        pairs=len(logs),
+    )
+
+
+def _hear_nothing(_: int) -> None:
+    """Report no steps of the first pass."""

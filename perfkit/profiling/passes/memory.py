@@ -1,8 +1,4 @@
-"""Which lines allocate memory that stays or not: of tensors by their operators, of Python by tracemalloc.
-
-Tensors are seen by the same operators that counts are made of, so only those of this thread, and none that a
-loader's worker made. The line of a tensor is where it was allocated, and not what still holds it.
-"""
+"""Memory of a loop: by allocating line, of tensors and Python's objects, and by phase on an accelerator."""
 
 from __future__ import annotations
 
@@ -12,15 +8,17 @@ import linecache
 import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 import perfkit.runner.agent
 from perfkit.model import LineMemory, MemoryProfile
-from perfkit.profiling.passes.own_code import OwnCode, is_harness
+from perfkit.model.memory import PhaseMemory
+from perfkit.profiling.passes.target_code import OwnCode, is_harness
+from perfkit.runner.agent.clock import accelerator_in_use
 from perfkit.runner.agent.counting.compiled import CompiledCode
 from perfkit.runner.agent.counting.dispatch import Dispatched
 from perfkit.runner.agent.counting.interventions import undone_in_forks
@@ -28,7 +26,6 @@ from perfkit.runner.agent.counting.memory import Memory, SavedTensors
 from perfkit.runner.agent.counting.model import Tally
 from perfkit.runner.agent.counting.places import Places
 from perfkit.runner.agent.counting.syncs import Syncs, Watching
-from perfkit.units import human_bytes
 
 # A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
 _FRAMES = 16
@@ -36,7 +33,8 @@ _FRAMES = 16
 _MOST_LINES = 100
 _AGENT = Path(perfkit.runner.agent.__file__).parent
 _Whose = Literal["perfkit", "own", "library"]
-_HEAD = f"{'a step':>11} {'stays':>11} {'growth':>11}  of       line"
+_ALLOCATED, _RESERVED = "allocated_bytes.all", "reserved_bytes.all"
+_UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"
 
 
 class MemoryWatch:
@@ -229,34 +227,6 @@ class _PythonMemory:
         return known
 
 
-def memory_text(found: MemoryProfile) -> str:
-    """Return a table of all lines that are kept, in bytes."""
-    whole = f"of {found.steps}" if found.steps else "which is the whole run, since no optimizer step was seen"
-    lines = [
-        f"Bytes allocated in a step, {whole}; alive after the last one; and by how much that grew in a step.",
-        "Of Python's objects only living ones are known. The line is where memory was allocated.",
-        *([f"Not seen: {found.not_seen}."] if found.not_seen else []),
-        "",
-        _HEAD,
-        *map(_row, found.lines),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _row(line: LineMemory) -> str:
-    step = "-" if line.step_bytes is None else human_bytes(round(line.step_bytes))
-    growth = "grows" if line.leaks else ""
-    said = "  ".join(filter(None, (line.place or "no own line", line.what, line.text, growth)))
-    return (
-        f"{step:>11} {human_bytes(line.stays_bytes):>11} {_signed(line.growth_bytes):>11}"
-        f"  {line.kind:<8} {said}"
-    )
-
-
-def _signed(nbytes: float) -> str:
-    return f"{'-' if nbytes < 0 else '+'}{human_bytes(abs(round(nbytes)))}"
-
-
 def _by_place(tally: Tally) -> Counter[str]:
     found: Counter[str] = Counter()
     for (_, place), nbytes in tally.items():
@@ -282,3 +252,61 @@ def _by_stay(line: LineMemory) -> float:
 
 def _by_growth(line: LineMemory) -> float:
     return -line.growth_bytes
+
+
+class Allocator(Protocol):
+    """What is asked of an allocator: ``torch.cuda`` and ``torch.xpu`` have it."""
+
+    def memory_stats(self) -> Mapping[str, int]:
+        """Return its counters."""
+
+    def reset_peak_memory_stats(self) -> None:
+        """Let peaks begin at what is held now."""
+
+
+def allocator_in_use() -> Allocator | None:
+    """Return the allocator of the accelerator in use; None where there is none that keeps count."""
+    device = accelerator_in_use()
+    module: Allocator | None = None if device is None else device.module
+    return module if hasattr(module, "memory_stats") else None
+
+
+class PeakWatch:
+    """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own.
+
+    The allocator counts on the host, so nothing is waited for. What lies between steps is of no phase.
+    """
+
+    def __init__(self, find: Callable[[], Allocator | None] = allocator_in_use) -> None:
+        self._find = find
+        self._label: str | None = None
+        self._retries = 0
+        self._found: dict[str, PhaseMemory] = {}
+
+    def change(self, label: str | None) -> None:
+        """Note what the present phase took, and begin another one; a device may be first used at any time."""
+        allocator = self._find()
+        if allocator is None:
+            return
+        stats = allocator.memory_stats()
+        retries = int(stats.get(_RETRIES, 0))
+        if self._label is not None:
+            self._note(self._label, stats, retries - self._retries)
+        self._label, self._retries = label, retries
+        allocator.reset_peak_memory_stats()
+
+    def phases(self) -> tuple[PhaseMemory, ...]:
+        """Return the phases in the order in which they came first."""
+        return tuple(self._found.values())
+
+    def _note(self, label: str, stats: Mapping[str, int], retries: int) -> None:
+        known = self._found.get(label) or PhaseMemory(
+            name=label, allocated=0, reserved=0, unusable=0, retries=0
+        )
+        self._found[label] = replace(
+            known,
+            allocated=max(known.allocated, int(stats.get(f"{_ALLOCATED}.peak", 0))),
+            reserved=max(known.reserved, int(stats.get(f"{_RESERVED}.peak", 0))),
+            unusable=max(known.unusable, int(stats.get(_UNUSABLE, 0))),
+            retries=known.retries + retries,
+        )

@@ -17,9 +17,17 @@ from typing import Any, Literal, Protocol
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.phases import listen_to_phases
-from perfkit.profiling.passes.balance.clock import HostMoment, Moment, PhaseClock, choose_clock, host_now
-from perfkit.profiling.passes.balance.hooks import can_import_torch, hook_loggers, hook_torch
-from perfkit.profiling.passes.side_by_side import ratio_of_turns
+from perfkit.profiling.passes.balance import (
+    HostMoment,
+    Moment,
+    PhaseClock,
+    can_import_torch,
+    choose_clock,
+    hook_loggers,
+    hook_torch,
+    host_now,
+)
+from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.runner.agent.clock import synchronised, uses_accelerator
 from perfkit.runner.agent.counting.interventions import undone_in_forks
 from perfkit.runner.agent.counting.model import Counts, with_texts

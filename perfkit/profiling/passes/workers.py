@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from perfkit.extras import is_installed
-from perfkit.profiling.passes.batches import BatchesOfSteps
 from perfkit.profiling.passes.exchange import STOPS_FILE
+from perfkit.profiling.passes.meter import BatchesOfSteps
 from perfkit.runner.agent.thread_profile import profile_of_this_thread
 
 PIN_MEMORY = "pin_memory"

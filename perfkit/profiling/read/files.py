@@ -11,7 +11,7 @@ import msgspec
 from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot
 from perfkit.model.readings import Reading
-from perfkit.profiling.read.child import Answer, Order
+from perfkit.profiling.read.formats import Answer, Order
 from perfkit.profiling.read.names import CodeNames, printable
 from perfkit.runner.commands import Ending, python_command, run_command
 from perfkit.temporary import temporary_folder
@@ -74,7 +74,7 @@ def _answer(file: Path, code: CodeNames, *, memory: bool) -> Answer:
         ordered, answer = folder / "order.json", folder / "answer"
         ordered.write_bytes(msgspec.json.encode(order))
         ending = run_command(
-            python_command("perfkit.profiling.read.child", str(ordered), str(answer)),
+            python_command("perfkit.profiling.read.formats", str(ordered), str(answer)),
             output=folder / "output.log",
             limit_s=_LIMIT_S,
         )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import marshal
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.model.readings import Call, FunctionKind, FunctionTime, Reading
-from perfkit.profiling.diff.waits import fold_waits
+from perfkit.model.readings import Call, FunctionKind, FunctionTime, Reading, StepTimes
+from perfkit.profiling.diff.attribution import fold_waits
 from perfkit.profiling.read.names import CodeNames, is_absolute, printable
-from perfkit.profiling.read.steps import steps_of_functions
 
 _Function = tuple[str, int, str]
 _BUILTIN = "~"
@@ -25,6 +24,7 @@ _LARGEST_AMOUNT = 1e15
 _NUMBERS = frozenset({int, float})
 _TIMING_PARTS = 5
 _CALLER_PARTS = 4
+_NO_OPTIMIZERS = ("optimizer.py", "lr_scheduler.py", "swa_utils.py", "__init__.py")
 
 
 def read_pstats(data: bytes, name: str, code: CodeNames) -> Reading:
@@ -168,3 +168,26 @@ def _shown_function(file: str, function: str) -> str:
     """Return ``{method 'item' of …}`` for a builtin, as pstats prints it."""
     is_builtin = file == _BUILTIN and function.startswith("<")
     return printable(f"{{{function[1:-1]}}}" if is_builtin else function)
+
+
+def steps_of_functions(functions: Sequence[FunctionTime]) -> StepTimes | None:
+    """Return how often an optimizer's ``step``, or else the backward pass, was called; None without both."""
+    for sign, counts in (
+        ("optimizer.step", [one.calls for one in functions if _is_optimizer_step(one)]),
+        ("optimizer.step", [one.calls for one in functions if _is_optimizer_wrapper(one)]),
+        ("run_backward", [one.calls for one in functions if "run_backward" in one.function]),
+    ):
+        # Where a loop has two optimizers, the one that steps most often counts.
+        if counts and max(counts) > 0:
+            return StepTimes(count=max(counts), sign=sign)
+    return None
+
+
+def _is_optimizer_step(one: FunctionTime) -> bool:
+    file = one.file.rpartition("/")
+    return one.function == "step" and file[0].endswith("torch/optim") and file[2] not in _NO_OPTIMIZERS
+
+
+def _is_optimizer_wrapper(one: FunctionTime) -> bool:
+    """Tell whether this is the function that torch wraps around the step of every optimizer."""
+    return one.function == "wrapper" and one.file.endswith("torch/optim/optimizer.py")

@@ -1,9 +1,12 @@
-"""Reads a summary that `perfkit profile` saved."""
+"""Summaries of `perfkit profile`: saved as JSON, loaded, and read like other profiles."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.model import Balance, ProfileEntry, ProfileSummary
 from perfkit.model.phases import RESIDUAL
@@ -11,6 +14,7 @@ from perfkit.model.readings import FunctionTime, PhaseTime, Reading, StepTimes
 
 # No profile has so many calls, and a float still holds each whole number up to here.
 _LARGEST_COUNT = 10**15
+SCHEMA_VERSION = 1
 
 
 def read_summary(data: bytes, name: str) -> Reading:
@@ -69,3 +73,60 @@ def phases_of_balance(balance: Balance, steps: int) -> tuple[PhaseTime, ...]:
     scale = steps / max(len(balance.step_s[typical]), 1)
     seconds = {**{phase.name: phase.seconds for phase in balance.in_order}, RESIDUAL: balance.residual_s}
     return tuple(PhaseTime(name=name, seconds=sum(times[typical]) * scale) for name, times in seconds.items())
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def encode_summary(summary: ProfileSummary) -> bytes:
+    """Return a summary as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(summary)) + b"\n"
+
+
+def may_be_summary(file: Path) -> bool:
+    """Tell whether a file of JSON is a saved summary, or a damaged one, and not some other document.
+
+    Flame graphs and what other commands write may lie beside profiles.
+    """
+    try:
+        found = msgspec.json.decode(read_bytes(file), type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return False
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return "schema_version" in found and "passes" in found
+
+
+def load_summary(file: Path) -> ProfileSummary:
+    """Read a saved summary.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, is no summary or was written by a newer perfkit.
+    """
+    try:
+        data = read_bytes(file)
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SCHEMA_VERSION:
+            raise UsageError(
+                f"{file} has schema version {version}, this perfkit reads up to {SCHEMA_VERSION}; upgrade it"
+            )
+        return msgspec.json.decode(data, type=ProfileSummary)
+    except OSError as error:
+        raise UsageError(f"cannot read {file} ({error.strerror or error})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(
+            f"{file} is damaged or no saved profile ({error}); profile again to replace it"
+        ) from error
+
+
+def saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
+    """Return the profiles saved in a folder, by name, and for each unreadable one the reason."""
+    summaries: list[ProfileSummary] = []
+    damaged: dict[str, str] = {}
+    for file in filter(may_be_summary, sorted(folder.glob("*.json"))):
+        try:
+            summaries.append(load_summary(file))
+        except UsageError as error:
+            damaged[file.name] = str(error).removeprefix(f"{file} ")
+    return summaries, damaged

@@ -9,10 +9,9 @@ import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.model.readings import DeviceTime, Reading, StepTimes
-from perfkit.profiling.read.device_time import devices_of
 from perfkit.profiling.read.names import printable
 from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, Timeline, window_of
-from perfkit.profiling.read.trace_phases import phases_of, waits_of
+from perfkit.profiling.read.trace_parts import devices_of, phases_of, waits_of
 
 _MICROSECOND = 1e-6
 # Kineto writes such numbers, which JSON does not allow.

@@ -25,9 +25,8 @@ from perfkit.model.counters import TITLES
 from perfkit.model.differences import Part
 from perfkit.report.change_log import machine_title
 from perfkit.report.counts import amount_text, signed_amount
-from perfkit.report.explain.markdown import section_rows
-from perfkit.report.explain.terminal import telling_callees
 from perfkit.report.gate.counters import counters_markdown
+from perfkit.report.explain import main_callees, section_rows
 from perfkit.report.gate.decision import (
     both_sentence,
     cost_sentence,
@@ -176,7 +175,7 @@ def _first_part(report: GateReport) -> Part | None:
 
 
 def _place_of(part: Part) -> str:
-    through = next((f", and at its calls of {escape(one.name)}" for one in telling_callees(part)), "")
+    through = next((f", and at its calls of {escape(one.name)}" for one in main_callees(part)), "")
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 

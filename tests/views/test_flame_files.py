@@ -15,7 +15,7 @@ from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.model.readings import Call, FunctionTime, Reading
-from perfkit.report.firefox import firefox_file
+from perfkit.report.flame_files import firefox_file
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 HOSTILE = '</script><b>"\\\u2028\ud800'

@@ -1,1 +1,0 @@
-"""The balance pass: hooks that notice the phases of a training step, and the clock that they switch."""

@@ -1,1 +1,0 @@
-"""A difference between two profiles: in the terminal, as markdown, and as a page."""

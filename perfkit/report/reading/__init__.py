@@ -1,1 +1,0 @@
-"""A profile that was read: as tables for the terminal, and as text."""
