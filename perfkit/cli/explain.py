@@ -134,7 +134,6 @@ class _Voice:
     """Prints progress to standard error."""
 
     def info(self, text: str) -> None:
-        """Print a message."""
         from perfkit.report.console import visible_lines
 
         if not is_quiet():

@@ -170,7 +170,6 @@ def _names(passes: str) -> tuple[PassName, ...]:
 
 
 def _check_flames(passes: Sequence[str] | None, speedscope: Path | None, firefox: Path | None) -> None:
-    """Refuse flame graphs of what will not be profiled, before anything is measured."""
     check_two_places(speedscope, firefox)
     if (speedscope or firefox) and passes is not None and "cprofile" not in passes:
         option = "--speedscope" if speedscope else "--firefox"

@@ -96,7 +96,6 @@ def show(
 
 
 def _show_snapshots(files: list[Path], *, fits: float | None, for_profiles: bool, json: str | None) -> bool:
-    """Show memory snapshots, and return whether the files are some."""
     from perfkit.commands.show import read_snapshots
     from perfkit.report.memory import snapshot_view
 

@@ -136,7 +136,6 @@ def _check_known(request: ExplainRequest, project: Project) -> None:
 
 
 def _target(request: ExplainRequest, project: Project) -> Target:
-    """Return the training loop to profile at both commits."""
     if request.target is None and _DEFAULT_TARGET not in project.config.targets:
         raise UsageError(
             f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
@@ -253,7 +252,6 @@ class _Scene:
     launcher: PassLauncher
 
     def side_by_side(self, name: PassName) -> SideBySide:
-        """Make a pass on both sides by turns."""
         base, head = (self._spec(name, side, f"{name}-{side}") for side in SIDES)
         both = run_side_by_side((base, head), lambda _: None, self.launcher)
         for side, spec, result in zip(SIDES, (base, head), both.results, strict=True):
@@ -261,7 +259,6 @@ class _Scene:
         return both
 
     def profile(self, side: Side, number: int) -> Path:
-        """Make a cProfile of a side and return its file."""
         spec = self._spec("cprofile", side, f"cprofile-{number}-{side}")
         _check(side, spec, run_pass(spec, lambda _: None, self.launcher))
         return Path(spec.folder) / f"{_NAME}{_STAT}"

@@ -158,7 +158,6 @@ class _Passes:
 
     @property
     def results(self) -> tuple[PassResult, ...]:
-        """What each pass gave, in a distributed loop on rank 0."""
         return tuple(made.result for made in self.made)
 
 
@@ -213,7 +212,6 @@ def _check_steps(run: SettledProfile, summary: PassSummary | None) -> None:
 def _make_pass(
     scene: _Scene, name: PassName, earlier: Sequence[PassResult], of_target: _Failure | None
 ) -> MadePass:
-    """Make one pass and move its files up into the folder of all."""
     folder, progress = scene.folder, scene.progress
     spec = _spec(scene.run, name, folder / name, earlier)
     if of_target is not None:
@@ -305,7 +303,6 @@ def _error_texts(failure: _Failure) -> Iterator[str]:
 
 
 def _fail(run: SettledProfile, passes: _Passes, failure: _Failure) -> NoReturn:
-    """Raise why the target was not profiled, and name the files that tell more."""
     kept = ""
     if passes.results:
         file = _shown(run.out.with_name(f"{passes.artifact}.json"))
@@ -321,7 +318,6 @@ def _described(failure: _Failure) -> str:
 
 
 def _problem(run: SettledProfile, passes: _Passes) -> str | None:
-    """Return what kept the profile from being whole."""
     if passes.of_target is not None:
         return passes.of_target.problem.message
     if passes.failures:
@@ -393,7 +389,6 @@ def _configuration(run: SettledProfile) -> dict[str, str]:
 
 
 def _shown(path: Path) -> Path:
-    """Return a path as the person would type it from the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
@@ -515,7 +510,6 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
 
 
 def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
-    """Return the time of every step, where there was one, and that of the whole."""
     times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)}
     return [
         Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)

@@ -135,7 +135,6 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
 
 
 def _check_ranks(request: ProfileRequest, target: Target) -> None:
-    """Refuse ranks that cannot be started, or could not meet."""
     ranks = request.ranks
     if ranks is None:
         return
@@ -192,7 +191,6 @@ def _output_file(out: Path, *, ranks: int) -> Path:
 
 
 def _family(out: Path, ranks: int) -> list[Path]:
-    """Return the paths of all artifacts that a profile can have."""
     name = out.name.removesuffix(_SUFFIX)
     names = [rank_artifact(name, rank) for rank in range(ranks)]
     return [out.with_name(f"{each}{ending}") for each in names for ending in ENDINGS]
@@ -204,7 +202,6 @@ def rank_artifact(name: str, rank: int) -> str:
 
 
 def _commit(out: Path, project: Project, *, required: bool, ranks: int) -> Commit | None:
-    """Return the commit; what this profile writes is not part of what was profiled."""
     try:
         return read_commit(project.root, ignored=(*project.output_paths, *_family(out, ranks)))
     except RepositoryError as error:
@@ -249,7 +246,6 @@ def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None)
 
 
 def _read(words: Sequence[str]) -> StartedRanks:
-    """Return what a command line of torchrun asks for."""
     parser = _parser()
     found = parser.parse_args(list(words))
     if found.script is None:
@@ -277,7 +273,6 @@ def _read(words: Sequence[str]) -> StartedRanks:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Return what reads torchrun's command line as torchrun does."""
     parser = _Parser(prog=TORCHRUN, add_help=False)
     parser.add_argument("--nproc-per-node", "--nproc_per_node", default="1")
     parser.add_argument("--master-port", "--master_port", type=int)

@@ -29,31 +29,20 @@ def read_profiles(
     """Return what each file says; ``own`` are the packages to take for one's own code, else the configured.
 
     ``progress`` hears which file is read: a large trace takes seconds.
-
-    Raises:
-        UsageError: a file is missing, damaged or no profile.
     """
     code = code_names(project, own)
     return tuple(read_told(file, code, progress) for file in files)
 
 
 def read_told(file: Path, code: CodeNames, progress: Log | None) -> Reading:
-    """Return what a file says, once ``progress`` has heard that it is being read.
-
-    Raises:
-        UsageError: the file is missing, damaged or no profile.
-    """
+    """Return what a file says, once ``progress`` has heard that it is being read."""
     if progress is not None:
         progress.info(f"reading {file.name}")
     return read_profile(file, code)
 
 
 def read_snapshots(files: Sequence[Path]) -> tuple[MemorySnapshot, ...]:
-    """Return what each file says where all are snapshots of allocators; nothing where none is.
-
-    Raises:
-        UsageError: some are snapshots and others are not, or one is damaged.
-    """
+    """Return what each file says where all are snapshots of allocators; nothing where none is."""
     pickles = [file for file in files if is_pickle(file)]
     if pickles and len(pickles) < len(files):
         other = next(file for file in files if file not in pickles)
@@ -69,11 +58,7 @@ def code_names(project: Project, own: Sequence[str] = ()) -> CodeNames:
 
 
 def view_command(file: Path, *, server: bool) -> Sequence[str]:
-    """Return the command that shows a cProfile in snakeviz; as a ``server`` it only prints its address.
-
-    Raises:
-        UsageError: the file is no cProfile, or snakeviz is not installed.
-    """
+    """Return the command that shows a cProfile in snakeviz; as a ``server`` it only prints its address."""
     reading = read_profile(file, CodeNames())
     if reading.origin != "cProfile":
         raise UsageError(

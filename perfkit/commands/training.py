@@ -25,7 +25,7 @@ from perfkit.profiling.passes.training import (
     StepFindings,
     StepPlan,
     TrainingSteps,
-    hear_other_ranks,
+    exchange_medians,
     rank_and_ranks,
     rounds,
 )
@@ -181,7 +181,7 @@ class TrainingRecord:
         findings = steps.findings()
         if len(findings.step_s) < _FEWEST_STEPS:
             raise NotMeasuredError(_too_few(findings, self._plan))
-        others = hear_other_ranks(
+        others = exchange_medians(
             self._name, statistics.median(findings.step_s), rank=self._rank, ranks=self._ranks
         )
         if self._place is None:

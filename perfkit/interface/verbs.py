@@ -290,7 +290,6 @@ class _Voice:
     enabled: bool
 
     def info(self, text: str) -> None:
-        """Print a message."""
         if self.enabled:
             print(text, file=sys.stderr)  # noqa: T201 (progress, as the command prints it)
 

@@ -44,7 +44,6 @@ class _Row:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Both sides' times, the move and the calls; a remainder has a move alone."""
         if self.amount is None:
             return "", "", signed_seconds(self.moved_s), ""
         base, head = human_seconds(self.amount.base_s), human_seconds(self.amount.head_s)
@@ -264,7 +263,6 @@ def _flames(root: FlameFrame, unit: Unit, side: Side) -> dict[str, Any]:
 
 
 def _lacking(frame: FlameFrame, callers: _Callers, side: Side) -> Iterator[tuple[_Callers, FlameFrame]]:
-    """Yield the outermost frames that take no time on a side, each with its callers."""
     if _of_side(frame.amount, side) <= 0:
         yield callers, frame
         return

@@ -25,11 +25,7 @@ _CATEGORY_OF = {kind: place for place, kind in enumerate(_CATEGORIES)}
 
 
 def speedscope_file(readings: Sequence[Reading]) -> str:
-    """Return the text of a file with a flame graph of each profile, in seconds (speedscope's file format).
-
-    Raises:
-        UsageError: a profile does not know which function called which.
-    """
+    """Return the text of a file with a flame graph of each profile, in seconds (speedscope's file format)."""
     frames: dict[tuple[str, str, int], int] = {}
     profiles = []
     for reading in readings:
@@ -66,9 +62,6 @@ def firefox_file(readings: Sequence[Reading]) -> str:
     (firefox-devtools/profiler, src/types/profile.ts). A thread has one sample for each stack, with the time
     in the stack's innermost function as its weight, one after the other; so the weights of a thread add up to
     all own times of its profile.
-
-    Raises:
-        UsageError: a profile does not know which function called which.
     """
     shared = _Shared()
     threads = [_thread(reading, place, shared) for place, reading in enumerate(readings)]
@@ -118,7 +111,6 @@ class _Shared:
         return found
 
     def tables(self) -> dict[str, Any]:
-        """Return the tables."""
         strings: dict[str, int] = {}
         sources: dict[str, int] = {}
 
@@ -176,13 +168,11 @@ class _Shared:
 
 
 def _table(length: int, **columns: object) -> dict[str, Any]:
-    """Return a table by columns; a value that is no list stands in each row."""
     filled = {name: value if isinstance(value, list) else [value] * length for name, value in columns.items()}
     return {**filled, "length": length}
 
 
 def _thread(reading: Reading, place: int, shared: _Shared) -> dict[str, Any]:
-    """Return a profile as the main thread of a process of its own."""
     stacks = known_stacks(reading)
     numbers = [shared.stack([reading.functions[function] for function in one.functions]) for one in stacks]
     weights = [one.seconds * 1e3 for one in stacks]

@@ -81,7 +81,6 @@ def notes(reading: Reading) -> list[str]:
 
 
 def _facts(*rows: tuple[str | Text, str, str]) -> Table:
-    """Return rows of a name, a number and a note."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, justify="right")
@@ -195,7 +194,6 @@ class _Timed(Protocol):
 
 
 def _time_table(title: str, entries: Sequence[_Timed], by: str, reading: Reading) -> Table:
-    """Return a table of the first entries, up to those that take next to nothing."""
     table = named_table(title, "calls", "own", "cumul.", "a step", "share")
     for one in entries[:_ENTRIES]:
         seconds: float = getattr(one, by)
@@ -213,7 +211,6 @@ def _time_table(title: str, entries: Sequence[_Timed], by: str, reading: Reading
 
 
 def _function_name(one: object) -> Text:
-    """Return a function's name with its place dimmed; a builtin has none."""
     assert isinstance(one, FunctionTime | ProfileEntry)  # noqa: S101 (all else is an operator)
     if one.kind == "builtin" or not one.line:
         return Text(one.function)
@@ -222,7 +219,6 @@ def _function_name(one: object) -> Text:
 
 
 def _each(reading: Reading, seconds: float) -> str:
-    """Return seconds per step, or all of them where no step is known."""
     return human_seconds(seconds / reading.steps.count if reading.steps else seconds)
 
 
@@ -231,7 +227,6 @@ def _a_step(reading: Reading, seconds: float) -> str:
 
 
 def _share(reading: Reading, seconds: float) -> str:
-    """Return seconds as a share of the whole; an empty profile has no shares."""
     return human_percent(seconds / reading.total_s if reading.total_s else None)
 
 
@@ -490,7 +485,6 @@ def _profiled(summary: ProfileSummary) -> Iterator[RenderableType | None]:
 
 
 def _roles(summary: ProfileSummary) -> Iterator[RenderableType]:
-    """Yield what the loader's workers did together and what the pinning thread did."""
     workers = [role for role in summary.roles if role.role.startswith("worker")]
     if workers:
         merged: dict[tuple[str, int, str], ProfileEntry] = {}
@@ -513,7 +507,6 @@ def _roles(summary: ProfileSummary) -> Iterator[RenderableType]:
 
 
 def _backward(summary: ProfileSummary) -> Table | None:
-    """Return the backward pass by operator, from the torch pass."""
     traced = summary.pass_named("torch")
     if traced is None or not summary.backward:
         return None
@@ -529,7 +522,6 @@ def _backward(summary: ProfileSummary) -> Table | None:
 
 
 def _lines(summary: ProfileSummary) -> Table | None:
-    """Return the lines that took most time, of the functions whose lines were timed."""
     timed = summary.pass_named("lines")
     if timed is None or not summary.lines:
         return None

@@ -207,7 +207,7 @@ def test_the_instrument_writes_a_table(code: ModuleType, tmp_path: Path) -> None
             instrument.end_step()
 
     instrument.run(loop)
-    found = instrument.write(summary, OwnCode(root=tmp_path, trees=(tmp_path,)))
+    found = instrument.write(summary)
 
     assert ("train_memory.txt",) == found.files
     table = (tmp_path / "train_memory.txt").read_text()

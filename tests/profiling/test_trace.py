@@ -149,4 +149,4 @@ def test_a_trace_that_cannot_be_written_is_told_in_a_line(
     summary = PassSummary(name="torch", total_s=1.0, step_s=(), samples=None)
 
     with pytest.raises(NotMeasuredError, match=r"could not write the trace of 0 optimizer steps.*--passes"):
-        watch.write(summary, find_own_code((), root=tmp_path, script=None))
+        watch.write(summary)

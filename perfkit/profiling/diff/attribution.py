@@ -111,7 +111,6 @@ _PARTS_OF_FUNCTIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<gene
 
 
 def _answers(function: FunctionTime) -> bool:
-    """Tell whether a function answers for what it calls."""
     return function.kind == "own" and function.function not in _PARTS_OF_FUNCTIONS
 
 
@@ -149,7 +148,6 @@ class _Owners:
                 self._found[circle] = self._among(entering.get(circle, []))
 
     def of(self, place: int) -> dict[int | None, float]:
-        """Return the owners of a function; None stands for nobody."""
         return self._found.get(self._circle[place], {None: 1.0})
 
     def _among(self, calls: Sequence[Call]) -> dict[int | None, float]:
@@ -272,7 +270,6 @@ def _hand_up(
     whom_by_caller: Mapping[int, Mapping[str, float]],
     accounts: dict[str, Account],
 ) -> None:
-    """Give a sink's own time to those for whom it waited."""
     parts = _parts(sink.callers) if default in _NAMED_BY_CALLERS else ()
     if not parts:
         _book(accounts[default], sink, sink.own_s, sink.calls)
@@ -321,7 +318,6 @@ def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> 
 
 
 def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, float]]]) -> set[int]:
-    """Return the functions that some of those call, themselves or through others."""
     callees: dict[int, list[int]] = defaultdict(list)
     for at, calls in callers.items():
         for call, _ in calls:

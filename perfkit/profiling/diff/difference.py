@@ -248,9 +248,6 @@ def explain(
     """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side.
 
     Where ``clean`` steps were measured, their times are told first, as a profiler makes steps longer.
-
-    Raises:
-        UsageError: the two cannot be compared.
     """
     work = equal_work(base, head)
     sections = [
@@ -276,7 +273,6 @@ def explain(
 
 
 def _one_sided(base: Reading, head: Reading, workers: Workers) -> Iterable[str]:
-    """Yield what cannot be compared, since only one of the profiles has it."""
     kinds: tuple[tuple[str, tuple[bool, bool]], ...] = (
         ("phases", (bool(base.phases), bool(head.phases))),
         ("functions", (bool(base.functions), bool(head.functions))),

@@ -32,11 +32,7 @@ class Stack:
 
 
 def known_stacks(reading: Reading) -> tuple[Stack, ...]:
-    """Return the stacks of a profile, whose functions are indices into its own.
-
-    Raises:
-        UsageError: the profile does not know who called whom.
-    """
+    """Return the stacks of a profile, whose functions are indices into its own."""
     if not reading.functions:
         raise UsageError(
             f"{reading.name} does not say which function called which: only a .stat or .prof file does;"
@@ -82,7 +78,6 @@ class _Walk:
         self.seconds: dict[tuple[int, ...], float] = defaultdict(float)
 
     def descend(self, above: tuple[int, ...], number: int, seconds: float) -> None:
-        """Give a function, called along a path, so many seconds with all that it calls."""
         pending = [(above, number, seconds)]
         while pending:
             outer, function, given_s = pending.pop()
@@ -94,7 +89,6 @@ class _Walk:
             self.seconds[path] += max(left_s, 0.0)
 
     def _shares(self, path: tuple[int, ...], given_s: float) -> Iterator[tuple[int, float]]:
-        """Yield the callees of a path's last function that get a part of its seconds."""
         if len(path) >= _DEEPEST:
             return
         one = self.functions[path[-1]]
@@ -134,9 +128,6 @@ def flames_of(base: Reading, head: Reading) -> FlameFrame | None:
 
     It is None where a profile does not know who called whom. Functions are paired as in a table of
     functions, so that a renamed one is one frame.
-
-    Raises:
-        UsageError: the two cannot be compared.
     """
     if not base.functions or not head.functions:
         return None
@@ -161,7 +152,6 @@ class _Node:
     inner: dict[Key, _Node] = field(default_factory=dict)
 
     def add_up(self) -> None:
-        """Compute the seconds in all, here and below."""
         for node in self.inner.values():
             node.add_up()
         for side in SIDES:

@@ -34,11 +34,7 @@ class Work:
 
 
 def equal_work(base: Reading, head: Reading) -> Work:
-    """Return the unit in which two profiles can be compared: a step, or a sample where batches differ.
-
-    Raises:
-        UsageError: they cannot be: of different kinds or worlds, or steps are known of only one.
-    """
+    """Return the unit in which two profiles can be compared: a step, or a sample where batches differ."""
     if base.origin != head.origin:
         raise UsageError(
             f"{base.name} is a {base.origin} and {head.name} a {head.origin}: the one does not see what the"
@@ -224,7 +220,6 @@ def _amount(base: Blame | None, head: Blame | None, work: Work) -> Amount:
 
 
 def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
-    """Return the callees of a function, the most moved first."""
     base = pair.base.through if pair.base else {}
     head = pair.head.through if pair.head else {}
     nothing = Through()

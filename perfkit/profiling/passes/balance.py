@@ -245,7 +245,6 @@ class PhaseClock:
 
 
 def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
-    """Return the time of each phase in a step; None stands for no phase."""
     seconds: dict[_Label, float] = defaultdict(float)
     for (begin, label), (end, _) in itertools.pairwise(changes):
         seconds[label] += begin.seconds_until(end)
@@ -350,7 +349,6 @@ def hook_collectives(clock: PhaseClock) -> None:
 
 
 def _tell_end_of_graph(clock: PhaseClock) -> None:
-    """Have the clock turn to the other ranks once the graph that runs now is done."""
     from torch.autograd import Variable
 
     engine: Any = Variable._execution_engine  # noqa: SLF001 (torch's own data parallelism queues with it)
@@ -446,7 +444,6 @@ def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
 
 
 def _losses(names: Iterable[str]) -> list[str]:
-    """Return the losses among the functions of ``torch.nn.functional``."""
     return [
         name
         for name in names

@@ -11,16 +11,19 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType
 from typing import NoReturn, cast
+
+import msgspec
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
     DONE,
+    RESULT_FILE,
     STACK_FILE,
     STEPS_FILE,
     TURN_BYTES,
@@ -29,20 +32,17 @@ from perfkit.profiling.passes.exchange import (
     PassSpec,
     Problem,
     RankPlace,
-    read_spec,
-    write_result,
 )
-from perfkit.profiling.passes.instruments import INSTRUMENTS, Instrument, own_code_of
+from perfkit.profiling.passes.instruments import INSTRUMENTS, Clean, own_code_of
 from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.passes.target_code import (
-    OwnCode,
     describe_exit,
     describe_failure,
     describe_internal_failure,
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import marked_code
-from perfkit.runner.targets import CodeChange, LoadedTarget, load_target, prepare_process, wrong_code
+from perfkit.runner.targets import load_target, prepare_process, wrong_code
 
 _REPORT_EVERY_S = 0.5
 _HYDRA_FOLDER = "hydra"
@@ -56,11 +56,11 @@ def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     """Make the pass that a file describes, and leave the result in the pass's folder.
 
     The number of steps done is written to the descriptor ``progress``; with ``turns`` the loop reads from
-    that descriptor how many steps its next turn has, and waits until it is told.
+    that descriptor how many steps its next turn has, and waits for that.
     """
     # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
     gc.unfreeze()
-    spec = read_spec(Path(spec_file))
+    spec = msgspec.json.decode(Path(spec_file).read_bytes(), type=PassSpec)
     if spec.rank_place is not None:
         become_rank(spec, spec.rank_place)
     reporter = Reporter(
@@ -72,14 +72,14 @@ def main(spec_file: str, progress: int, turns: int | None = None) -> None:
         result = PassResult(problem=describe_internal_failure(error))
     # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
-    write_result(result, Path(spec.folder))
+    (Path(spec.folder) / RESULT_FILE).write_bytes(msgspec.json.encode(result))
     reporter.done()
     if spec.rank_place is not None:
         leave_rank()
 
 
 class Reporter:
-    """Tells the parent how many steps are done, at most twice a second; without a parent the pass ends.
+    """Sends the parent the number of steps, at most twice a second; without a parent the pass ends.
 
     Where turns are given, it waits for the first before the loop begins, and for the next one after each.
     In ``steps_file`` it keeps the number of all steps so far, which is there to read when the loop hangs.
@@ -96,11 +96,7 @@ class Reporter:
                 os.set_inheritable(inherited, False)  # noqa: FBT003 (positional only)
 
     def steps(self, count: int) -> bool:
-        """Tell the number of steps, where it is time to, and whether the loop had to wait for its turn.
-
-        Raises:
-            EnoughSteps: the parent has ended.
-        """
+        """Send the number of steps where it is time to; return whether the loop had to wait for its turn."""
         if self._kept is not None:
             os.pwrite(self._kept.fileno(), str(count).encode(), 0)
         now_s = time.perf_counter()
@@ -110,11 +106,7 @@ class Reporter:
         return self.wait()
 
     def wait(self) -> bool:
-        """Count a step of the present turn; where that was its last, wait for the next turn.
-
-        Raises:
-            EnoughSteps: there will be no next turn.
-        """
+        """Count a step of the present turn; where that was its last, wait for the next turn."""
         self._left -= 1
         if self._turns is None or self._left > 0:
             return False
@@ -126,7 +118,7 @@ class Reporter:
         return True
 
     def done(self) -> None:
-        """Tell that the result is written."""
+        """Report that the result is written."""
         self._write(DONE)
 
     def _write(self, word: str) -> None:
@@ -141,8 +133,6 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     instrument = INSTRUMENTS[spec.name](spec)
     prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
     redirect_hydra(Path(spec.folder) / _HYDRA_FOLDER)
-    # An earlier pass, which had no profiler, has counted the samples already.
-    first = spec.known_steps is None
     alone: list[Problem] = []
 
     def report(count: int) -> bool:
@@ -155,94 +145,64 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
         instrument.start_step()
         return waited
 
+    # Where an earlier pass, which had no profiler, has counted the samples, loaders need not be watched.
+    first = spec.known_steps is None
     meter = Meter(limit=instrument.step_limit, report=report, loaders=first, step_at=spec.step_at)
     meter.prepare()
-    loaded = _load(spec, instrument)
-    if isinstance(loaded, Problem):
-        return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
-    reporter.wait()
-    summary = _watch(spec, instrument, loaded.call, meter)
-    found = PassResult(version=loaded.version, environment=_environment(spec))
+    version, summary = _run_target(spec, instrument, reporter, meter)
+    found = PassResult(version=version, environment=_environment(spec))
     if alone:
         return replace(found, problem=alone[0])
-    problem = _proven(summary if isinstance(summary, Problem) else None, spec)
-    if problem is not None:
-        return replace(found, problem=problem, steps_before=meter.steps if problem is summary else 0)
-    assert not isinstance(summary, Problem)  # noqa: S101 (that would be the problem)
-    return _written(replace(found, summary=summary), summary, instrument, own_code_of(spec))
-
-
-def _load(spec: PassSpec, instrument: Instrument) -> LoadedTarget | Problem:
+    if isinstance(summary, Problem) and summary.kind == "usage":
+        return replace(found, problem=summary, steps_before=meter.steps)
+    if wrong := wrong_code(Path(spec.root)):
+        return replace(found, problem=Problem(kind="failed", message=wrong))
+    if isinstance(summary, Problem):
+        return replace(found, problem=summary, steps_before=meter.steps)
     try:
-        loaded = load_target(spec.target.place, change_code=_change_of_code(spec, instrument))
-        instrument.prepare()
-    except UsageError as error:
-        return Problem(kind="usage", message=str(error))
-    except BaseException as error:  # noqa: BLE001 (whatever the user's module does when imported)
-        return _failure(error, spec)
-    return loaded
+        written = instrument.write(summary)
+    except NotMeasuredError as error:
+        return replace(found, problem=Problem(kind="failed", message=str(error)))
+    return replace(written, version=version, environment=found.environment)
 
 
-def _change_of_code(spec: PassSpec, instrument: Instrument) -> CodeChange:
-    """Return what makes the code to be run of a script's own."""
-    step_at, script = spec.step_at, Path(spec.target.place)
-    if step_at is None or not spec.target.is_script or os.path.realpath(script) != step_at.file:
-        return instrument.change_code
-    return lambda _: instrument.change_code(marked_code(step_at, script))
+def _run_target(
+    spec: PassSpec, instrument: Clean, reporter: Reporter, meter: Meter
+) -> tuple[str, PassSummary | Problem]:
+    """Run the target to its end, or to the step after which nothing more is asked of it.
 
+    The first value is the version of the target's source, empty where it could not be loaded.
+    """
 
-def _watch(
-    spec: PassSpec, instrument: Instrument, call: Callable[[], object], meter: Meter
-) -> PassSummary | Problem:
-    """Run the target to its end, or to the step after which nothing more is asked of it."""
+    def change_code(code: CodeType) -> CodeType:
+        step_at, script = spec.step_at, Path(spec.target.place)
+        if step_at is not None and spec.target.is_script and os.path.realpath(script) == step_at.file:
+            code = marked_code(step_at, script)
+        return instrument.change_code(code)
+
     result: object = None
-    meter.start()
+    version, started = "", False
     try:
-        result = instrument.run(call)
+        loaded = load_target(spec.target.place, change_code=change_code)
+        instrument.prepare()
+        version = loaded.version
+        reporter.wait()
+        started = True
+        meter.start()
+        result = instrument.run(loaded.call)
     except UsageError as error:
-        return Problem(kind="usage", message=str(error))
+        return version, Problem(kind="usage", message=str(error))
     except EnoughSteps as enough:
+        if not started:
+            raise
         # The frames keep loaders alive, and these keep their workers.
         traceback.clear_frames(enough.__traceback__)
+    except SystemExit as error:
+        if not started or error.code not in (None, 0):
+            return version, describe_exit(error, spec.target.name)
     except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
-        if not _is_normal_exit(error):
-            return _failure(error, spec)
-    return meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
-
-
-def _written(found: PassResult, summary: PassSummary, instrument: Instrument, own: OwnCode) -> PassResult:
-    try:
-        findings = instrument.write(summary, own)
-    except NotMeasuredError as error:
-        return replace(found, summary=None, problem=Problem(kind="failed", message=str(error)))
-    return replace(
-        found,
-        entries=findings.entries,
-        files=findings.files,
-        balance=findings.balance,
-        roles=findings.roles,
-        lines=findings.lines,
-        counts=findings.counts,
-        memory=findings.memory,
-    )
-
-
-def _proven(problem: Problem | None, spec: PassSpec) -> Problem | None:
-    """Return a pass's problem, or the one that its code is not the project's; a usage mistake comes first."""
-    if problem is not None and problem.kind == "usage":
-        return problem
-    wrong = wrong_code(Path(spec.root))
-    return Problem(kind="failed", message=wrong) if wrong else problem
-
-
-def _failure(error: BaseException, spec: PassSpec) -> Problem:
-    if isinstance(error, SystemExit):
-        return describe_exit(error, spec.target.name)
-    return describe_failure(error, spec.target.name, own_code_of(spec))
-
-
-def _is_normal_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
+        return version, describe_failure(error, spec.target.name, own_code_of(spec))
+    return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
 
 
 def _environment(spec: PassSpec) -> Environment | None:

@@ -117,21 +117,6 @@ class PassResult:
     memory: MemoryProfile | None = None
 
 
-def write_spec(spec: PassSpec, file: Path) -> None:
-    """Write what a pass is asked."""
-    file.write_bytes(msgspec.json.encode(spec))
-
-
-def read_spec(file: Path) -> PassSpec:
-    """Read what a pass is asked."""
-    return msgspec.json.decode(file.read_bytes(), type=PassSpec)
-
-
-def write_result(result: PassResult, folder: Path) -> None:
-    """Write what a pass gave."""
-    (folder / RESULT_FILE).write_bytes(msgspec.json.encode(result))
-
-
 def read_result(folder: Path) -> PassResult | None:
     """Read what a pass gave; None where its process died before it could tell."""
     try:

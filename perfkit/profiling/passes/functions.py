@@ -56,11 +56,7 @@ class _Timing(NamedTuple):
 
 
 def load_stats(file: Path) -> pstats.Stats:
-    """Return the cProfile saved in a file that this machine wrote itself: the format is not safe to share.
-
-    Raises:
-        UsageError: the file is missing or holds no cProfile.
-    """
+    """Return the cProfile saved in a file that this machine wrote itself: the format is not safe to share."""
     try:
         return pstats.Stats(str(file))
     except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
@@ -211,11 +207,7 @@ class FunctionLines:
         return code
 
     def watch_imported(self) -> None:
-        """Import the other named functions and make them known to the profiler.
-
-        Raises:
-            UsageError: there is no such module or function.
-        """
+        """Import the other named functions and make them known to the profiler."""
         for place in self._places:
             if not self._is_in_script(place):
                 self.profiler.add_callable(load_function(place))

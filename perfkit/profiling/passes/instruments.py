@@ -8,12 +8,12 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.model import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
+from perfkit.model import PassSummary, RoleProfile
 from perfkit.phases import listen_to_phases, steps_are_announced
 from perfkit.profiling.passes.balance import (
     PhaseClock,
@@ -22,7 +22,7 @@ from perfkit.profiling.passes.balance import (
     hook_loggers,
     hook_torch,
 )
-from perfkit.profiling.passes.exchange import PassSpec
+from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.functions import (
     FunctionLines,
     filtered_text,
@@ -33,7 +33,7 @@ from perfkit.profiling.passes.functions import (
     read_entries,
 )
 from perfkit.profiling.passes.memory import MemoryWatch, PeakWatch
-from perfkit.profiling.passes.meter import EnoughSteps
+from perfkit.profiling.passes.meter import BatchesOfSteps, EnoughSteps
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.torch_pass import (
     PhaseMarks,
@@ -42,14 +42,13 @@ from perfkit.profiling.passes.torch_pass import (
     write_operators,
 )
 from perfkit.profiling.passes.workers import (
-    TrainingBatches,
     end_workers,
     fetch_times,
     profile_workers,
     profiles_of_workers,
     time_workers,
 )
-from perfkit.runner.agent.counting.model import Counts, with_texts
+from perfkit.runner.agent.counting.model import with_texts
 from perfkit.runner.agent.counting.tensors import TensorWatch
 from perfkit.runner.agent.thread_profile import profile_of_this_thread
 from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
@@ -64,50 +63,12 @@ _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
 _Call = Callable[[], object]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """What an instrument gives: names of files in the pass's folder, entries of a cProfile, phases."""
-
-    files: tuple[str, ...] = ()
-    entries: tuple[ProfileEntry, ...] = ()
-    balance: Balance | None = None
-    roles: tuple[RoleProfile, ...] = ()
-    lines: tuple[LineTime, ...] = ()
-    counts: Counts | None = None
-    memory: MemoryProfile | None = None
-
-
-class Instrument(Protocol):
-    """A way to watch a call.
-
-    ``step_limit`` is the number of optimizer steps after which the meter ends the target, ``profiled_from``
-    the number of steps before the first one watched.
-    """
-
-    step_limit: int | None
-    profiled_from: int
-
-    def change_code(self, code: types.CodeType) -> types.CodeType:
-        """Return the code of a script as it is to be run."""
-
-    def prepare(self) -> None:
-        """Do what must wait until the target's modules can be imported."""
-
-    def run(self, call: _Call) -> object:
-        """Call, watched, and return what the call returned."""
-
-    def end_step(self) -> None:
-        """Note that an optimizer's step is done."""
-
-    def start_step(self) -> None:
-        """Note that the loop goes on."""
-
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
-        """Write the artifacts of the pass."""
-
-
 class Clean:
-    """Watches nothing."""
+    """Watches nothing; other instruments override what they need.
+
+    ``step_limit`` is the number of steps after which the meter ends the target, ``profiled_from`` the number
+    of steps before the first one watched.
+    """
 
     profiled_from = 0
 
@@ -115,25 +76,25 @@ class Clean:
         self.step_limit = spec.steps
 
     def change_code(self, code: types.CodeType) -> types.CodeType:
-        """Return the code as it is."""
+        """Return the code of a script as it is to be run."""
         return code
 
     def prepare(self) -> None:
-        """Need nothing."""
+        """Do what must wait until the target's modules can be imported."""
 
     def run(self, call: _Call) -> object:
-        """Call."""
+        """Call, watched, and return what the call returned."""
         return call()
 
     def end_step(self) -> None:
-        """Need not know."""
+        """Note that a step is done."""
 
     def start_step(self) -> None:
-        """Need not know."""
+        """Note that the loop goes on."""
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (has nothing to write)
-        """Leave nothing."""
-        return Findings()
+    def write(self, summary: PassSummary) -> PassResult:
+        """Write the artifacts of the pass, and return their names and what was found."""
+        return PassResult(summary=summary)
 
 
 class BalanceWatch(Clean):
@@ -148,8 +109,9 @@ class BalanceWatch(Clean):
         if spec.rank_place is not None:
             hook_collectives(self._clock)
         time_workers(self._folder)
-        self._batches = TrainingBatches()
-        self._batches.watch()
+        self._batches = BatchesOfSteps()
+        self._batches.watch_loaders()
+        self._trained = self._steps = 0
 
     def run(self, call: _Call) -> object:
         """Call, and note the phases that the user names too."""
@@ -160,24 +122,24 @@ class BalanceWatch(Clean):
     def end_step(self) -> None:
         """Close the step."""
         self._clock.end_step()
-        self._batches.end_step()
+        self._trained += self._batches.end_step().batches
+        self._steps += 1
 
     def start_step(self) -> None:
         """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
         hook_loggers(self._clock)
         self._clock.start_step()
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the clock has it all)
+    def write(self, summary: PassSummary) -> PassResult:
         """Return the phases, and how fast the loader's workers could have been."""
         end_workers()
-        times, batches = fetch_times(self._folder), self._batches.per_step
+        times = fetch_times(self._folder)
         batch_s = times.batch_s if times else None
-        return Findings(
-            balance=replace(
-                self._clock.balance(),
-                loader_s=None if batch_s is None or batches is None else batch_s * batches,
-                memory=self._memory.phases(),
-            )
+        # Loaders that a step takes several batches of have these made side by side; gradients may add up too.
+        loader_s = batch_s * self._trained / self._steps if batch_s is not None and self._trained else None
+        return PassResult(
+            summary=summary,
+            balance=replace(self._clock.balance(), loader_s=loader_s, memory=self._memory.phases()),
         )
 
 
@@ -200,12 +162,12 @@ class StepCounts(Clean):
         if self._watch is not None:
             self._watch.end_iteration()
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+    def write(self, summary: PassSummary) -> PassResult:
         """Return the counts of the last two steps, None where there were too few to stand for the loop."""
         if self._watch is None or summary.steps < (self.step_limit or COUNTED_STEP):
-            return Findings()
+            return PassResult(summary=summary)
         counts = with_texts(self._watch.counts(), self._root)
-        return Findings(counts=last_iterations(counts, _REPEATED))
+        return PassResult(summary=summary, counts=last_iterations(counts, _REPEATED))
 
 
 class CProfile(Clean):
@@ -213,17 +175,13 @@ class CProfile(Clean):
 
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
-        self._place = Path(spec.folder) / spec.artifact
+        self._spec, self._place = spec, Path(spec.folder) / spec.artifact
         self._profiler = profile_of_this_thread()
         os.register_at_fork(after_in_child=self._profiler.disable)
         profile_workers(self._place.parent)
 
     def run(self, call: _Call) -> object:
-        """Call under cProfile: the target's own frame is the outermost one of the profile.
-
-        Raises:
-            UsageError: another profiler is at work already.
-        """
+        """Call under cProfile: the target's own frame is the outermost one of the profile."""
         _refuse_another_profiler()
         self._profiler.enable()
         try:
@@ -231,15 +189,16 @@ class CProfile(Clean):
         finally:
             self._profiler.disable()
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the profile has it all)
+    def write(self, summary: PassSummary) -> PassResult:
         """Write the profile, its text, the text of the user's own code, and the profiles of workers."""
         binary, text, filtered = (f"{self._place.name}{end}" for end in (".stat", ".txt", "_filtered.txt"))
-        stats = pstats.Stats(self._profiler)
+        stats, own = pstats.Stats(self._profiler), own_code_of(self._spec)
         portable(stats, own).dump_stats(self._place.with_name(binary))
         self._place.with_name(text).write_text(full_text(stats, own), encoding="utf-8")
         self._place.with_name(filtered).write_text(filtered_text(stats, own), encoding="utf-8")
         roles = self._write_workers(own)
-        return Findings(
+        return PassResult(
+            summary=summary,
             files=(binary, text, filtered, *(role.file for role in roles)),
             entries=read_entries(stats, own),
             roles=roles,
@@ -283,12 +242,8 @@ class TorchProfile(Clean):
         with self._profiler:
             return call()
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (operators have no files)
-        """Write the trace and the table of operators.
-
-        Raises:
-            NotMeasuredError: the target ended before the window began, or torch.profiler has no trace.
-        """
+    def write(self, summary: PassSummary) -> PassResult:
+        """Write the trace and the table of operators."""
         watched = summary.steps - self.profiled_from
         if watched <= 0 and not self._all:
             raise NotMeasuredError(
@@ -305,7 +260,7 @@ class TorchProfile(Clean):
                 " choose --passes without torch to have the other passes"
             ) from error
         write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
-        return Findings(files=(trace, operators))
+        return PassResult(summary=summary, files=(trace, operators))
 
     def end_step(self) -> None:
         """End a step of the trace that no optimizer ends."""
@@ -366,15 +321,16 @@ class LineProfile(Clean):
         os.register_at_fork(after_in_child=self._functions.profiler.disable)
         return self._functions.profiler.runcall(call)
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
+    def write(self, summary: PassSummary) -> PassResult:
         """Write the tables of lines, with times in milliseconds a step, or in all where no step was seen."""
         name = f"{self._place.name}_lines.txt"
+        own = own_code_of(self._spec)
         each = f"a step, of {summary.steps}" if summary.steps else "in all"
         tables = lines_text(self._functions.profiler, own, steps=summary.steps)
         text = f"Times are in milliseconds {each}; hits are all of them.\n\n{tables}"
         self._place.with_name(name).write_text(text, encoding="utf-8")
         lines = line_times(self._functions.profiler, own)
-        return Findings(files=(name,), lines=lines)
+        return PassResult(summary=summary, files=(name,), lines=lines)
 
 
 class MemoryByLine(Clean):
@@ -399,16 +355,16 @@ class MemoryByLine(Clean):
         if self._watch is not None:
             self._watch.end_step()
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+    def write(self, summary: PassSummary) -> PassResult:
         """Write the table of lines."""
         if self._watch is None:
-            return Findings()
+            return PassResult(summary=summary)
         from perfkit.report.memory import memory_text
 
         found = self._watch.memory()
         name = f"{self._spec.artifact}_memory.txt"
         (Path(self._spec.folder) / name).write_text(memory_text(found), encoding="utf-8")
-        return Findings(files=(name,), memory=found)
+        return PassResult(summary=summary, files=(name,), memory=found)
 
 
 def _refuse_another_profiler() -> None:
@@ -429,7 +385,7 @@ def own_code_of(spec: PassSpec) -> OwnCode:
     return find_own_code(spec.own, root=Path(spec.root), script=script)
 
 
-INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
+INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
     "clean": Clean,
     "balance": BalanceWatch,
     "counts": StepCounts,

@@ -10,10 +10,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
+
+import msgspec
 
 from perfkit.errors import NotMeasuredError
 from perfkit.model import RatioInterval
@@ -27,7 +28,6 @@ from perfkit.profiling.passes.exchange import (
     PassSpec,
     Problem,
     read_result,
-    write_spec,
 )
 from perfkit.runner.commands import (
     FAULTHANDLER,
@@ -75,7 +75,7 @@ class PassLauncher:
     def __enter__(self) -> Self:
         """Begin to import torch in the background, where passes can be forked."""
         if self._fork:
-            self._raise_server()
+            self._start_server()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,13 +102,13 @@ class PassLauncher:
         with contextlib.suppress(ForkServerLostError):
             return self._server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
         try:
-            server = self._raise_server()
+            server = self._start_server()
             return server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
         except ForkServerLostError as error:
             raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
-    def _raise_server(self) -> ForkServer:
-        """Replace the present fork server by a fresh one, if there is one."""
+    def _start_server(self) -> ForkServer:
+        """Start a fork server, in place of the present one if there is one."""
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
         server = ForkServer.started(
@@ -120,7 +120,7 @@ class PassLauncher:
 
 
 def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
-    """Make a pass and return what it gave; ``on_steps`` hears how many steps are done.
+    """Make a pass and return its result; ``on_steps`` is called with the number of steps done.
 
     What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
     """
@@ -137,9 +137,7 @@ def running(
     reading, writing = os.pipe()
     turn_end, giving = os.pipe() if by_turns else (None, None)
     folder = Path(spec.folder)
-    given = [descriptor for descriptor in (writing, turn_end) if descriptor is not None]
-    ours = [descriptor for descriptor in (reading, giving) if descriptor is not None]
-    write_spec(spec, folder / "spec.json")
+    (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
     try:
         process = launcher.start(
             (folder / "spec.json").absolute(),
@@ -149,15 +147,19 @@ def running(
             turns=turn_end,
         )
     finally:
-        for descriptor in given:
-            os.close(descriptor)
+        _close(writing, turn_end)
     try:
         yield RunningPass(spec, process, reading, giving, on_steps)
     finally:
         # When a fork server is lost, its passes are lost with it.
         with contextlib.suppress(ForkServerLostError):
             process.end()
-        for descriptor in ours:
+        _close(reading, giving)
+
+
+def _close(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
             os.close(descriptor)
 
 
@@ -188,16 +190,16 @@ class RunningPass:
         """
         while True:
             readable, _, _ = select.select([self], [], [], _ALIVE_EVERY_S)
-            said = self.hear(readable=bool(readable))
-            if said != "runs":
-                return said == "waits"
+            state = self.receive(readable=bool(readable))
+            if state != "runs":
+                return state == "waits"
 
     def fileno(self) -> int:
         """Return the descriptor of its messages, so that several passes can be waited for at once."""
         return self._reading
 
-    def hear(self, *, readable: bool) -> Literal["runs", "waits", "over"]:
-        """Pass on the step counts of the messages that are there, and tell how the pass is doing."""
+    def receive(self, *, readable: bool) -> Literal["runs", "waits", "over"]:
+        """Pass on the step counts of the messages that are there, and return the state of the pass."""
         words = os.read(self._reading, 4096).decode().split() if readable else []
         counts = [int(word) for word in words if word.isdigit()]
         if counts:
@@ -218,13 +220,22 @@ class RunningPass:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._giving, steps.to_bytes(TURN_BYTES, "little"))
 
+    def take_turn(self, steps: int) -> bool:
+        """Let the loop make its steps and stop it; return whether it waits for more."""
+        self.resume()
+        self.give_turn(steps)
+        waits = self.follow()
+        if waits:
+            self.stop()
+        return waits
+
     def stop(self) -> None:
         """Stop every process of the pass where it stands."""
         self._stopped_s = time.perf_counter()
         self._process.stop()
 
     def resume(self) -> None:
-        """Let them go on, and write down how long they were stopped, since their clocks went on meanwhile."""
+        """Let them go on, and note how long they were stopped, since their clocks went on meanwhile."""
         if self._stopped_s is not None:
             with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
                 stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
@@ -237,13 +248,12 @@ class RunningPass:
         It waits no longer, since threads of the target could keep the process running for ever.
         """
         status = self._process.wait(_FAREWELL_S)
-        return read_result(Path(self._spec.folder)) or _died(self._spec, status)
-
-
-def _died(spec: PassSpec, status: int | None) -> PassResult:
-    how = "did not end" if status is None else ended_in_words(status)
-    message = f"the process of {spec.target.name} {how} before the harness could tell the times"
-    return PassResult(problem=Problem(kind="failed", message=message))
+        found = read_result(Path(self._spec.folder))
+        if found is not None:
+            return found
+        how = "did not end" if status is None else ended_in_words(status)
+        message = f"the process of {self._spec.target.name} {how} before the harness could read the times"
+        return PassResult(problem=Problem(kind="failed", message=message))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,23 +284,19 @@ def run_side_by_side(
 ) -> SideBySide:
     """Make two passes at once: while one has its turn, every process of the other is stopped.
 
-    ``on_steps`` hears of the second one's steps. Both must have the same number of steps before them.
+    ``on_steps`` is called with the second one's steps. Both must have the same number of steps before them.
     """
-    with ExitStack() as stack:
-        listeners = (_hear_nothing, on_steps)
+    with contextlib.ExitStack() as stack:
         sides = [
             stack.enter_context(running(spec, listener, launcher, by_turns=True))
-            for spec, listener in zip(specs, listeners, strict=True)
+            for spec, listener in zip(specs, (lambda _: None, on_steps), strict=True)
         ]
-        turns = _alternate(sides, most_steps=_most_steps(specs))
+        # A short loop must have turns enough to show how they scatter.
+        known = [steps for spec in specs for steps in (spec.steps, spec.known_steps) if steps is not None]
+        most_steps = max(1, min(_MOST_STEPS, min(known, default=_UNKNOWN_STEPS) // _FEWEST_TURNS))
+        turns = _alternate(sides, most_steps=most_steps)
         first, second = (side.result() for side in sides)
     return SideBySide(results=(first, second), turns=tuple(turns))
-
-
-def _most_steps(specs: Sequence[PassSpec]) -> int:
-    """Return how long a turn may be, so that a short loop has turns enough to tell how they scatter."""
-    known = [steps for spec in specs for steps in (spec.steps, spec.known_steps) if steps is not None]
-    return max(1, min(_MOST_STEPS, min(known, default=_UNKNOWN_STEPS) // _FEWEST_TURNS))
 
 
 def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
@@ -304,7 +310,7 @@ def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
         order = (0, 1) if len(turns) % 2 == 0 else (1, 0)
         begun = time.monotonic()
         for place in order:
-            waiting[place] = _take_turn(sides[place], steps)
+            waiting[place] = sides[place].take_turn(steps)
         turns.append(steps)
         each_s = (time.monotonic() - begun) / (2 * steps)
         steps = max(1, min(most_steps, math.ceil(_TURN_S / each_s)))
@@ -314,16 +320,6 @@ def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
             side.give_turn(2**31 - 1)
             side.follow()
     return turns
-
-
-def _take_turn(side: RunningPass, steps: int) -> bool:
-    """Let a side make its steps and stop it; tell whether it waits for more."""
-    side.resume()
-    side.give_turn(steps)
-    waits = side.follow()
-    if waits:
-        side.stop()
-    return waits
 
 
 def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[float]]:
@@ -351,7 +347,3 @@ def ratio_of_turns(logs: Sequence[float]) -> RatioInterval | None:
         confidence=1 - _ERROR,
         pairs=len(logs),
     )
-
-
-def _hear_nothing(_: int) -> None:
-    """Report no steps of the first pass."""

@@ -172,7 +172,6 @@ class _PythonMemory:
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[None]:
-        """Trace allocations, unless the environment has Python trace them already."""
         begins = not tracemalloc.is_tracing()
         if begins:
             tracemalloc.start(_FRAMES)
@@ -183,11 +182,9 @@ class _PythonMemory:
                 tracemalloc.stop()
 
     def leave_process(self) -> None:
-        """Trace nothing in a forked process."""
         tracemalloc.stop()
 
     def end_step(self) -> None:
-        """Note what is alive, and the most that was."""
         if not tracemalloc.is_tracing():
             self.not_seen = "Python's objects, since the target stopped tracemalloc"
             self._alive.append(Counter())
@@ -202,7 +199,6 @@ class _PythonMemory:
         tracemalloc.reset_peak()
 
     def lines(self) -> Iterator[LineMemory]:
-        """Yield the lines, with the bytes alive after each step."""
         for place in dict.fromkeys(place for step in self._alive for place in step):
             yield LineMemory(kind="Python", place=place, alive=tuple(step[place] for step in self._alive))
 

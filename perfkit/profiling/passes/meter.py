@@ -19,8 +19,6 @@ from perfkit.phases import count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.targets import StepLine, call_at
 from perfkit.runner.agent.clock import DeviceEvent, accelerator_in_use
 
-_Next = Callable[[Any], Any]
-
 
 class EnoughSteps(BaseException):
     """Ends the target after the last step asked for; it is no Exception, since a loop may catch those."""
@@ -65,7 +63,6 @@ class Meter:
         self._samples: int | None = 0
         self._wait_s = 0.0
         self._workers: int | None = None
-        self._nested = False
 
     def prepare(self) -> None:
         """Listen for marked steps; modules that are imported later may mark them."""
@@ -80,7 +77,7 @@ class Meter:
         if is_installed("torch"):
             self._watch_steps()
             if self._loaders:
-                self._watch_loaders()
+                self._batches.watch_loaders(self._note_fetch)
         self._begins = [_Mark(time.perf_counter(), None)]
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
@@ -110,7 +107,6 @@ class Meter:
 
     @property
     def _is_marked(self) -> bool:
-        """Whether something else than an optimizer ends a step."""
         return self._step_at is not None or steps_are_announced()
 
     def _on_optimizer_step(self, *_: object) -> None:
@@ -134,40 +130,9 @@ class Meter:
         # A forked process that trains by itself is not this training loop.
         os.register_at_fork(after_in_child=hook.remove)
 
-    def _watch_loaders(self) -> None:
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-        self._batches.watch_backward()
-        fetch: _Next = _BaseDataLoaderIter.__next__
-
-        def watched_next(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
-            return self._timed_fetch(iterator, fetch)
-
-        _BaseDataLoaderIter.__next__ = watched_next  # type: ignore[method-assign,assignment]
-
-    def _timed_fetch(self, iterator: Any, fetch: _Next) -> Any:  # noqa: ANN401 (likewise)
-        if self._nested:
-            return fetch(iterator)
-        self._nested = True
-        start_s = time.perf_counter()
-        try:
-            batch = fetch(iterator)
-        except StopIteration:
-            self._batches.end(iterator)
-            raise
-        finally:
-            self._wait_s += time.perf_counter() - start_s
-            self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
-            self._nested = False
-        self._see(iterator, batch)
-        return batch
-
-    def _see(self, iterator: object, batch: object) -> None:
-        """Remember a batch until a step shows that it was trained with; ignore it where gradients are off."""
-        import torch
-
-        if torch.is_grad_enabled():
-            self._batches.give(iterator, batch_size(batch))
+    def _note_fetch(self, iterator: Any, seconds: float) -> None:  # noqa: ANN401 (torch's private iterator)
+        self._wait_s += seconds
+        self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
 
     def _samples_of(self, result: object) -> int | None:
         told = None
@@ -269,20 +234,47 @@ class BatchesOfSteps:
         self._batches: dict[int, int] = {}
         self._samples: int | None = 0
 
-    def watch_backward(self) -> None:
-        """Notice each backward pass from now on."""
+    def watch_loaders(self, note: Callable[[Any, float], None] = lambda *_: None) -> None:
+        """Notice from now on each backward pass, and each batch that a loader gives while gradients are on.
+
+        ``note`` is called with a loader's iterator and the seconds in which it gave a batch, or its end. A
+        loader inside of another's dataset gives nothing to the loop.
+        """
         import torch
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         backward: Any = torch.autograd.backward
         is_compiling = torch.compiler.is_compiling
+        fetch: Any = _BaseDataLoaderIter.__next__
+        is_nested = False
 
         @functools.wraps(backward)
-        def noticed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        def noticed_backward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
             if not is_compiling():
                 self.end_backward()
             return backward(*args, **kwargs)
 
-        torch.autograd.backward = noticed
+        @functools.wraps(fetch)
+        def noticed_fetch(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            nonlocal is_nested
+            if is_nested:
+                return fetch(iterator)
+            is_nested = True
+            start_s = time.perf_counter()
+            try:
+                batch = fetch(iterator)
+            except StopIteration:
+                self.end(iterator)
+                raise
+            finally:
+                note(iterator, time.perf_counter() - start_s)
+                is_nested = False
+            if torch.is_grad_enabled():
+                self.give(iterator, batch_size(batch))
+            return batch
+
+        torch.autograd.backward = noticed_backward
+        _BaseDataLoaderIter.__next__ = noticed_fetch  # type: ignore[method-assign,assignment]
 
     def give(self, iterator: object, samples: int | None) -> None:
         """Note that an iterator gave a batch, while gradients were on."""

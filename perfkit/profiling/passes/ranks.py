@@ -30,7 +30,7 @@ from perfkit.profiling.passes.launch import PassLauncher, RunningPass, running
 from perfkit.units import counted
 
 _ALIVE_EVERY_S = 1.0
-# After a failure that another rank may have caused, that one may still tell its own.
+# After a failure that another rank may have caused, that one may still report its own.
 _GRACE_S = 2.0
 _ANSWER_S = 2.0
 _POLL_S = 0.02
@@ -74,11 +74,7 @@ def free_port() -> int:
 
 
 def check_port(port: int) -> None:
-    """Refuse a port at which the ranks could not meet.
-
-    Raises:
-        UsageError: something else listens there, or it is no port that a user may take.
-    """
+    """Refuse a port at which the ranks could not meet."""
     with socket.socket() as tried:
         # As torch does: a port at which connections of an ended process linger can be taken.
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -102,16 +98,16 @@ def run_ranks(
     """Make a pass on all ranks and return what they gave; no process of theirs outlives the call.
 
     The first failure of a rank ends the others, and so does a time of ``stall_limit_s`` seconds in which no
-    rank makes a step. ``on_steps`` hears of the first rank's steps.
+    rank makes a step. ``on_steps`` is called with the first rank's steps.
     """
-    crew = _Crew(specs, on_steps, stall_limit_s)
+    group = _Ranks(specs, on_steps, stall_limit_s)
     with ExitStack() as stack:
         for rank, spec in enumerate(specs):
-            crew.add(stack.enter_context(running(spec, crew.listener(rank), launcher)))
-        return crew.follow()
+            group.add(stack.enter_context(running(spec, group.listener(rank), launcher)))
+        return group.follow()
 
 
-class _Crew:
+class _Ranks:
     """The running ranks of a pass."""
 
     def __init__(
@@ -130,31 +126,28 @@ class _Crew:
         self._moved_s = time.monotonic()
 
     def listener(self, rank: int) -> Callable[[int], None]:
-        """Return what hears of a rank's steps."""
 
-        def hear(steps: int) -> None:
+        def note(steps: int) -> None:
             self._moved_s = time.monotonic()
             if rank == 0:
                 self._on_steps(steps)
 
-        return hear
+        return note
 
     def follow(self) -> RanksResult:
-        """Wait until all have ended well, one has failed, or none moves any more."""
         while len(self._results) < len(self._ranks):
-            self._hear(_ALIVE_EVERY_S)
+            self._receive(_ALIVE_EVERY_S)
             if any(result.problem for result in self._results.values()):
                 return self._failure()
             if time.monotonic() - self._moved_s > self._stall_limit_s:
                 return RanksResult(results=(), problem=self._stalled(), failed=self._slowest())
         return RanksResult(results=tuple(self._results[rank] for rank in range(len(self._ranks))))
 
-    def _hear(self, limit_s: float) -> None:
-        """Wait for messages for a while, and keep the results of those that have ended."""
+    def _receive(self, limit_s: float) -> None:
         going = {rank: one for rank, one in enumerate(self._ranks) if rank not in self._results}
         readable, _, _ = select.select(list(going.values()), [], [], limit_s)
         for rank, one in going.items():
-            if one.hear(readable=one in readable) == "over":
+            if one.receive(readable=one in readable) == "over":
                 self._moved_s = time.monotonic()
                 self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
 
@@ -167,7 +160,7 @@ class _Crew:
             and len(self._results) < len(self._ranks)
             and time.monotonic() < until_s
         ):
-            self._hear(max(0.0, until_s - time.monotonic()))
+            self._receive(max(0.0, until_s - time.monotonic()))
             problems = self._problems()
         rank = min(problems, key=lambda one: self._weight(one, problems[one]))
         problem = problems[rank]
@@ -194,7 +187,6 @@ class _Crew:
         return f"; rank {well[0]} had ended before, after {counted(self._steps(well[0]), 'step')}"
 
     def _stalled(self) -> Problem:
-        """Say which rank the others wait for, and where it stands."""
         name = self._specs[0].target.name
         rank = self._slowest()
         others = [f"rank {one} {self._steps(one)}" for one in range(len(self._ranks)) if one != rank]
@@ -215,7 +207,6 @@ class _Crew:
         )
 
     def _steps(self, rank: int) -> int:
-        """Return how many steps a rank has made."""
         result = self._results.get(rank)
         if result is not None and result.summary is not None:
             return result.summary.steps
@@ -228,7 +219,6 @@ class _Crew:
         return found["file"] if found else ""
 
     def _place(self, rank: int) -> str:
-        """Return where a rank stands in the user's own code, as "file:line in function"."""
         root = Path(self._specs[rank].root)
         script = Path(self._specs[rank].target.place).parent
         for found in _FRAME.finditer(self._stack(rank)):

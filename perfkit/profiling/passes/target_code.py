@@ -147,7 +147,6 @@ def _status(kind: str) -> Status:
 
 
 def _without_harness(frames: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the target's own frame on."""
     while frames is not None and _leads_in(frames):
         frames = frames.tb_next
     return frames

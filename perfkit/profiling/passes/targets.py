@@ -58,9 +58,6 @@ def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool
 
     Whether a function exists is found out later, in the process that imports it. Notebooks are targets only
     where ``notebooks`` says so; each of their cells is then known to be plain Python.
-
-    Raises:
-        UsageError: the name has none of these forms, the file does not exist, or the notebook cannot be run.
     """
     configured = project.config.targets.get(name)
     if configured is not None:
@@ -69,11 +66,7 @@ def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool
 
 
 def target_on(target: Target, root: Path, *, project: Path) -> Target:
-    """Return a target of a project as it is in another checkout, at ``root``, to which a script's path moves.
-
-    Raises:
-        UsageError: the script lies outside of the project, so that no checkout has it.
-    """
+    """Return a target of a project as it is in another checkout, at ``root``."""
     if not target.is_script:
         return target
     script = Path(target.place)
@@ -147,11 +140,7 @@ class StepLine:
 
 
 def find_step_line(place: str, folder: Path) -> StepLine:
-    """Return the line that "FILE:LINE" names, seen from a folder.
-
-    Raises:
-        UsageError: there is no such file, or no statement at that line.
-    """
+    """Return the line that "FILE:LINE" names, seen from a folder."""
     file, _, number = place.rpartition(":")
     path = folder / file
     if not number.isdigit() or path.suffix != ".py" or not path.is_file():
@@ -169,9 +158,6 @@ def marked_code(place: StepLine, path: Path) -> types.CodeType:
     """Return the code of the line's file, which tells of each time that the line is reached.
 
     In the line of a loop that is each of its turns.
-
-    Raises:
-        UsageError: the file is not valid Python, or there is no statement at that line.
     """
     try:
         tree = ast.parse(path.read_bytes(), str(path))
@@ -205,7 +191,6 @@ def training_loop(path: Path) -> int | None:
 
 
 def _is_backward(node: ast.AST) -> bool:
-    """Tell whether a node names ``backward``, or ``grad`` of torch.autograd."""
     if not isinstance(node, ast.Attribute):
         return False
     return node.attr == "backward" or (node.attr == "grad" and ast.unparse(node.value).endswith("autograd"))
@@ -243,7 +228,6 @@ def _find(tree: ast.Module, line: int) -> tuple[list[ast.stmt], ast.stmt | None]
 
 
 def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
-    """Yield the lists of statements in a module, an outer one before those in it."""
     for node in ast.walk(tree):
         for _, value in ast.iter_fields(node):
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):

@@ -73,7 +73,6 @@ class PhaseMarks:
 
     @property
     def _open(self) -> list[tuple[str, Any]]:
-        """The ranges that are open on this thread, the innermost last."""
         if not hasattr(self._here, "ranges"):
             self._here.ranges = []
         ranges: list[tuple[str, Any]] = self._here.ranges

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
@@ -43,7 +43,7 @@ _MOST_AT_ONCE = 50
 _REPEATED = 2
 # A validation between steps that are counted makes them worthless; they are counted anew so often.
 _TRIES = 3
-# So long rank 0 waits for what the others say of their steps, which they say after the same step.
+# So long rank 0 waits for the medians of the others, which they leave after the same step.
 _RANKS_WAIT = timedelta(seconds=2)
 _NO_TORCH = "torch, which counts, cannot be imported"
 # How often trainings of a name were over in this process: all ranks count alike.
@@ -56,9 +56,6 @@ class StepPlan:
 
     ``steps`` are timed with nothing else in place; ``balance`` others are watched, phase by phase. With
     ``counts`` three steps are counted before these.
-
-    Raises:
-        UsageError: a number is negative, or no step would be timed.
     """
 
     warmup: int = 10
@@ -108,31 +105,6 @@ class StepFindings:
     uncounted: str | None = None
 
 
-class _Turn(Protocol):
-    """A few steps in a row, of which the same is done."""
-
-    def open(self) -> None:
-        """Prepare for the first step."""
-
-    def start_step(self) -> None:
-        """Begin a step."""
-
-    def restart_step(self) -> None:
-        """Begin the present step anew."""
-
-    def end_step(self, *, dropped: bool) -> bool:
-        """End a step, and tell whether it was the last one."""
-
-    def pause(self) -> None:
-        """Hear that what follows belongs to no step."""
-
-    def resume(self) -> None:
-        """Hear that the step goes on."""
-
-    def close(self) -> None:
-        """Leave torch as it was."""
-
-
 class TrainingSteps:
     """Follows the steps of a training by what a loop or a library tells of it, from ``begin`` to ``end``.
 
@@ -142,7 +114,7 @@ class TrainingSteps:
     def __init__(self, plan: StepPlan, root: Path) -> None:
         self._plan, self._root = plan, root
         self._turns = plan.turns()
-        self._turn: _Turn | None = None
+        self._turn: _Timing | _Counting | None = None
         self._timed: list[_Timing] = []
         self._counting: _Counting | None = None
         self._watched = False
@@ -226,7 +198,7 @@ class TrainingSteps:
                     self._turn.pause()
                 return
 
-    def _new_turn(self, kind: _Kind, steps: int) -> _Turn:
+    def _new_turn(self, kind: _Kind, steps: int) -> _Timing | _Counting:
         if kind == "counted":
             self._counting = _Counting(steps, self._root)
             return self._counting
@@ -255,16 +227,13 @@ class _Timing:
 
     @property
     def dropped(self) -> int:
-        """How many of the steps were dropped."""
         return self._ended[self._untold :].count(False)
 
     @property
     def _is_over(self) -> bool:
-        """Whether there are as many steps as were wanted; a dropped one is made up for."""
         return self._ended.count(True) == self._steps
 
     def open(self) -> None:
-        """Set the hooks."""
         if not self.watched:
             return
         self._hooks.callback(self._clock.close)
@@ -275,33 +244,26 @@ class _Timing:
         self._hooks.callback(hook_loggers(self._clock).undo)
 
     def start_step(self) -> None:
-        """Read the clock."""
         self._clock.start_step()
 
     def restart_step(self) -> None:
-        """Read the clock anew."""
         self._clock.start_step()
 
     def end_step(self, *, dropped: bool) -> bool:
-        """Read the clock."""
         self._clock.end_step()
         self._ended.append(len(self._ended) >= self._untold and not dropped)
         return self._is_over
 
     def pause(self) -> None:
-        """Stop the clock; no hook counts until it goes on."""
         self._clock.pause()
 
     def resume(self) -> None:
-        """Let the clock go on."""
         self._clock.resume()
 
     def close(self) -> None:
-        """Remove the hooks."""
         self._hooks.close()
 
     def settled(self) -> Balance:
-        """Return the phases of the whole steps that were not dropped."""
         if self._settled is None:
             self._clock.wait()
             self._settled = _kept(self._clock.balance(), self._ended)
@@ -322,7 +284,6 @@ class _Counting:
         self._watch: TensorWatch | None = None
 
     def open(self) -> None:
-        """Begin to count."""
         if not can_import_torch():
             self._tries, self.why_not = 0, _NO_TORCH
             return
@@ -331,17 +292,14 @@ class _Counting:
         self._watch.__enter__()
 
     def start_step(self) -> None:
-        """Begin to count anew where a step was disturbed."""
         if self._watch is None and self._tries:
             self.open()
 
     def restart_step(self) -> None:
-        """Begin to count anew, since something else was done in between."""
         self.close()
         self.start_step()
 
     def end_step(self, *, dropped: bool) -> bool:
-        """Close the counts of a step, and keep those of the last two after the last one."""
         if dropped:
             self.close()
         if self._watch is None:
@@ -357,14 +315,12 @@ class _Counting:
         return True
 
     def pause(self) -> None:
-        """Give these counts up."""
         self.close()
 
     def resume(self) -> None:
         """Wait for the next step."""
 
     def close(self) -> None:
-        """Stop counting."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.__exit__(None, None, None)
@@ -425,11 +381,11 @@ def rank_and_ranks() -> tuple[int, int]:
     return (int(rank), int(ranks)) if rank.isdigit() and ranks.isdigit() else (0, 1)
 
 
-def hear_other_ranks(name: str, median_s: float, *, rank: int, ranks: int) -> list[float]:
+def exchange_medians(name: str, median_s: float, *, rank: int, ranks: int) -> list[float]:
     """Leave how long a step takes here for rank 0; there, return what the others left in time.
 
-    No rank waits for one that may have ended, and nothing here is a collective operation: the ranks leave
-    their words in the store by which they found each other. Where there is none, nobody is heard.
+    No rank waits for one that may have ended, and nothing here is a collective operation: the ranks use the
+    store by which they found each other. Without one there are no medians of others.
     """
     number = _filed[name] = _filed.get(name, 0) + 1
     if ranks < 2 or not can_import_torch():  # noqa: PLR2004 (alone)
@@ -460,7 +416,6 @@ def _synchronised_now() -> HostMoment:
 
 
 def _kept(balance: Balance, kept: Collection[bool]) -> Balance:
-    """Return the steps that were not dropped."""
     steps = [step for step, is_kept in enumerate(kept) if is_kept]
     return Balance(
         step_s=tuple(balance.step_s[step] for step in steps),

@@ -6,7 +6,6 @@ where to leave its results, and the function that it is started with tells what 
 
 from __future__ import annotations
 
-import functools
 import gc
 import inspect
 import os
@@ -25,7 +24,6 @@ import msgspec
 
 from perfkit.extras import is_installed
 from perfkit.profiling.passes.exchange import STOPS_FILE
-from perfkit.profiling.passes.meter import BatchesOfSteps
 from perfkit.runner.agent.thread_profile import profile_of_this_thread
 
 PIN_MEMORY = "pin_memory"
@@ -57,51 +55,6 @@ class FetchTimes:
     def batch_s(self) -> float | None:
         """Seconds to the next batch while all workers are at work; None where none made a batch."""
         return self.seconds / self.batches / self.workers if self.batches else None
-
-
-class TrainingBatches:
-    """Counts the batches that loaders give this process and that it trains with."""
-
-    def __init__(self) -> None:
-        self._batches = BatchesOfSteps()
-        self._trained = self._steps = 0
-        self._is_nested = False
-
-    def watch(self) -> None:
-        """Count from now on; a loader inside of another's dataset gives nothing to the loop."""
-        import torch
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-        self._batches.watch_backward()
-        call: Any = _BaseDataLoaderIter.__next__
-
-        @functools.wraps(call)
-        def counted(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
-            if self._is_nested:
-                return call(iterator)
-            self._is_nested = True
-            try:
-                batch = call(iterator)
-            except StopIteration:
-                self._batches.end(iterator)
-                raise
-            finally:
-                self._is_nested = False
-            if torch.is_grad_enabled():
-                self._batches.give(iterator, None)
-            return batch
-
-        _BaseDataLoaderIter.__next__ = counted  # type: ignore[method-assign,assignment]
-
-    def end_step(self) -> None:
-        """Note that a step followed: loaders that it takes batches of have these made side by side."""
-        self._trained += self._batches.end_step().batches
-        self._steps += 1
-
-    @property
-    def per_step(self) -> float | None:
-        """Batches of a step from one loader: several where gradients add up; None where none was seen."""
-        return self._trained / self._steps if self._trained else None
 
 
 def profile_workers(folder: Path) -> None:
@@ -204,7 +157,6 @@ def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
 
 
 def _time_fetches(fetches: list[_Span]) -> None:
-    """Make every fetcher of this process report how long a batch took."""
     from torch.utils.data._utils import fetch
 
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)

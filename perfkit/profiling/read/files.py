@@ -25,22 +25,14 @@ _PICKLE = b"\x80"
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
-    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, or is none of these.
-    """
+    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote."""
     answer = _answer(file, code, memory=False)
     assert answer.reading is not None  # noqa: S101 (an answer without a problem has what was ordered)
     return answer.reading
 
 
 def read_memory(file: Path) -> MemorySnapshot:
-    """Return what a snapshot of an accelerator's allocator says.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, is no snapshot, or would run something.
-    """
+    """Return what a snapshot of an accelerator's allocator says."""
     answer = _answer(file, CodeNames(own=(), present=frozenset()), memory=True)
     assert answer.snapshot is not None  # noqa: S101 (likewise)
     return answer.snapshot

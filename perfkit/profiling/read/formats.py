@@ -41,11 +41,7 @@ class _TopLevel(msgspec.Struct):
 
 
 def read_bytes(data: bytes, name: str, code: CodeNames) -> Reading:
-    """Return what a profile says, whichever it is.
-
-    Raises:
-        UsageError: the data are no profile that is known here, or damaged.
-    """
+    """Return what a profile says, whichever it is."""
     if not data:
         raise UsageError(f"{name} is empty; profile again to replace it")
     if data.startswith(_GZIP):
@@ -92,7 +88,6 @@ def _json_reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Re
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """Return the content of a gzip file, unless it would be larger than the limit."""
     unpacked = b""
     # Tools that pack in parallel write several gzip files in a row, which are read as one. Other bytes behind
     # them are padding.
@@ -169,7 +164,6 @@ def _content(order: Order) -> bytes:
 
 
 def _limit(order: Order) -> None:
-    """Limit this process's memory and CPU time, where the system has such limits."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

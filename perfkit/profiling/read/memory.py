@@ -43,20 +43,14 @@ class _PlainUnpickler(pickle.Unpickler):
     """Builds what needs no class: lists, dicts, tuples, sets, texts, bytes and numbers."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        """Refuse whatever is named."""
         raise _Refused(f"{module_name}.{global_name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:  # noqa: ANN401 (whatever the file holds)
-        """Refuse whatever lies outside of the file."""
         raise _Refused(f"an object outside of it, {str(pid)[:40]}")
 
 
 def read_snapshot(data: bytes, name: str) -> MemorySnapshot:
-    """Return what a snapshot says, whichever version of torch wrote it.
-
-    Raises:
-        UsageError: it is damaged, is no snapshot, or names something that would be called.
-    """
+    """Return what a snapshot says, whichever version of torch wrote it."""
     try:
         found = _PlainUnpickler(io.BytesIO(data)).load()
     except _Refused as error:
@@ -78,7 +72,6 @@ def read_snapshot(data: bytes, name: str) -> MemorySnapshot:
 
 
 def _snapshot(found: Any, name: str) -> MemorySnapshot:  # noqa: ANN401 (anybody's data)
-    """Return the snapshot; older versions of torch wrote the list of segments alone."""
     segments = found["segments"] if isinstance(found, dict) else found
     traces = found.get("device_traces", []) if isinstance(found, dict) else []
     if not isinstance(segments, list):

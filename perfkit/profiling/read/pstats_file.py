@@ -28,11 +28,7 @@ _NO_OPTIMIZERS = ("optimizer.py", "lr_scheduler.py", "swa_utils.py", "__init__.p
 
 
 def read_pstats(data: bytes, name: str, code: CodeNames) -> Reading:
-    """Return what a cProfile's file says.
-
-    Raises:
-        UsageError: the data are damaged, or no cProfile.
-    """
+    """Return what a cProfile's file says."""
     functions = _functions(_checked(_loaded(data, name), name), code)
     steps = steps_of_functions(functions)
     return Reading(
@@ -136,7 +132,6 @@ def _are_amounts(values: tuple[Any, ...]) -> bool:
 
 
 def _functions(found: Mapping[_Function, _Timing], code: CodeNames) -> tuple[FunctionTime, ...]:
-    """Return the functions with the names that are shown to people."""
     places = {key: place for place, key in enumerate(found)}
     files = {file for file, _, _ in found} - {_BUILTIN}
     portable = not any(map(is_absolute, files))
@@ -165,7 +160,6 @@ def _functions(found: Mapping[_Function, _Timing], code: CodeNames) -> tuple[Fun
 
 
 def _shown_function(file: str, function: str) -> str:
-    """Return ``{method 'item' of …}`` for a builtin, as pstats prints it."""
     is_builtin = file == _BUILTIN and function.startswith("<")
     return printable(f"{{{function[1:-1]}}}" if is_builtin else function)
 

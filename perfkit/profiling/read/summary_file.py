@@ -18,11 +18,7 @@ SCHEMA_VERSION = 1
 
 
 def read_summary(data: bytes, name: str) -> Reading:
-    """Return what a saved summary says: the times of its main pass, the functions of its cProfile.
-
-    Raises:
-        UsageError: the data are damaged, or no summary.
-    """
+    """Return what a saved summary says: the times of its main pass, the functions of its cProfile."""
     try:
         summary = msgspec.json.decode(data, type=ProfileSummary)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -99,11 +95,7 @@ def may_be_summary(file: Path) -> bool:
 
 
 def load_summary(file: Path) -> ProfileSummary:
-    """Read a saved summary.
-
-    Raises:
-        UsageError: the file cannot be read, is damaged, is no summary or was written by a newer perfkit.
-    """
+    """Read a saved summary."""
     try:
         data = read_bytes(file)
         version = msgspec.json.decode(data, type=_Versioned).schema_version

@@ -81,7 +81,6 @@ class _Sum:
     own: array[float] = field(default_factory=lambda: array("d"))
 
     def busy_s(self) -> float:
-        """Return for how long at least one of the events ran."""
         begins, ends = self.own[::2], self.own[1::2]
         return covered_s(zip(begins, ends, strict=True))
 

@@ -53,11 +53,7 @@ class _Trace(msgspec.Struct):
 
 
 def read_trace(data: bytes, name: str) -> Reading:
-    """Return what a trace says of its steps, or of its whole length where it has no steps.
-
-    Raises:
-        UsageError: the data are damaged, or no trace.
-    """
+    """Return what a trace says of its steps, or of its whole length where it has no steps."""
     trace = _decoded(data, name)
     timed = [
         (one, one.ts or 0.0, max(one.dur or 0.0, 0.0))

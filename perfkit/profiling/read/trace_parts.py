@@ -102,7 +102,6 @@ class _Named:
 
     @classmethod
     def of(cls, timeline: Timeline, window: Window) -> _Named:
-        """Return the user's phases in a trace's window, which lie within one another."""
         parts: list[tuple[float, float, str]] = []
         around: list[Event] = []
         reached = window.begin_s
@@ -313,7 +312,6 @@ class _Calls:
 
     @classmethod
     def of(cls, timeline: Timeline) -> _Calls:
-        """Find them on all threads of the host."""
         begins: dict[int, float] = {}
         launches: list[Event] = []
         synchronisations: list[tuple[float, float]] = []
@@ -335,7 +333,6 @@ class _Calls:
         )
 
     def synchronises_at(self, moment_s: float) -> bool:
-        """Tell whether a thread of the host stood in a synchronisation at a moment."""
         place = bisect.bisect_right(self.synchronisations, moment_s, key=lambda one: one[0])
         return place > 0 and moment_s <= self.synchronisations[place - 1][1]
 
