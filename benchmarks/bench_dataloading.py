@@ -4,8 +4,7 @@ import pytest
 import torch
 from PIL import Image
 from pytest_benchmark.fixture import BenchmarkFixture
-
-from perfkit.workloads.image_loading import (
+from workloads.image_loading import (
     Augmenting,
     CachedImages,
     LazyImages,
@@ -13,9 +12,9 @@ from perfkit.workloads.image_loading import (
     batch_loader,
     collate,
 )
-from perfkit.workloads.images import ImageFiles, read_image
-from perfkit.workloads.metric_learning.augmentation import Augmentation
-from perfkit.workloads.metric_learning.sampler import PKSampler
+from workloads.images import ImageFiles, read_image
+from workloads.metric_learning.augmentation import Augmentation
+from workloads.metric_learning.sampler import PKSampler
 
 P, K = 10, 20
 AUGMENTATION = Augmentation(image_size=16)

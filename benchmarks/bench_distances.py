@@ -6,9 +6,8 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor
-
-from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
-from perfkit.workloads.metric_learning.metrics import (
+from workloads.metric_learning.distances import precompute_pairwise_distances
+from workloads.metric_learning.metrics import (
     compute_intercluster_metrics,
     compute_intracluster_metrics,
     recall_at_1,

@@ -6,8 +6,7 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 from torch import Tensor, nn
-
-from perfkit.workloads.metric_learning.losses import (
+from workloads.metric_learning.losses import (
     BatchAllTripletLoss,
     BatchHardTripletLoss,
     ContrastiveLoss,

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-
-from perfkit.workloads.metric_learning.training import Training, TrainingConfig
+from workloads.metric_learning.training import Training, TrainingConfig
 
 
 @pytest.fixture

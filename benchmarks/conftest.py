@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-
-from perfkit.workloads.images import ImageFiles, digits_folder, find_images
+from workloads.images import ImageFiles, digits_folder, find_images
 
 CLASSES = 10
 # The calibration suite is measured between commits of its own.

@@ -12,14 +12,11 @@ from perfkit.errors import UsageError
 
 # The extra of perfkit that brings each library, by the name that code imports.
 EXTRAS: Mapping[str, str] = {
-    "PIL": "workloads",
     "line_profiler": "profile",
     "pandas": "pandas",
     "pynvml": "gpu",
-    "sklearn": "workloads",
     "snakeviz": "profile",
     "torch": "torch",
-    "transformers": "text",
 }
 
 

@@ -75,7 +75,7 @@ TEXTS = [
 # would cost each session of pytest a second.
 PYTEST_OPTIONS = "-k 'sampler or collate' -p no:hypothesispytest"
 LITTLE_TRAINING = """
-from perfkit.workloads.metric_learning import training
+from benchmarks.workloads.metric_learning import training
 
 def main():
     return training.main(["--epochs", "2"])
@@ -116,7 +116,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _shorten_training(root: Path) -> None:
     """Let the target ``train`` of the copy end after two epochs."""
     settings = root / "pyproject.toml"
-    whole = 'train = "perfkit.workloads.metric_learning.training:main"'
+    whole = 'train = "benchmarks.workloads.metric_learning.training:main"'
     assert whole in settings.read_text()
     settings.write_text(settings.read_text().replace(whole, 'train = "little_training:main"'))
     (root / "little_training.py").write_text(LITTLE_TRAINING)

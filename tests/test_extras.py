@@ -205,11 +205,6 @@ def test_commands_that_need_an_extra_say_so(
         ("profile", "words:main", "--lines", "words:main"): ("--lines", "line_profiler", "profile"),
         ("tricks",): ("perfkit tricks", "torch", "torch"),
         ("tricks", "--from-ledger"): ("perfkit tricks", "torch", "torch"),
-        ("experiment", "augmentation"): (
-            "the workload metric_learning",
-            "torch and PIL and sklearn",
-            "torch,workloads",
-        ),
         ("view", str(profile)): ("perfkit view", "snakeviz", "profile"),
     }
     before = sorted(project.root.rglob("*"))

@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
-    "torch": {"runner", "profiling", "features/experiments", "features/tricks", "workloads"},
-    "transformers": {"workloads", "integrations"},
+    "torch": {"runner", "profiling", "features/experiments", "features/tricks", "commands/machine_check"},
+    "transformers": {"integrations"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
     "obstore": {"features/store"},
@@ -31,8 +31,6 @@ HOMES = {
     "pytest_benchmark": {"runner/agent"},
     "scipy": {"stats"},
     "line_profiler": {"profiling"},
-    "sklearn": {"workloads"},
-    "PIL": {"workloads"},
     "jinja2": {"report", "features"},
 }
 

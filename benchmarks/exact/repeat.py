@@ -20,7 +20,7 @@ from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.scout import scout
 
 ROOT = Path(__file__).parents[2]
-_TRAINING = "perfkit.workloads.metric_learning.training:main"
+_TRAINING = "benchmarks.workloads.metric_learning.training:main"
 _LIMIT_S = 120.0
 _Seen = dict[tuple[str, str], set[tuple[float, ...]]]
 

@@ -51,8 +51,6 @@ WAYS: tuple[Way, ...] = ("terminal", "pipe")
 _EXPERIMENT = ("experiment", "run", "experiment.toml")
 # What interrupting leaves out: these end as soon as they have begun, need a browser, or measure for an hour.
 _OTHERS = (
-    Verb(name="experiment precision", arguments=("experiment", "precision", "--budget", "60s")),
-    Verb(name="experiment augmentation", arguments=("experiment", "augmentation", "--budget", "60s")),
     Verb(name="experiment show", arguments=("experiment", "show", _EXPERIMENT_RUN)),
     Verb(name="help", arguments=("help", "gate")),
     Verb(name="history accept", arguments=("history", "accept", "test_a", "--reason", "wanted")),

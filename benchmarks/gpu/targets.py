@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -31,7 +33,8 @@ def resnet(name: str, device: str, *, classes: int = 10) -> nn.Module:
     try:
         import torchvision  # type: ignore[import-not-found]
     except ImportError:
-        from perfkit.workloads.image_classification.model import ResNet18
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        from workloads.image_classification.model import ResNet18
 
         return ResNet18(classes=classes, stem="imagenet").to(device)
     model: nn.Module = torchvision.models.get_model(name, num_classes=classes)

@@ -30,7 +30,7 @@ from perfkit.temporary import temporary_folder
 FAMILY = 6
 # The extra of perfkit asks for no older one, but a project may have its own.
 OLDEST_TORCH = (2, 8)
-_SUITES = Path(__file__).parents[1] / "workloads" / "machine_check"
+_SUITES = Path(__file__).parent / "machine_check"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -193,7 +193,7 @@ def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
             file = tmp_path / "images" / label / f"{number}.png"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"no image")
-    target = "perfkit.workloads.metric_learning.training:main"
+    target = "benchmarks.workloads.metric_learning.training:main"
     options = ["--no-ledger", "--passes", "clean", "--out", "x.stat"]
     arguments = ["--data", "images", "--p", "2", "--k", "2", "--workers", workers]
 

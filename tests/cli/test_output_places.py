@@ -13,7 +13,7 @@ from forked_commands import run_perfkit
     [
         "gate --markdown",
         "gate --json",
-        "experiment precision --markdown",
+        "experiment run --markdown",
         "experiment run none.toml --json",
         "experiment show 0199 --markdown",
         "tricks --markdown",

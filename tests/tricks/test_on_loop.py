@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from workloads.images import digits_folder
+from workloads.metric_learning.training import TrainingConfig, train
 
 from perfkit.features.tricks.catalogue import catalogue, find
 from perfkit.features.tricks.trick import is_available
-from perfkit.workloads.images import digits_folder
-from perfkit.workloads.metric_learning.training import TrainingConfig, train
 
 NAMES = [trick.name for trick in catalogue() if trick.on_loop]
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-from perfkit.workloads.image_classification.augmentation import Augmentation
-from perfkit.workloads.image_classification.training import TrainingConfig, main, summary, train
-from perfkit.workloads.image_loading import LazyImages
-from perfkit.workloads.images import DataError, digits_folder, find_images
-from perfkit.workloads.mixed_precision import Precision
+from workloads.image_classification.augmentation import Augmentation
+from workloads.image_classification.training import TrainingConfig, main, summary, train
+from workloads.image_loading import LazyImages
+from workloads.images import DataError, digits_folder, find_images
+from workloads.mixed_precision import Precision
 
 ACCURACY_LEARNT = 0.5  # By chance it is 0.1.
 

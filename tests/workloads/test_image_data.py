@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-
-from perfkit.workloads.images import (
+from workloads.images import (
     DataError,
     ImageFiles,
     cache_folder,
@@ -24,7 +23,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from PIL import Image
-from perfkit.workloads.images import digits_folder
+from benchmarks.workloads.images import digits_folder
 
 Image.Image.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 digits_folder(Path(sys.argv[1]))

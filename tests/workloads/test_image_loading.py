@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
-
-from perfkit.workloads.image_loading import (
+from workloads.image_loading import (
     Augmenting,
     CachedImages,
     LazyImages,
@@ -18,9 +17,9 @@ from perfkit.workloads.image_loading import (
     levels_of,
     plain_images,
 )
-from perfkit.workloads.images import DataError, ImageFiles, find_images
-from perfkit.workloads.metric_learning.augmentation import Augmentation, autocontrast
-from perfkit.workloads.metric_learning.sampler import PKSampler
+from workloads.images import DataError, ImageFiles, find_images
+from workloads.metric_learning.augmentation import Augmentation, autocontrast
+from workloads.metric_learning.sampler import PKSampler
 
 AUGMENTATION = Augmentation(image_size=12)
 

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from perfkit.workloads.image_classification.schedule import learning_rate_share, warmup_cosine
+from workloads.image_classification.schedule import learning_rate_share, warmup_cosine
 
 
 def shares(*, warmup_steps: int, steps: int) -> list[float]:

@@ -6,14 +6,13 @@ import naive_reference as naive
 import pytest
 import torch
 from torch import Tensor, nn
-
-from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
-from perfkit.workloads.metric_learning.losses import (
+from workloads.metric_learning.distances import precompute_pairwise_distances
+from workloads.metric_learning.losses import (
     BatchAllTripletLoss,
     BatchHardTripletLoss,
     ContrastiveLoss,
 )
-from perfkit.workloads.metric_learning.metrics import (
+from workloads.metric_learning.metrics import (
     ClusterMetrics,
     compute_intercluster_metrics,
     compute_intracluster_metrics,

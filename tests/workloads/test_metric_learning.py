@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-
-from perfkit.workloads.image_loading import Augmenting
-from perfkit.workloads.images import digits_folder
-from perfkit.workloads.metric_learning.loggers import CompoundLogger, Part, evaluating
-from perfkit.workloads.metric_learning.training import (
+from workloads.image_loading import Augmenting
+from workloads.images import digits_folder
+from workloads.metric_learning.loggers import CompoundLogger, Part, evaluating
+from workloads.metric_learning.training import (
     LossName,
     Training,
     TrainingConfig,

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
-
-from perfkit.workloads.mixed_precision import Precision, ScaledOptimizer, autocast
+from workloads.mixed_precision import Precision, ScaledOptimizer, autocast
 
 INPUTS = torch.linspace(-1, 1, 12).reshape(4, 3)
 

@@ -3,8 +3,7 @@
 from collections import Counter
 
 import pytest
-
-from perfkit.workloads.metric_learning.sampler import PKSampler
+from workloads.metric_learning.sampler import PKSampler
 
 UNBALANCED = [0] * 9 + [1] * 4 + [2] * 7 + [3] * 2 + [4] * 5
 

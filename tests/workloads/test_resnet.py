@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
-
-from perfkit.workloads.image_classification.model import PIXELS_PER_PLACE, ResidualBlock, ResNet18, Stem
+from workloads.image_classification.model import PIXELS_PER_PLACE, ResidualBlock, ResNet18, Stem
 
 
 @pytest.mark.parametrize(

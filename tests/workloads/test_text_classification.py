@@ -11,12 +11,11 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
-
-from perfkit.workloads.classification import TrainingResult
-from perfkit.workloads.mixed_precision import Precision
-from perfkit.workloads.text_classification.model import EncoderClassifier
-from perfkit.workloads.text_classification.texts import TOPICS, standard_library_texts
-from perfkit.workloads.text_classification.training import (
+from workloads.classification import TrainingResult
+from workloads.mixed_precision import Precision
+from workloads.text_classification.model import EncoderClassifier
+from workloads.text_classification.texts import TOPICS, standard_library_texts
+from workloads.text_classification.training import (
     InferenceResult,
     Training,
     TrainingConfig,
@@ -232,7 +231,7 @@ def test_missing_transformers_give_one_line(
     monkeypatch.delitem(sys.modules, EncoderClassifier.__module__)
     monkeypatch.setitem(sys.modules, "transformers", None)
     line = line_of_mistake(["--data", str(few_texts)], capsys)
-    assert "expected transformers, found none; install it: pip install 'perfkit[text]'" in line
+    assert "expected transformers, found none; install it: pip install transformers" in line
 
 
 def line_of_mistake(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

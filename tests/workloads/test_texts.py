@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from perfkit.workloads.text_classification.texts import (
+from workloads.text_classification.texts import (
     TOPICS,
     DataError,
     LabelledTexts,

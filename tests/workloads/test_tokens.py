@@ -2,10 +2,9 @@
 
 import torch
 from torch.utils.data import SequentialSampler
-
-from perfkit.workloads.text_classification.batches import EncodedTexts, batch_loader, collate
-from perfkit.workloads.text_classification.texts import LabelledTexts
-from perfkit.workloads.text_classification.tokens import SPECIAL, Vocabulary
+from workloads.text_classification.batches import EncodedTexts, batch_loader, collate
+from workloads.text_classification.texts import LabelledTexts
+from workloads.text_classification.tokens import SPECIAL, Vocabulary
 
 TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
 

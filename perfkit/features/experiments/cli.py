@@ -25,6 +25,7 @@ from perfkit.cli.options import (
     seed_option,
 )
 from perfkit.cli.output import log, stages, tell
+from perfkit.errors import UsageError
 from perfkit.extras import need
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _experiment = typer.Typer(
     no_args_is_help=True,
     help="Compare variants of one training: every variant in a fresh process, once in every block.",
     epilog=examples(
-        "perfkit experiment precision --workload image_classification",
         "perfkit experiment run precision.toml --budget 10min",
         "perfkit experiment show --markdown docs/experiments/precision.md",
     ),
@@ -55,6 +55,9 @@ BudgetOption = Annotated[
     typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
 ]
 SeedOption = Annotated[int | None, seed_option("Draws the order in blocks, and their seeds.")]
+
+# Whatever followed the former command's name.
+_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def register(app: typer.Typer) -> None:
@@ -96,73 +99,19 @@ def run_(
     _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json, wait_s=wait)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shipped:
-    """An experiment that comes with perfkit; the first of its workloads is the default."""
+def _moved(kind: str) -> None:
+    """Name the file that took the place of a former command."""
 
-    name: str
-    what: str
-    workloads: tuple[str, ...]
-    examples: tuple[str, ...]
-
-
-_SHIPPED = (
-    _Shipped(
-        name="precision",
-        what="Compare mixed with default precision on a workload that comes with perfkit.",
-        workloads=("image_classification", "text_training", "text_inference"),
-        examples=(
-            "perfkit experiment precision --workload image_classification",
-            "perfkit experiment precision --workload image_classification --factor batch_size=1,2",
-            "perfkit experiment precision --workload text_inference --factor precision=default,bf16,fp16",
-        ),
-    ),
-    _Shipped(
-        name="augmentation",
-        what="Compare images augmented at every access with images augmented once and kept.",
-        workloads=("metric_learning", "image_classification"),
-        examples=(
-            "perfkit experiment augmentation",
-            "perfkit experiment augmentation --workload image_classification --factor workers=0,2",
-        ),
-    ),
-)
+    @_experiment.command(kind, hidden=True, context_settings=_ANY_ARGUMENTS)
+    def command() -> None:
+        raise UsageError(
+            f"this is a file of perfkit's repository; "
+            f"`perfkit experiment run benchmarks/experiments/{kind}.toml`"
+        )
 
 
-def _add_shipped(shipped: _Shipped) -> None:
-    """Add the command of an experiment that comes with perfkit."""
-
-    def command(
-        *,
-        workload: Annotated[str, typer.Option(help="One of those named above.")] = shipped.workloads[0],
-        factor: FactorOption = None,
-        fixed: SetOption = None,
-        blocks: BlocksOption = None,
-        budget: BudgetOption = None,
-        margin: MarginOption = None,
-        seed: SeedOption = None,
-        wait: WaitOption = None,
-        repo: RepoOption = None,
-        ledger: LedgerOption = None,
-        markdown: DocumentOption = None,
-        json: JsonOption = None,
-    ) -> None:
-        from perfkit.features.experiments.definition import shipped_experiment
-
-        experiment = shipped_experiment(shipped.name, workload)
-        _check_installed(workload)
-        changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-        _run(changes.made_to(experiment), repo, ledger, markdown, json, wait_s=wait)
-
-    told = (
-        f"{shipped.what}\n\nWorkloads: {', '.join(shipped.workloads)}."
-        "\n\nExit code: as for `perfkit experiment run`."
-    )
-    _experiment.command(shipped.name, help=told, epilog=examples(*shipped.examples))(command)
-
-
-for _one in _SHIPPED:
-    _add_shipped(_one)
+for _kind in ("precision", "augmentation"):
+    _moved(_kind)
 
 
 @_experiment.command(
@@ -185,16 +134,6 @@ def show_(
 
     place = ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
     _tell(recorded_experiment(run, ledger=place), markdown, json)
-
-
-def _check_installed(workload: str) -> None:
-    """Refuse a workload whose libraries are not there, before anything else is done.
-
-    Raises:
-        MissingLibraryError: they are not; it names the extra that brings them.
-    """
-    libraries = ("transformers",) if "text" in workload else ("PIL", "sklearn")
-    need("torch", *libraries, by=f"the workload {workload}")
 
 
 def _run(

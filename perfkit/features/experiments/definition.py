@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -20,7 +18,6 @@ from perfkit.features.experiments.records import Experiment, Factor, Level, leve
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h)")
-_SHIPPED = files(__package__) / "shipped"
 _BOOLEANS = {"true": True, "false": False}
 _FEWEST_BLOCKS = 2
 _FEWEST_LEVELS = 2
@@ -59,30 +56,6 @@ def read_experiment(file: Path) -> Experiment:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file}: {reason}; give an experiment's TOML file") from error
     return _parse(text, place=str(file), name=file.stem)
-
-
-def shipped_names(kind: str) -> tuple[str, ...]:
-    """Return the workloads that an experiment of this kind is shipped for: ("image_classification", …)."""
-    prefix = f"{kind}-"
-    names = (entry.name for entry in _SHIPPED.iterdir())
-    return tuple(
-        sorted(name.removeprefix(prefix).removesuffix(".toml") for name in names if name.startswith(prefix))
-    )
-
-
-def shipped_experiment(kind: str, workload: str) -> Experiment:
-    """Return an experiment that comes with perfkit.
-
-    Raises:
-        UsageError: there is none of this kind for the workload.
-    """
-    names = shipped_names(kind)
-    if workload not in names:
-        close = difflib.get_close_matches(workload, names, n=1, cutoff=0.5)
-        nearest = f'; did you mean "{close[0]}"?' if close else ""
-        raise UsageError(f'no workload "{workload}"; expected one of {", ".join(names)}{nearest}')
-    file = _SHIPPED / f"{kind}-{workload}.toml"
-    return _parse(file.read_text(), place=file.name, name=f"{kind}-{workload}")
 
 
 def with_levels(

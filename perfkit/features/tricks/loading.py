@@ -1,9 +1,11 @@
-"""An epoch of small images decoded and augmented, as the loader tricks load it."""
+"""An epoch of small images made from random numbers, as the loader tricks load it."""
 
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch import Tensor
+from torch.nn.functional import interpolate
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from perfkit.features.tricks.switches import Arguments
 from perfkit.features.tricks.trick import Call
@@ -14,32 +16,27 @@ ROUNDS = 3
 IMAGES_PER_BATCH = 20
 
 
+class _Images(Dataset[tuple[Tensor, int]]):
+    """Grey images of 16 x 16 pixels, each enlarged from random levels and turned when it is read."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        generator = torch.Generator().manual_seed(index)
+        levels = torch.randint(256, (1, 1, 8, 8), generator=generator).float()
+        image = interpolate(levels, size=(16, 16), mode="bilinear")[0]
+        return torch.rot90(image, index % 4, dims=(1, 2)) / 255, index % 10
+
+
 def epoch(images: int, **options: Any) -> Call:  # noqa: ANN401 (the loader's own arguments)
-    """Return a call that loads one epoch: images (N, 1, 16, 16) and labels (N,).
+    """Return a call that loads one epoch with options of the loader: images (N, 1, 16, 16), labels (N,)."""
+    loader = DataLoader(_Images(images), IMAGES_PER_BATCH, generator=torch.Generator(), **options)
 
-    The digits are files in the user's cache folder, written there when they are first needed.
-
-    Args:
-        images: How many of the bundled digits there are.
-        options: Passed on to the loader.
-    """
-    # The decoder is an extra of this package, which the other tricks do not need.
-    from perfkit.workloads.image_loading import LazyImages, collate
-    from perfkit.workloads.images import digits_folder, find_images, spread
-    from perfkit.workloads.metric_learning.augmentation import Augmentation
-
-    files = find_images(digits_folder())
-    chosen = files.subset(list(spread(images, over=len(files))))
-    dataset = LazyImages(chosen, Augmentation(image_size=16), seed=0)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=BatchSampler(SequentialSampler(dataset), IMAGES_PER_BATCH, drop_last=False),
-        collate_fn=collate,
-        generator=torch.Generator(),
-        **options,
-    )
-
-    def load() -> tuple[torch.Tensor, ...]:
+    def load() -> tuple[Tensor, ...]:
         batches = list(loader)
         return torch.cat([batch[0] for batch in batches]), torch.cat([batch[1] for batch in batches])
 

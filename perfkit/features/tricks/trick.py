@@ -1,6 +1,5 @@
 """A speed trick: the same work written without it and with it, and what is to be known of it."""
 
-import importlib.util
 import os
 import shutil
 import sysconfig
@@ -15,7 +14,7 @@ from torch import Tensor
 
 Call = Callable[[], tuple[Tensor, ...]]
 OnLoop = Callable[[], AbstractContextManager[Callable[[], bool]]]
-Needs = Literal["", "cuda", "compiler", "images"]
+Needs = Literal["", "cuda", "compiler"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +96,6 @@ def is_available(trick: Trick) -> str | None:
         return "needs CUDA"
     if trick.needs == "compiler" and not _has_compiler():
         return "needs a C++ compiler and Python's headers"
-    if trick.needs == "images" and not all(map(importlib.util.find_spec, ("PIL", "sklearn"))):
-        return "needs Pillow and scikit-learn"
     return None
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from perfkit.model import Commit
 from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.report.console import console_on, visible_lines
-from perfkit.report.explain.terminal import listed, section_table
+from perfkit.report.explain import listed, section_table
 from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import (
     both_sentence,

@@ -24,7 +24,6 @@ TRICK = Trick(
     sizes=(40, 200, 1000),
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
     tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
-    needs="images",
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, with_workers),
 )

@@ -30,7 +30,6 @@ TRICK = Trick(
         with_=epoch(images, num_workers=WORKERS, persistent_workers=True),
     ),
     tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
-    needs="images",
     rounds=ROUNDS,
     on_loop=lambda: constructing(
         DataLoader, lambda arguments: if_workers(arguments, persistent_workers=True)

@@ -35,7 +35,6 @@ TRICK = Trick(
     sizes=(40, 200, 1000),
     pair=_pair,
     tolerance_why="What an image becomes depends on its index, not on when it is read.",
-    needs="images",
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, lambda arguments: if_workers(arguments, prefetch_factor=_AHEAD)),
 )

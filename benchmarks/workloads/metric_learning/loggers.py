@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
-from perfkit.workloads.metric_learning.metrics import (
+from .distances import precompute_pairwise_distances
+from .metrics import (
     ClusterMetrics,
     compute_intercluster_metrics,
     compute_intracluster_metrics,

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from perfkit.workloads.mixed_precision import Device, Precision, autocast
-from perfkit.workloads.text_classification.batches import Item
+from ..mixed_precision import Device, Precision, autocast
+from .batches import Item
 
 
 @dataclass(frozen=True, kw_only=True)

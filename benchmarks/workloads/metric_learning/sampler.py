@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch.utils.data import Sampler
 
-from perfkit.workloads.images import indices_by_class
+from ..images import indices_by_class
 
 
 class PKSampler(Sampler[list[int]]):

@@ -13,12 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
-from perfkit.workloads.classification import TrainingResult, check_choices
-from perfkit.workloads.command_line import OneLineParser
-from perfkit.workloads.image_classification.augmentation import Augmentation
-from perfkit.workloads.image_classification.model import PIXELS_PER_PLACE, ResNet18, Stem
-from perfkit.workloads.image_classification.schedule import warmup_cosine
-from perfkit.workloads.image_loading import (
+from ..classification import TrainingResult, check_choices
+from ..command_line import OneLineParser
+from ..image_loading import (
     Augmenting,
     CachedImages,
     Item,
@@ -26,8 +23,11 @@ from perfkit.workloads.image_loading import (
     augmented,
     batch_loader,
 )
-from perfkit.workloads.images import DataError, ImageFiles, digits_folder, find_images, split_stratified
-from perfkit.workloads.mixed_precision import Device, Precision, ScaledOptimizer, autocast
+from ..images import DataError, ImageFiles, digits_folder, find_images, split_stratified
+from ..mixed_precision import Device, Precision, ScaledOptimizer, autocast
+from .augmentation import Augmentation
+from .model import PIXELS_PER_PLACE, ResNet18, Stem
+from .schedule import warmup_cosine
 
 TEST_BATCH = 64
 

@@ -6,8 +6,8 @@ from math import inf
 import torch
 from torch import Tensor
 
-from perfkit.workloads.images import indices_by_class
-from perfkit.workloads.metric_learning.distances import fellows_and_strangers, precompute_pairwise_distances
+from ..images import indices_by_class
+from .distances import fellows_and_strangers, precompute_pairwise_distances
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 
-from perfkit.workloads.classification import TrainingResult, check_choices
-from perfkit.workloads.command_line import OneLineParser
-from perfkit.workloads.mixed_precision import Device, Precision, ScaledOptimizer, autocast
-from perfkit.workloads.text_classification.batches import Batch, EncodedTexts, Item, batch_loader
-from perfkit.workloads.text_classification.inference import Classification, classify
-from perfkit.workloads.text_classification.texts import (
+from ..classification import TrainingResult, check_choices
+from ..command_line import OneLineParser
+from ..mixed_precision import Device, Precision, ScaledOptimizer, autocast
+from .batches import Batch, EncodedTexts, Item, batch_loader
+from .inference import Classification, classify
+from .texts import (
     LabelledTexts,
     find_texts,
     split_stratified,
     standard_library_texts,
 )
-from perfkit.workloads.text_classification.tokens import SPECIAL, Vocabulary
+from .tokens import SPECIAL, Vocabulary
 
 Task = Literal["training", "inference"]
 
@@ -256,10 +256,10 @@ def _seeded(config: TrainingConfig, *, offset: int = 0) -> Iterator[None]:
 
 def _seeded_model(config: TrainingConfig, *, vocabulary: int, classes: int) -> nn.Module:
     try:
-        from perfkit.workloads.text_classification.model import EncoderClassifier
+        from .model import EncoderClassifier
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "expected transformers, found none; install it: pip install 'perfkit[text]'"
+            "expected transformers, found none; install it: pip install transformers"
         ) from error
     with _seeded(config):
         model = EncoderClassifier(

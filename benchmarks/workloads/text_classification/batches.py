@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from perfkit.workloads.text_classification.texts import LabelledTexts
-from perfkit.workloads.text_classification.tokens import PADDING_ID, Vocabulary
+from .texts import LabelledTexts
+from .tokens import PADDING_ID, Vocabulary
 
 Item = tuple[Tensor, int]
 

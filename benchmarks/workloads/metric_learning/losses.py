@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from perfkit.workloads.metric_learning.distances import fellows_and_strangers, precompute_pairwise_distances
+from .distances import fellows_and_strangers, precompute_pairwise_distances
 
 
 class BatchHardTripletLoss(nn.Module):

@@ -11,17 +11,17 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from perfkit.workloads.command_line import OneLineParser
-from perfkit.workloads.image_loading import Augmenting, augmented, batch_loader, plain_images
-from perfkit.workloads.images import (
+from ..command_line import OneLineParser
+from ..image_loading import Augmenting, augmented, batch_loader, plain_images
+from ..images import (
     ImageFiles,
     digits_folder,
     find_images,
     split_stratified,
     spread,
 )
-from perfkit.workloads.metric_learning.augmentation import Augmentation
-from perfkit.workloads.metric_learning.loggers import (
+from .augmentation import Augmentation
+from .loggers import (
     CompoundLogger,
     InterclusterLogger,
     IntraclusterLogger,
@@ -32,14 +32,14 @@ from perfkit.workloads.metric_learning.loggers import (
     RecallLogger,
     evaluating,
 )
-from perfkit.workloads.metric_learning.losses import (
+from .losses import (
     BatchAllTripletLoss,
     BatchHardTripletLoss,
     ContrastiveLoss,
 )
-from perfkit.workloads.metric_learning.metrics import recall_at_1
-from perfkit.workloads.metric_learning.model import EmbeddingNet
-from perfkit.workloads.metric_learning.sampler import PKSampler
+from .metrics import recall_at_1
+from .model import EmbeddingNet
+from .sampler import PKSampler
 
 LossName = Literal["batch-hard", "batch-all", "contrastive"]
 Device = Literal["cpu", "cuda"]

@@ -110,7 +110,7 @@ def find_texts(folder: Path) -> LabelledTexts:
             "pass an existing folder as data, or none for the standard library's documentation"
         )
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    if len(classes) < 2:  # noqa: PLR2004 - what it takes to tell apart
+    if len(classes) < 2:
         raise DataError(
             f"{folder}: expected at least 2 subfolders, one per class, found {len(classes)}; "
             "put the .txt files of each class into a subfolder of its own"

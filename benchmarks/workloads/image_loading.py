@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from perfkit.workloads.images import ImageFiles, ImageMode, read_image
+from .images import ImageFiles, ImageMode, read_image
 
 Item = tuple[Tensor, int]
 Augmenting = Literal["lazy", "cached"]
