@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 from perfkit.config import load_project
+from perfkit.features.tricks.catalogue.operators import IDENTICAL
 from perfkit.features.tricks.command import TricksRequest, run_tricks
-from perfkit.features.tricks.identical import IDENTICAL
-from perfkit.features.tricks.report.wording import bounds_text
+from perfkit.features.tricks.report import bounds_text
 from perfkit.model.progress import Quiet
 
 _BUDGET_S = 40.0

@@ -1,23 +1,236 @@
-"""Both sides of a trick have to give the same, within what the trick says."""
+"""Both sides of a trick have to give the same, and a loop the same first step with it as without it."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import SGD, Adam
 
 from perfkit.errors import UsageError
-from perfkit.features.tricks.checks import Checks, check
-from perfkit.features.tricks.choosing import choose, trick_named
-from perfkit.features.tricks.claims import claims
-from perfkit.features.tricks.equivalence import compare_sides
-from perfkit.features.tricks.records import TrickCase
-from perfkit.features.tricks.trick import Pair, Trick
+from perfkit.features.tricks import equivalence, suite
+from perfkit.features.tricks.catalogue.pieces import constructing
+from perfkit.features.tricks.equivalence import Checks, LoopComparison, check, compare_sides
+from perfkit.features.tricks.records import Loop, TrickCase
+from perfkit.features.tricks.trick import (
+    OnLoop,
+    Pair,
+    Trick,
+    best_pair,
+    choose,
+    choose_for_loop,
+    together,
+    trick_named,
+)
+
+
+def _train(scale: Callable[[], float] = lambda: 1.0) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = Adam(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        (scale() * model(torch.randn(8, 4)).square().mean()).backward()
+        optimizer.step()
+
+
+def _seeded(scale: Callable[[], float] = lambda: 1.0) -> Callable[[], None]:
+    def run() -> None:
+        torch.manual_seed(0)
+        _train(scale)
+
+    return run
+
+
+def test_another_way_to_compute_the_same_update_is_the_same() -> None:
+    """The optimizer's own update is what is compared where the gradients are equal."""
+    found = LoopComparison(_seeded()).with_tricks(["adam_fused"])
+
+    assert (True, True, "") == (found.equal, found.used, found.problem)
+    assert found.largest is not None
+    assert found.largest < 0.01
+
+
+def test_a_trick_that_a_loop_never_comes_by_is_not_used() -> None:
+    """An optimizer of another class is none of its business; of two tricks both have to be used."""
+    assert not LoopComparison(_seeded()).with_tricks(["sgd_fused"]).used
+    assert not LoopComparison(_seeded()).with_tricks(["adam_fused", "sgd_fused"]).used
+
+
+@pytest.mark.parametrize("gain", [0.5, 1.2, -1.0, float("nan")])
+def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trick that changes the gradients, by whatever it does to the loss."""
+    # Each of three runs gets as far as its second backward pass.
+    scales = iter([1.0] * 4 + [gain] * 2)
+
+    @contextmanager
+    def nothing() -> Iterator[Callable[[], bool]]:
+        yield lambda: True
+
+    _stand_in(monkeypatch, nothing)
+
+    assert not LoopComparison(_seeded(lambda: next(scales))).with_tricks(["identical"]).equal
+
+
+def test_another_update_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the gradients are."""
+    _stand_in(monkeypatch, lambda: constructing(Adam, lambda _: {"lr": 0.3}))
+
+    found = LoopComparison(_seeded()).with_tricks(["identical"])
+
+    assert not found.equal
+    assert pytest.approx(2 / 0.05, rel=1e-3) == found.largest
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
+    trick = replace(trick_named("identical"), on_loop=on_loop)
+    monkeypatch.setattr(suite, "trick_named", lambda _: trick)
+    monkeypatch.setattr(equivalence, "trick_named", lambda _: trick)
+
+
+def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
+    """It is said, with what to do."""
+    count = itertools.count(1)
+    found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
+
+    assert not found.equal
+    assert "two runs without it differ" in found.problem
+
+
+def test_a_loop_without_steps_tells_nothing() -> None:
+    """As of an evaluation."""
+    found = LoopComparison(lambda: None).with_tricks(["one_thread"])
+
+    assert not found.equal
+    assert "takes no step of an optimizer" in found.problem
+
+
+def test_a_step_without_gradients_tells_nothing() -> None:
+    """It is no loop without steps."""
+    parameter = nn.Parameter(torch.ones(1))
+
+    found = LoopComparison(SGD([parameter], lr=0.1).step).with_tricks(["sgd_fused"])
+
+    assert not found.equal
+    assert "has no gradients" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "trick", "used"), [(SGD, "sgd_fused", True), (torch.optim.LBFGS, "sgd_fused", False)]
+)
+def test_a_step_may_make_its_gradients_itself(
+    optimizer: type[torch.optim.Optimizer],
+    trick: str,
+    used: bool,  # noqa: FBT001 (a case)
+) -> None:
+    """A closure that a step is given runs the model, as LBFGS and Lightning want it."""
+
+    def run() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        made = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+        values = torch.randn(8, 4)
+
+        def closure() -> torch.Tensor:
+            made.zero_grad()
+            loss: torch.Tensor = model(values).square().mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        for _ in range(3):
+            made.step(closure)  # type: ignore[arg-type]
+
+    found = LoopComparison(run).with_tricks([trick])
+
+    assert (True, used, "") == (found.equal, found.used, found.problem)
+
+
+def test_the_loop_is_left_before_its_second_step() -> None:
+    """What follows is not waited for, however long it is."""
+    steps: list[int] = []
+
+    def run() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        optimizer = SGD(model.parameters(), lr=0.1)
+        for step in range(1000):
+            steps.append(step)
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+    LoopComparison(run).with_tricks(["sgd_fused"])
+
+    assert [0, 1, 0, 1, 0, 1] == steps
+
+
+SCRIPT = """
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=3)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(parser.parse_args().steps):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def _loop(folder: Path, **arguments: int) -> Loop:
+    script = folder / "train.py"
+    script.write_text(SCRIPT)
+    return Loop(name="train.py", place=str(script), arguments=arguments, root=str(folder), folder=str(folder))
+
+
+def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """Drawing from the same random numbers each time, though it has no seed of its own."""
+    cases = tuple(TrickCase(trick=name, loop="train.py", title="") for name in ("adam_fused", "sgd_fused"))
+
+    found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), tmp_path, environment=os.environ)
+
+    fused, other = (found.equivalences[case.name] for case in cases)
+    assert (True, True) == (fused.equal, fused.used)
+    assert not other.used
+
+
+def test_a_target_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    """Told in one line, before anything is measured."""
+    loop = replace(_loop(tmp_path), place="no_such_module:train")
+
+    with pytest.raises(UsageError, match='there is no module "no_such_module"'):
+        check(Checks(cases=(), loop=loop), tmp_path, environment=os.environ)
+
+
+def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
+    """A named one that cannot is a mistake."""
+    chosen = choose_for_loop((), "train")
+
+    assert all(trick_named(case.trick).on_loop for case in chosen.cases)
+    assert {"train"} == {case.loop for case in chosen.cases}
+    with pytest.raises(UsageError, match="gradient_checkpointing cannot be applied to a loop from outside"):
+        choose_for_loop(("gradient_checkpointing",), "train")
+
+
+def test_the_two_best_are_those_that_go_together() -> None:
+    """One optimizer cannot be two things at once."""
+    cases = [TrickCase(trick=name, loop="train", title=name) for name in ("adam_fused", "adam_foreach")]
+    other = TrickCase(trick="one_thread", loop="train", title="One thread")
+
+    assert best_pair(cases) is None
+    assert best_pair(cases[:1]) is None
+    pair = best_pair([*cases, other])
+    assert (cases[0], other) == pair
+    joined = together(pair)
+    assert ("adam_fused", "one_thread") == joined.tricks
+    assert "adam_fused+one_thread on train" == joined.name
 
 
 def _trick(with_: Callable[[], tuple[Tensor, ...]], *, absolute: float = 0.0, relative: float = 0.0) -> Trick:
@@ -91,13 +304,10 @@ def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:
         for name, size in (("identical", 16), ("no_grad", 4), ("nothing", 1))
     )
 
-    found = check(Checks(cases=cases, claims=True), tmp_path, environment=os.environ)
+    found = check(Checks(cases=cases), tmp_path, environment=os.environ)
 
     assert [True, True, False] == [found.equivalences[case.name].equal for case in cases]
     assert "nothing" in found.equivalences["nothing[1]"].problem
-    by_name = {claim.name: claim for claim in found.claims}
-    assert "true" == by_name["zero_grad_drops"].answer
-    assert len(claims()) == len(by_name)
 
 
 def test_a_choice_is_all_that_can_be_tried() -> None:

@@ -19,7 +19,7 @@ from experiment_records import (
 
 from perfkit.features.experiments.records import ExperimentRecord
 from perfkit.features.experiments.report.picture import effects_picture
-from perfkit.report.ratio_axis import Axis
+from perfkit.report.chart import Axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 

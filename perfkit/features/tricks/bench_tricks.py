@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from perfkit.features.tricks.choosing import trick_named
-from perfkit.features.tricks.loops import run_first_step, using
 from perfkit.features.tricks.records import TrickCase
-from perfkit.features.tricks.suite import read_instructions
+from perfkit.features.tricks.suite import read_instructions, run_first_step, using
+from perfkit.features.tricks.trick import trick_named
 
 _INSTRUCTIONS = read_instructions(__file__)
 

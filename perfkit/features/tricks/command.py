@@ -13,8 +13,19 @@ from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
-from perfkit.features.tricks.checks import Checks, check
-from perfkit.features.tricks.choosing import (
+from perfkit.features.tricks.equivalence import Checks, check
+from perfkit.features.tricks.measuring import (
+    Plan,
+    TrickMeasurements,
+    measure,
+    other_rows,
+    report_of,
+    settled_trick,
+    timed_rows,
+)
+from perfkit.features.tricks.records import TOGETHER, Loop, TrickCase
+from perfkit.features.tricks.report import sizes_chart, tricks_document
+from perfkit.features.tricks.trick import (
     Choice,
     best_pair,
     choose,
@@ -123,7 +134,7 @@ def write_document(report: TricksReport, file: Path) -> None:
     """
     names = [*(name for one in report.results for name in one.case.tricks), *report.left_out]
     descriptions = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
-    picture, beside = sizes_picture(report), file.with_suffix(".svg")
+    picture, beside = sizes_chart(report), file.with_suffix(".svg")
     text = tricks_document(report, descriptions, picture=None if picture is None else beside.name)
     texts = {file: text} if picture is None else {file: text, beside: picture}
     replace_texts(texts, option="--markdown", makes_folder=True)
@@ -144,7 +155,6 @@ class _Run:
         self._loop = _loop(request, project)
         self._choice = _choice(request, self._loop)
         self._left_out = dict(self._choice.left_out)
-        self._claims: tuple[CheckedClaim, ...] = ()
         self._commit = read_commit(project.root, ignored=(*project.output_paths, request.ledger))
         self._run_id, self._recorded_at = new_run_id(), utc_now()
         self._described: RunContext | None = None
@@ -155,9 +165,7 @@ class _Run:
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
         self._progress.begin(counted(len(self._choice.cases), "trick"))
-        plan = self._checked(
-            self._choice.cases, folder, claims=self._request.by_themselves and not self._request.only
-        )
+        plan = self._checked(self._choice.cases, folder)
         if not plan.cases:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
@@ -200,12 +208,10 @@ class _Run:
         if best is not None:
             take(self._checked([together(best)], folder), "together", last)
 
-    def _checked(self, cases: Sequence[TrickCase], folder: Path, *, claims: bool = False) -> Plan:
+    def _checked(self, cases: Sequence[TrickCase], folder: Path) -> Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
-        checks = Checks(cases=tuple(cases), loop=self._loop, claims=claims)
-        found = check(checks, folder, environment=os.environ)
-        self._claims += found.claims
+        found = check(Checks(cases=tuple(cases), loop=self._loop), folder, environment=os.environ)
         unused = [case for case in cases if not found.equivalences[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
         # The two best tricks together will be one more comparison.
@@ -237,9 +243,7 @@ class _Run:
 
     def _said(self) -> TricksRun:
         """Return what all rows of the run say of it."""
-        return TricksRun(
-            arguments=self._request.arguments, left_out=dict(self._left_out), claims=self._claims
-        )
+        return TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
 
 
 def _loop(request: TricksRequest, project: Project) -> Loop | None:

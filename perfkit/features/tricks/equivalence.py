@@ -1,19 +1,120 @@
-"""Whether both sides of a trick give the same."""
+"""Whether both sides of a trick give the same, found in a process of its own."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from perfkit.features.tricks.records import Equivalence
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
+from perfkit.features.tricks.suite import open_loop, run_first_step, using
+from perfkit.features.tricks.trick import trick_named
+from perfkit.runner.commands import python_command, run_command
+from perfkit.runner.environment import fixed_environment
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from perfkit.features.tricks.trick import Trick
 
+_LIMIT_S = 300.0
 # States that drift apart differ visibly after a few calls.
 _CALLS = 3
+# Gradients this close come from the same loss, so a difference in the update comes from the optimizer.
+_SAME_GRADIENTS = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """The cases to check, and the loop that some of them are on."""
+
+    cases: tuple[TrickCase, ...]
+    loop: Loop | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """How alike the two sides of each case are, by its name."""
+
+    equivalences: Mapping[str, Equivalence]
+
+
+def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
+    """Return what a process of its own finds; checks that it did not reach are reported as problems.
+
+    Raises:
+        UsageError: there is no such loop, or it refuses an argument.
+    """
+    order, answer = folder / "checks.json", folder / "checked.jsonl"
+    order.write_bytes(msgspec.json.encode(checks))
+    answer.unlink(missing_ok=True)
+    problem = _run([str(order), str(answer)], environment, output=folder / "checks.log")
+    lines = answer.read_bytes().splitlines() if answer.exists() else []
+    found = [msgspec.json.decode(line, type=_Line) for line in lines]
+    mistakes = [one.mistake for one in found if one.mistake]
+    if mistakes:
+        raise UsageError(mistakes[0])
+    equivalences = {one.case: one.equivalence for one in found if one.equivalence is not None}
+    missing = Equivalence(equal=False, problem=problem or "it was not reached")
+    return Checked(equivalences={case.name: equivalences.get(case.name, missing) for case in checks.cases})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """One line of the answer."""
+
+    case: str = ""
+    equivalence: Equivalence | None = None
+    mistake: str = ""
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str], *, output: Path) -> str:
+    """Run the process, which prints to a file, and return what went wrong with it."""
+    ending = run_command(
+        python_command("perfkit.features.tricks.equivalence", *arguments),
+        output=output,
+        limit_s=_LIMIT_S,
+        environment=fixed_environment(environment, hash_seed=0),
+    )
+    if ending.status is None:
+        return f"it took longer than {_LIMIT_S:g} s"
+    return f"its process {ending.words}" if ending.status else ""
+
+
+def main(order: str, answer: str) -> None:
+    """Check what a file says, and write what each check gives as soon as it is known."""
+    checks = msgspec.json.decode(Path(order).read_bytes(), type=Checks)
+    with Path(answer).open("wb") as stream:
+        for line in _lines(checks):
+            stream.write(msgspec.json.encode(line) + b"\n")
+            stream.flush()
+
+
+def _lines(checks: Checks) -> Iterator[_Line]:
+    try:
+        loop = LoopComparison(open_loop(checks.loop)) if checks.loop is not None else None
+    except UsageError as error:
+        yield _Line(mistake=str(error))
+        return
+    for case in checks.cases:
+        yield _Line(case=case.name, equivalence=_equivalence(case, loop))
+
+
+def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
+    try:
+        if loop is not None and case.loop:
+            return loop.with_tricks(case.tricks)
+        return compare_sides(trick_named(case.trick), case.size)
+    except Exception as error:  # noqa: BLE001 (whatever a trick does on this machine)
+        problem = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return Equivalence(equal=False, problem=problem)
 
 
 def compare_sides(trick: Trick, size: int) -> Equivalence:
@@ -40,3 +141,99 @@ def _difference(old: Tensor, new: Tensor, trick: Trick) -> float:
     allowed = trick.absolute_tolerance + trick.relative_tolerance * old.abs()
     shares = (apart / allowed).masked_fill(apart == 0, 0.0)
     return float(shares.nan_to_num(nan=math.inf, posinf=math.inf).max())
+
+
+class _FirstStep:
+    """The gradients of a loop's first step, and by how much it changed the parameters."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self.gradients: list[Tensor] = []
+        self.update: list[Tensor] = []
+        self._before: list[Tensor] = []
+        run_first_step(run, before=self._begin, after=self._end)
+
+    def _begin(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
+        self.gradients = _gradients(optimizer)
+        self._before = [_copy(one) for one in _parameters(optimizer)]
+
+    def _end(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
+        # A closure, as LBFGS and Lightning have it, makes the gradients within the step.
+        self.gradients = self.gradients or _gradients(optimizer)
+        after = [_copy(one) for one in _parameters(optimizer)]
+        self.update = [new - old for new, old in zip(after, self._before, strict=True)]
+
+
+class LoopComparison:
+    """A loop's first step without tricks, which is taken once for all tricks that are compared with it."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+
+    def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
+        """Return how far the gradients of the first step are from those without the tricks.
+
+        The distance is a share of their length. Where it is next to nothing, that of the updates is returned.
+        """
+        once, again = self._plain
+        with using(tricks) as used:
+            new = _FirstStep(self._run)
+        tolerance = max(trick_named(name).loop_tolerance for name in tricks)
+        if not once.update:
+            return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
+        if not once.gradients:
+            return _unknown(
+                "the first step of the loop's optimizer has no gradients: there is nothing to compare"
+            )
+        if _apart(once, again) > tolerance:
+            return _unknown(
+                "two runs without it differ as well: let the loop draw from torch's global generator"
+            )
+        if not used():
+            return Equivalence(equal=True, used=False)
+        apart = _apart(once, new)
+        return Equivalence(equal=apart <= tolerance, largest=apart / tolerance)
+
+    @cached_property
+    def _plain(self) -> tuple[_FirstStep, _FirstStep]:
+        """Two first steps without tricks: a loop that does not repeat itself cannot be compared."""
+        return _FirstStep(self._run), _FirstStep(self._run)
+
+
+def _unknown(problem: str) -> Equivalence:
+    return Equivalence(equal=False, problem=problem)
+
+
+def _apart(one: _FirstStep, other: _FirstStep) -> float:
+    gradients = _distance(one.gradients, other.gradients)
+    return gradients if gradients > _SAME_GRADIENTS else max(gradients, _distance(one.update, other.update))
+
+
+def _distance(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
+    """Return the length of the difference as a share of that of the first."""
+    if [values.shape for values in some] != [values.shape for values in others]:
+        return math.inf
+    between = _length([new - old for new, old in zip(others, some, strict=True)])
+    length = _length(some)
+    if between == 0:
+        return 0.0
+    return between / length if length and math.isfinite(between) else math.inf
+
+
+def _length(values: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(float(one.square().sum()) for one in values))
+
+
+def _parameters(optimizer: Any) -> list[Any]:  # noqa: ANN401 (torch's own types)
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _gradients(optimizer: Any) -> list[Tensor]:  # noqa: ANN401 (torch's own types)
+    return [_copy(one.grad) for one in _parameters(optimizer) if one.grad is not None]
+
+
+def _copy(values: Tensor) -> Tensor:
+    return values.detach().cpu().double().clone()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -65,7 +65,7 @@ class Equivalence:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedClaim:
-    """What people claim about a trick, and what a trial on this machine showed."""
+    """A claim about a trick and its check, in runs of earlier versions; none is checked any more."""
 
     name: str
     statement: str

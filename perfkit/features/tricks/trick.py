@@ -1,33 +1,34 @@
-"""A speed trick: the same work written without it and with it, and what is to be known of it."""
+"""A speed trick: the same work written without it and with it; and the choice of those that are tried."""
+
+from __future__ import annotations
 
 import os
 import shutil
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from perfkit.errors import UsageError
+from perfkit.features.tricks.records import TOGETHER, TrickCase
 
-Call = Callable[[], tuple[Tensor, ...]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Call = Callable[[], "tuple[Tensor, ...]"]
 OnLoop = Callable[[], AbstractContextManager[Callable[[], bool]]]
 Needs = Literal["", "cuda", "compiler"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """The same work twice: each side may be called any number of times.
+    """The same work ``without`` the trick and ``with_`` it: each may be called any number of times.
 
     Each side owns what it changes, made from the same seed, so that both have the same state after the
     same number of calls. A call returns what has to be equal then, never empty: outputs, gradients or
     parameters. The tensors may be the side's own, which its next call changes.
-
-    Attributes:
-        without: The work as it is written by one who does not know the trick.
-        with_: The work with the trick.
     """
 
     without: Call
@@ -48,6 +49,7 @@ class Trick:
         helps: When it does.
         caveat: What to look out for.
         source: Name and address of what it rests on.
+        code: How it is written, as short as it can be.
         size_means: What a size counts.
         sizes: Sizes to try, rising; the middle one is the default.
         pair: Makes both sides for a size; the time that this takes is no part of the work.
@@ -59,7 +61,6 @@ class Trick:
         rounds: How many calls of each side are enough in one process, where calls are long; None for any.
         excludes: Names of tricks that it cannot be used together with.
         needs: What not every machine has.
-        code: How it is written, as short as it can be.
         on_loop: A context in which any training loop uses the trick, with its code unchanged; at its end
             everything is as it was. It yields a function that tells whether the loop used anything that the
             trick changes. None where there is no such context.
@@ -90,15 +91,100 @@ class Trick:
         return self.sizes[len(self.sizes) // 2]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The cases to measure, and why other tricks are not tried here: {"pinned_memory": "needs CUDA"}."""
+
+    cases: tuple[TrickCase, ...]
+    left_out: Mapping[str, str]
+
+
 def is_available(trick: Trick) -> str | None:
     """Return why a trick cannot be tried here, or None where it can."""
+    import torch
+
     if trick.needs == "cuda" and not torch.cuda.is_available():
         return "needs CUDA"
-    if trick.needs == "compiler" and not _has_compiler():
-        return "needs a C++ compiler and Python's headers"
+    if trick.needs == "compiler":
+        headers = Path(sysconfig.get_path("include")) / "Python.h"
+        if not headers.is_file() or shutil.which(os.environ.get("CXX", "g++")) is None:
+            return "needs a C++ compiler and Python's headers"
     return None
 
 
-def _has_compiler() -> bool:
-    headers = Path(sysconfig.get_path("include")) / "Python.h"
-    return headers.is_file() and shutil.which(os.environ.get("CXX", "g++")) is not None
+def trick_named(name: str) -> Trick:
+    """Return a trick of the catalogue, or the pair that is no trick at all.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    from perfkit.features.tricks.catalogue import find
+
+    try:
+        return find(name)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
+    """Return the named tricks, all without names, at these sizes, at all of their own, or at their default.
+
+    Raises:
+        UsageError: there is no trick of a name.
+    """
+    found, left_out = _available(only)
+    cases = [
+        TrickCase(trick=trick.name, size=size, title=trick.title, size_means=trick.size_means)
+        for trick in found
+        for size in sizes or (trick.sizes if sweep else (trick.default_size,))
+    ]
+    return Choice(cases=tuple(cases), left_out=left_out)
+
+
+def choose_for_loop(only: Sequence[str], loop: str) -> Choice:
+    """Return the named tricks, all without names, that can be applied to a loop from outside.
+
+    Raises:
+        UsageError: there is no trick of a name, or a named one cannot be applied so.
+    """
+    for name in only:
+        if trick_named(name).on_loop is None:
+            raise UsageError(f"{name} cannot be applied to a loop from outside; write it into the code")
+    found, left_out = _available(only)
+    cases = [TrickCase(trick=trick.name, loop=loop, title=trick.title) for trick in found if trick.on_loop]
+    return Choice(cases=tuple(cases), left_out=left_out)
+
+
+def best_pair(cases: Sequence[TrickCase]) -> tuple[TrickCase, TrickCase] | None:
+    """Return the first case and the first other one that it can be joined with; None without such."""
+    for other in cases[1:]:
+        if other.trick not in trick_named(cases[0].trick).excludes:
+            return cases[0], other
+    return None
+
+
+def together(cases: Sequence[TrickCase]) -> TrickCase:
+    """Return the case of several tricks on the same loop at once."""
+    return TrickCase(
+        trick=TOGETHER.join(case.trick for case in cases),
+        loop=cases[0].loop,
+        title=" and ".join(case.title for case in cases),
+    )
+
+
+def _available(only: Sequence[str]) -> tuple[list[Trick], dict[str, str]]:
+    """Return the tricks that can be tried here, and why others cannot."""
+    from perfkit.features.tricks.catalogue import catalogue
+
+    found: list[Trick] = []
+    left_out: dict[str, str] = {}
+    for trick in [trick_named(name) for name in only] or catalogue():
+        reason = is_available(trick)
+        # Compiling takes longer than all other tricks together.
+        if reason is None and not only and trick.needs == "compiler":
+            reason = "compiles: tried where it is named with --only"
+        if reason is None:
+            found.append(trick)
+        else:
+            left_out[trick.name] = reason
+    return found, left_out

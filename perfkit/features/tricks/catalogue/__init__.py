@@ -1,36 +1,31 @@
-"""All tricks: each module of this folder defines one as TRICK, or a family of them as TRICKS."""
+"""All tricks: each module of this folder has some in TRICKS."""
 
 import difflib
 import pkgutil
 from importlib import import_module
-from types import ModuleType
 
+from perfkit.features.tricks.catalogue.operators import IDENTICAL
 from perfkit.features.tricks.trick import Trick
 
 
 def catalogue() -> tuple[Trick, ...]:
-    """Return all tricks, in the order of their modules' names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(trick for name in names for trick in _tricks(import_module(f"{__name__}.{name}")))
+    """Return all tricks by name."""
+    modules = (import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
+    found: list[Trick] = [trick for module in modules for trick in getattr(module, "TRICKS", ())]
+    return tuple(sorted(found, key=lambda trick: trick.name))
 
 
 def find(name: str) -> Trick:
-    """Return the trick of this name.
+    """Return the trick of this name, or the pair that is no trick at all.
 
     Raises:
         ValueError: There is none.
     """
+    if name == IDENTICAL.name:
+        return IDENTICAL
     tricks = {trick.name: trick for trick in catalogue()}
     if name not in tricks:
-        raise ValueError(f"expected the name of a trick, found {name!r}; {_advice(name, list(tricks))}")
+        close = difflib.get_close_matches(name, tricks, n=1, cutoff=0.5)
+        advice = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(tricks)}"
+        raise ValueError(f"expected the name of a trick, found {name!r}; {advice}")
     return tricks[name]
-
-
-def _tricks(module: ModuleType) -> tuple[Trick, ...]:
-    tricks: tuple[Trick, ...] = (module.TRICK,) if hasattr(module, "TRICK") else module.TRICKS
-    return tricks
-
-
-def _advice(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(names)}"

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from perfkit.features.tricks.pieces import seeded
-from perfkit.features.tricks.switches import Used, constructing
+from perfkit.features.tricks.catalogue.pieces import Used, constructing, documentation, seeded
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 How = Literal["foreach", "fused"]
@@ -48,10 +47,7 @@ def _trick(optimizer: type[Optimizer], how: How) -> Trick:
         what=_WHAT[how],
         helps="With many small parameters, whose operators take longer to start than to run.",
         caveat=_CAVEAT[how],
-        source=(
-            f"PyTorch documentation, {kind}: "
-            f"https://docs.pytorch.org/docs/stable/generated/torch.optim.{kind}.html"
-        ),
+        source=documentation(kind, f"generated/torch.optim.{kind}.html"),
         code=f"torch.optim.{kind}(parameters, {how}=True)",
         size_means="parameters of 64 x 64",
         sizes=(8, 64, 256),

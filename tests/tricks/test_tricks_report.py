@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
@@ -12,10 +12,10 @@ from rich.console import Console
 from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.features.experiments.records import Level
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
-from perfkit.features.tricks.report.markdown import tricks_document
-from perfkit.features.tricks.report.picture import sizes_picture
-from perfkit.features.tricks.report.terminal import tricks_view
+from perfkit.features.tricks.catalogue.operators import IDENTICAL
+from perfkit.features.tricks.records import Equivalence, TrickCase
+from perfkit.features.tricks.report import sizes_chart, tricks_document, tricks_view
+from perfkit.features.tricks.trick import Trick
 from perfkit.features.tricks.verdict import TrickResult, TricksReport
 from perfkit.model import Benchmark, Commit
 from perfkit.model.comparisons import Comparison, Estimate, Policy, Verdict
@@ -25,16 +25,10 @@ CODES = {"fused": "Adam(parameters, fused=True)", "last": "images.to(...)"}
 SAME = Equivalence(equal=True, largest=0.0)
 
 
-@dataclass(frozen=True)
-class Known:
-    """What a catalogue knows of a trick."""
-
-    title: str
-    what: str = "It does less."
-    helps: str = "Where there is much."
-    caveat: str = "None | at all."
-    source: str = "A page"
-    code: str = "fast()"
+def _known(title: str, code: str = "fast()") -> Trick:
+    return replace(
+        IDENTICAL, title=title, what="It does less.", caveat="None | at all.", source="A page", code=code
+    )
 
 
 def _result(
@@ -65,7 +59,6 @@ def _result(
 def _report(
     *results: TrickResult,
     left_out: Mapping[str, str] | None = None,
-    claims: tuple[CheckedClaim, ...] = (),
     arguments: Mapping[str, Level] | None = None,
 ) -> TricksReport:
     return TricksReport(
@@ -78,7 +71,6 @@ def _report(
         wall_s=61.0,
         results=results,
         left_out=left_out or {},
-        claims=claims,
         arguments=arguments or {},
     )
 
@@ -125,7 +117,9 @@ def test_a_size_at_which_the_answer_turns_is_told() -> None:
 
     said = "fused pays from about 16 rows (tried: 4 and 64)."
     assert said in _words(_terminal(report))
-    assert said in tricks_document(report, {})
+    document = tricks_document(report, {}, picture="sizes.svg")
+    assert said in document
+    assert "](sizes.svg)" in document
 
 
 def test_a_loop_ends_in_what_to_change() -> None:
@@ -136,7 +130,7 @@ def test_a_loop_ends_in_what_to_change() -> None:
         _result("IMPROVED", 0.72, trick="fused+last", loop="train"),
         arguments={"epochs": 1},
     )
-    descriptions = {"fused": Known("Fused", code=CODES["fused"]), "last": Known("Last", code=CODES["last"])}
+    descriptions = {"fused": _known("Fused", code=CODES["fused"]), "last": _known("Last", code=CODES["last"])}
     document = tricks_document(report, descriptions)
 
     for text in (_words(_terminal(report)), document):
@@ -158,18 +152,9 @@ def test_a_loop_that_nothing_helps_is_told_so() -> None:
     assert "of 1 a larger --budget could tell." in _words(_terminal(_report(same, open_one)))
 
 
-def test_claims_are_told_with_what_was_seen() -> None:
-    """In a table of their own; what would end a cell is escaped."""
-    claim = CheckedClaim(name="c", statement="It waits.", answer="partly true", evidence="It | waited once.")
-    report = _report(_result("UNCHANGED", 1.0, size=1), claims=(claim,))
-
-    assert "partly true" in _terminal(report)
-    assert r"| It waits. | partly true | It \| waited once. |" in tricks_document(report, {})
-
-
 def test_each_trick_is_explained_once() -> None:
     """Also one that was left out."""
-    descriptions = {name: Known(name.title()) for name in ("fused", "last")}
+    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
     report = _report(
         _result("IMPROVED", 0.8, size=4), _result("IMPROVED", 0.7, size=64), left_out={"last": "needs CUDA"}
     )
@@ -181,22 +166,22 @@ def test_each_trick_is_explained_once() -> None:
 
 
 def test_sizes_are_a_picture() -> None:
-    """A plot for each trick that was tried at several; a point for each size, with its change."""
+    """Of each trick that was tried at several, with the change at each of them."""
     report = _report(
         _result("REGRESSED", 1.25, size=4),
         _result("IMPROVED", 0.8, size=64),
         _result("IMPROVED", 0.5, trick="last", size=16),
         _result("IMPROVED", 0.5, trick="loop", loop="train"),
     )
-    picture = sizes_picture(report)
+    picture = sizes_chart(report)
 
     assert picture is not None
     drawn = ET.fromstring(picture)  # noqa: S314 (perfkit's own)
     texts = [text.text or "" for text in drawn.iter(f"{SVG}text")]
-    assert {"Fused", "rows", "4", "64", "+25.0 %", "-20.0 %"} <= set(texts)
+    assert {"Fused", "4 rows", "64 rows", "+25.0 %", "-20.0 %"} <= set(texts)
     assert not {"Last", "Loop"} & set(texts)
-    slower, faster = (float(circle.attrib["cy"]) for circle in drawn.iter(f"{SVG}circle"))
-    assert slower < faster
+    slower, faster = (float(circle.attrib["cx"]) for circle in drawn.iter(f"{SVG}circle"))
+    assert slower > faster
 
 
 @pytest.mark.parametrize(
@@ -209,20 +194,13 @@ def test_sizes_are_a_picture() -> None:
 )
 def test_without_several_sizes_there_is_no_picture(results: list[TrickResult]) -> None:
     """A size that was not measured is none."""
-    assert sizes_picture(_report(*results)) is None
-    assert "![" not in tricks_document(_report(*results), {"fused": Known("Fused")})
-
-
-def test_a_document_shows_its_picture() -> None:
-    """By the name that it is given."""
-    document = tricks_document(_report(_result("IMPROVED", 0.8, size=4)), {}, picture="tricks.svg")
-
-    assert "](tricks.svg)" in document
+    assert sizes_chart(_report(*results)) is None
+    assert "![" not in tricks_document(_report(*results), {"fused": _known("Fused")})
 
 
 def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
     """What it has nothing for is named, and explained where all tricks are."""
-    descriptions = {name: Known(name.title()) for name in ("fused", "last")}
+    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
     report = _report(_result("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
     document = tricks_document(report, descriptions)
 

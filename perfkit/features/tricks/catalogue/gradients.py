@@ -1,0 +1,176 @@
+"""Gradients that are not recorded, not kept or not zeroed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+from torch.utils.checkpoint import checkpoint
+
+from perfkit.features.tricks.catalogue.pieces import (
+    Used,
+    documentation,
+    outputs_and_gradients,
+    parameters,
+    perceptron,
+    replaced,
+    seeded,
+)
+from perfkit.features.tricks.trick import Call, Pair, Trick
+
+
+def evaluation(rows: int, context: Callable[[], AbstractContextManager[None]]) -> Call:
+    """Return a call that evaluates a net of many small layers within the context.
+
+    Its parameters require gradients, as those of a net in training do; the outputs require none.
+    """
+    model = seeded(lambda: perceptron(layers=16, width=64)).eval()
+    inputs = seeded(lambda: torch.randn(rows, 64))
+
+    def evaluate() -> tuple[torch.Tensor, ...]:
+        with context():
+            outputs = model(inputs)
+        return (outputs.detach(),)
+
+    return evaluate
+
+
+class _Checkpointed(nn.Module):
+    """Keeps no intermediate result of a layer until its backward pass."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return what the layers make of the values."""
+        for layer in self.layers:
+            values = checkpoint(layer, values, use_reentrant=False)
+        return values
+
+
+def _net(layers: int) -> nn.Sequential:
+    return seeded(lambda: perceptron(layers=layers, width=256))
+
+
+def _checkpointing_side(model: nn.Module) -> Call:
+    inputs = seeded(lambda: torch.randn(128, 256))
+    return lambda: outputs_and_gradients(model, inputs)
+
+
+GRADIENT_CHECKPOINTING = Trick(
+    name="gradient_checkpointing",
+    title="Gradient checkpointing",
+    what=(
+        "Keeps only what goes into each layer, and computes the rest again when the backward pass needs it. "
+        "It is no speed trick by itself: memory is paid for with a second forward pass."
+    ),
+    helps="Where memory limits the batch, and a larger batch makes up for the time.",
+    caveat="Expect a step to take longer by about a forward pass.",
+    source=documentation("torch.utils.checkpoint", "checkpoint.html"),
+    code="torch.utils.checkpoint.checkpoint(block, values, use_reentrant=False)",
+    size_means="layers of 256 x 256",
+    sizes=(2, 8, 32),
+    pair=lambda layers: Pair(
+        without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
+    ),
+    tolerance_why="The same operators run on the same values, some of them twice.",
+)
+
+
+INFERENCE_MODE = Trick(
+    name="inference_mode",
+    title="Inference mode in evaluation",
+    what=(
+        "Within torch.inference_mode() operators record nothing for a backward pass, as under no_grad(), "
+        "and tensors keep no count of their changes and views no track of their base."
+    ),
+    helps="In evaluation and inference with many small operators, whose overhead is most of the time.",
+    caveat="Outside, its tensors can neither be changed in place nor be saved for a backward pass.",
+    source=documentation("inference_mode", "generated/torch.autograd.grad_mode.inference_mode.html"),
+    code="with torch.inference_mode(): outputs = model(inputs)",
+    size_means="rows in a batch",
+    sizes=(1, 16, 256),
+    pair=lambda rows: Pair(
+        without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
+    ),
+    tolerance_why="The same operators run on the same values.",
+)
+
+
+NO_GRAD = Trick(
+    name="no_grad",
+    title="No gradients in evaluation",
+    what=(
+        "Within torch.no_grad() operators record nothing for a backward pass: no graph is built, and "
+        "intermediate results are freed as soon as the next operator has read them."
+    ),
+    helps="In evaluation and inference, above all with many small operators or little memory.",
+    caveat="It does not switch dropout and batch normalisation to evaluation: model.eval() does.",
+    source=documentation("Autograd mechanics, Locally disabling gradient computation", "notes/autograd.html"),
+    code="with torch.no_grad(): outputs = model(inputs)",
+    size_means="rows in a batch",
+    sizes=(1, 16, 256),
+    pair=lambda rows: Pair(
+        without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
+    ),
+    tolerance_why="The same operators run on the same values.",
+)
+
+
+def _zero_grad_side(layers: int, *, set_to_none: bool) -> Call:
+    model = seeded(lambda: perceptron(layers=layers, width=128))
+    optimizer = SGD(model.parameters(), lr=0.1)
+    inputs = seeded(lambda: torch.randn(16, 128))
+
+    def step() -> tuple[Tensor, ...]:
+        optimizer.zero_grad(set_to_none=set_to_none)
+        model(inputs).square().mean().backward()
+        optimizer.step()
+        return parameters(model)
+
+    return step
+
+
+@contextmanager
+def _in_every_loop() -> Iterator[Used]:
+    used = Used()
+    with (
+        replaced(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, used)),
+        replaced(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, used)),
+    ):
+        yield used
+
+
+def _dropping(zero_grad: Callable[..., None], used: Used) -> Callable[..., None]:
+    def drop(self: object, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 (torch's own signature)
+        if not set_to_none:
+            used.note()
+        zero_grad(self, set_to_none=True)
+
+    return drop
+
+
+ZERO_GRAD_SET_TO_NONE = Trick(
+    name="zero_grad_set_to_none",
+    title="Gradients set to none",
+    what=(
+        "Drops the gradients before a step instead of filling them with zeros. The backward pass then puts "
+        "its results in their place, where it would otherwise read the zeros and add to them."
+    ),
+    helps="With many or large parameters; it is what zero_grad() does unless told otherwise.",
+    caveat="A parameter that a step does not reach has no gradient then, and the optimiser skips it.",
+    source=documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
+    code="optimizer.zero_grad(set_to_none=True)",
+    size_means="layers of 128 x 128",
+    sizes=(4, 16, 64),
+    pair=lambda layers: Pair(
+        without=_zero_grad_side(layers, set_to_none=False), with_=_zero_grad_side(layers, set_to_none=True)
+    ),
+    tolerance_why="A gradient added to zero is that gradient.",
+    on_loop=_in_every_loop,
+)
+
+
+TRICKS = (GRADIENT_CHECKPOINTING, INFERENCE_MODE, NO_GRAD, ZERO_GRAD_SET_TO_NONE)

@@ -1,0 +1,331 @@
+"""Fewer, fused or less precise operators."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu
+from torch.utils._pytree import tree_map_only
+
+from perfkit.features.tricks.catalogue.pieces import (
+    Arguments,
+    Forward,
+    Used,
+    calling,
+    constructing,
+    convolution_net,
+    documentation,
+    gradients,
+    outputs_and_gradients,
+    perceptron,
+    replaced,
+    seeded,
+    switched,
+    tutorial,
+)
+from perfkit.features.tricks.trick import Call, Pair, Trick
+
+
+def _batching_pair(products: int) -> Pair:
+    left, right = seeded(lambda: (torch.randn(products, 16, 16), torch.randn(products, 16, 16)))
+    return Pair(
+        without=lambda: (torch.stack([one @ other for one, other in zip(left, right, strict=True)]),),
+        with_=lambda: (torch.bmm(left, right),),
+    )
+
+
+BATCHING_SMALL_OPERATORS = Trick(
+    name="batching_small_operators",
+    title="Small operators batched",
+    what=(
+        "Multiplies all pairs of small matrices in one operator. Starting an operator takes microseconds, "
+        "in which many small products could be computed."
+    ),
+    helps="Wherever a Python loop runs the same operator on parts of equal shape.",
+    caveat="All parts have to be there at once, and to be of one shape or padded to it.",
+    source=documentation("torch.bmm", "generated/torch.bmm.html"),
+    code="torch.bmm(left, right)",
+    size_means="products of 16 x 16 matrices",
+    sizes=(8, 64, 512),
+    pair=_batching_pair,
+    relative_tolerance=1e-4,
+    absolute_tolerance=1e-5,
+    tolerance_why="Another kernel may add the sixteen products of an element in another order.",
+)
+
+
+def _bf16_side(rows: int, *, casting: bool) -> Call:
+    model = seeded(lambda: perceptron(layers=4, width=256))
+    inputs = seeded(lambda: torch.randn(rows, 256))
+
+    def train() -> tuple[Tensor, ...]:
+        model.zero_grad()
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16, enabled=casting):
+            outputs = model(inputs)
+        # Of an unscaled mean the gradients would be smaller than any tolerance.
+        outputs.float().square().sum().backward()
+        return outputs.detach().float(), *(gradient / rows for gradient in gradients(model))
+
+    return train
+
+
+@contextmanager
+def _in_every_loop() -> Iterator[Used]:
+    used = Used()
+
+    def call_casting(_: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments) -> object:
+        used.note()
+        with _casting_everywhere():
+            outputs = call(*arguments, **named)
+        # Not every operator that the loop goes on with exists in bfloat16.
+        return tree_map_only(Tensor, _as_single, outputs)
+
+    # Not around the whole loop: the weights' casts are kept until the context ends, and after an update
+    # they would be those of the former weights.
+    with calling(call_casting):
+        yield used
+
+
+@contextmanager
+def _casting_everywhere() -> Iterator[None]:
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            stack.enter_context(torch.autocast(device, dtype=torch.bfloat16))
+        yield
+
+
+def _as_single(output: Tensor) -> Tensor:
+    return output.float() if output.dtype == torch.bfloat16 else output
+
+
+BF16_AUTOCAST = Trick(
+    name="bf16_autocast",
+    title="Autocast to bfloat16",
+    what=(
+        "Runs matrix products and convolutions of the forward pass in bfloat16, and with it their backward "
+        "pass; parameters stay float32. Half the bytes are moved, and units for it compute faster."
+    ),
+    helps="In large nets on tensor cores, or on processors with bfloat16 units.",
+    caveat="Without such units casts are added and nothing is gained; eight bits are few for a loss.",
+    source=documentation("Automatic Mixed Precision package", "amp.html"),
+    code='with torch.autocast("cpu", dtype=torch.bfloat16): loss = criterion(model(images), labels)',
+    size_means="rows in a batch",
+    sizes=(16, 128, 512),
+    pair=lambda rows: Pair(without=_bf16_side(rows, casting=False), with_=_bf16_side(rows, casting=True)),
+    relative_tolerance=2e-2,
+    absolute_tolerance=1e-2,
+    tolerance_why="Each layer rounds to eight bits, 0.4%, and four layers there and back add up.",
+    # Normalisation over few rows makes much of little: a small batch's gradients move by tens of percent.
+    loop_tolerance=0.5,
+    on_loop=_in_every_loop,
+)
+
+
+def _compile_pair(rows: int) -> Pair:
+    values = seeded(lambda: torch.randn(rows, 1024))
+    compiled = torch.compile(_pointwise, dynamic=False)
+    # Compiled here, so that no call of the work compiles.
+    compiled(values)
+    return Pair(without=lambda: (_pointwise(values),), with_=lambda: (compiled(values),))
+
+
+def _pointwise(values: Tensor) -> Tensor:
+    """Return a bounded function of each value: ten operators that read and write all of them."""
+    gate = torch.sigmoid(values * 1.5 + 0.5)
+    wave = torch.tanh(values) * torch.cos(values)
+    return gate * wave + (1 - gate) * values.clamp(-1, 1)
+
+
+COMPILE = Trick(
+    name="compile",
+    title="torch.compile",
+    what=(
+        "Traces the operators and generates one kernel for a chain of them, which reads and writes memory "
+        "once, where each operator by itself writes all its results and reads them again."
+    ),
+    helps="In chains of elementwise operators on large tensors, and where many small operators are started.",
+    caveat="Compiling takes seconds, and is done again for shapes and branches not met before.",
+    source=tutorial("Introduction to torch.compile", "intermediate/torch_compile_tutorial.html"),
+    code="model = torch.compile(model)",
+    size_means="rows of 1024 values",
+    sizes=(16, 256, 1024),
+    pair=_compile_pair,
+    relative_tolerance=1e-4,
+    absolute_tolerance=1e-5,
+    tolerance_why="The compiler's own approximations of exp, tanh and cos differ in the last digits.",
+    needs="compiler",
+)
+
+
+def _cudnn_side(images: int, *, trying: bool) -> Call:
+    model = seeded(convolution_net).to("cuda")
+    inputs = seeded(lambda: torch.randn(images, 3, 64, 64)).to("cuda")
+
+    def convolve() -> tuple[Tensor, ...]:
+        with _benchmark(trying=trying):
+            results = outputs_and_gradients(model, inputs)
+            torch.cuda.synchronize()
+        return results
+
+    return convolve
+
+
+def _benchmark(*, trying: bool) -> AbstractContextManager[Callable[[], bool]]:
+    return replaced(torch.backends.cudnn, "benchmark", trying)
+
+
+CUDNN_BENCHMARK = Trick(
+    name="cudnn_benchmark",
+    title="cuDNN tries its algorithms",
+    what=(
+        "Times the algorithms that cuDNN has for a convolution when a shape is first met, and uses the "
+        "fastest from then on, instead of one chosen by rules."
+    ),
+    helps="In convolution nets on a GPU whose images keep their shape.",
+    caveat="Each new shape is tried anew, and the choice, with the last digits, may differ between runs.",
+    source=tutorial("Performance Tuning Guide, Enable cuDNN auto-tuner", "recipes/recipes/tuning_guide.html"),
+    code="torch.backends.cudnn.benchmark = True",
+    size_means="images in a batch",
+    sizes=(4, 32, 256),
+    pair=lambda images: Pair(
+        without=_cudnn_side(images, trying=False), with_=_cudnn_side(images, trying=True)
+    ),
+    relative_tolerance=1e-2,
+    absolute_tolerance=1e-3,
+    tolerance_why="Other algorithms add in another order, and may round their arguments to ten bits.",
+    needs="cuda",
+    on_loop=lambda: _benchmark(trying=True),
+)
+
+
+def _gelu_side(rows: int, activation: Callable[[Tensor], Tensor]) -> Call:
+    values = seeded(lambda: torch.randn(rows, 1024, requires_grad=True))
+
+    def activate() -> tuple[Tensor, ...]:
+        activated = activation(values)
+        return activated.detach(), *torch.autograd.grad(activated.sum(), values)
+
+    return activate
+
+
+def _written_out(values: Tensor) -> Tensor:
+    return 0.5 * values * (1 + torch.erf(values / math.sqrt(2)))
+
+
+FUSED_ACTIVATION = Trick(
+    name="fused_activation",
+    title="GELU as one operator",
+    what=(
+        "Calls the activation that torch has instead of writing its formula. One operator reads the values "
+        "once, and keeps them alone for the backward pass; the formula's five each write and keep their own."
+    ),
+    helps="For every activation, norm or loss that torch has by name, the more so the larger the tensors.",
+    caveat="Names may hide variants: GELU also has a form with tanh, whose values differ.",
+    source=documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
+    code="torch.nn.functional.gelu(values)",
+    size_means="rows of 1024 values",
+    sizes=(16, 256, 1024),
+    pair=lambda rows: Pair(without=_gelu_side(rows, _written_out), with_=_gelu_side(rows, gelu)),
+    relative_tolerance=1e-4,
+    absolute_tolerance=1e-5,
+    tolerance_why="The formula rounds after each of its operators, the one operator at the end.",
+)
+
+
+def _inplace_side(images: int, *, inplace: bool) -> Call:
+    model = seeded(lambda: convolution_net(inplace=inplace))
+    inputs = seeded(lambda: torch.randn(images, 3, 32, 32))
+    return lambda: outputs_and_gradients(model, inputs)
+
+
+INPLACE_ACTIVATION = Trick(
+    name="inplace_activation",
+    title="In-place activation",
+    what=(
+        "ReLU writes its results over its argument instead of into new memory. Less memory is taken, and "
+        "what was just read is still in the cache when it is written."
+    ),
+    helps="In convolution nets, whose activations are large and used once.",
+    caveat="Who else holds the argument finds it changed; where the backward pass needs it, torch raises.",
+    source=documentation("ReLU", "generated/torch.nn.ReLU.html"),
+    code="torch.nn.ReLU(inplace=True)",
+    size_means="images in a batch",
+    sizes=(4, 16, 64),
+    pair=lambda images: Pair(
+        without=_inplace_side(images, inplace=False), with_=_inplace_side(images, inplace=True)
+    ),
+    tolerance_why="The same values are computed, in other memory.",
+    on_loop=lambda: constructing(nn.ReLU, lambda _: {"inplace": True}),
+)
+
+
+def _matmul_side(side: int, precision: str) -> Call:
+    left, right = seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
+
+    def multiply() -> tuple[Tensor, ...]:
+        with _matmul_precision(precision):
+            return (left @ right,)
+
+    return multiply
+
+
+def _matmul_precision(precision: str) -> AbstractContextManager[Callable[[], bool]]:
+    return switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
+
+
+MATMUL_PRECISION = Trick(
+    name="matmul_precision",
+    title="Medium matmul precision",
+    what=(
+        "Lets products of float32 matrices round their arguments to bfloat16, where there are units for it; "
+        "sums and results stay float32. The units take a fraction of the time."
+    ),
+    helps="In nets of large matrix products, on tensor cores or on processors with bfloat16 units.",
+    caveat="Without such units it changes nothing; with them, seven of the 23 bits of each number are left.",
+    source=documentation("set_float32_matmul_precision", "generated/torch.set_float32_matmul_precision.html"),
+    code='torch.set_float32_matmul_precision("medium")',
+    size_means="rows and columns of a matrix",
+    sizes=(128, 512, 1024),
+    pair=lambda side: Pair(without=_matmul_side(side, "highest"), with_=_matmul_side(side, "medium")),
+    relative_tolerance=2e-2,
+    absolute_tolerance=3e-2,
+    tolerance_why=(
+        "Rounding to seven bits moves each argument by up to 0.4%; results are of the order of one, and "
+        "small ones are differences of large terms."
+    ),
+    loop_tolerance=0.5,
+    on_loop=lambda: _matmul_precision("medium"),
+)
+
+
+def _identical_side(rows: int) -> Call:
+    model = seeded(lambda: perceptron(layers=4, width=128))
+    inputs = seeded(lambda: torch.randn(rows, 128))
+    return lambda: outputs_and_gradients(model, inputs)
+
+
+IDENTICAL = Trick(
+    name="identical",
+    title="The same code twice",
+    what="Both sides are one function's, on equal tensors: there is nothing to gain.",
+    helps="Never as a trick; it shows whether a comparison finds a difference where there is none.",
+    caveat="Tensors of the two sides lie at different addresses, which is no difference of the code.",
+    source="None: it is what a comparison is checked with",
+    code="",
+    size_means="rows in a batch",
+    sizes=(16, 128, 512),
+    pair=lambda rows: Pair(without=_identical_side(rows), with_=_identical_side(rows)),
+    tolerance_why="The same operators on equal values give equal values.",
+)
+
+TRICKS = (
+    BATCHING_SMALL_OPERATORS,
+    BF16_AUTOCAST,
+    COMPILE,
+    CUDNN_BENCHMARK,
+    FUSED_ACTIVATION,
+    INPLACE_ACTIVATION,
+    MATMUL_PRECISION,
+)

@@ -1,1 +1,0 @@
-"""What tricks do on this machine: a ranked table for the terminal, and a document."""
