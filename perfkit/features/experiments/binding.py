@@ -1,22 +1,27 @@
-"""A target with the arguments of a variant as something to call: by keywords, in a dataclass, as options."""
+"""A target with a variant's arguments as a call: by keywords, in a dataclass, or as a command line."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import dataclasses
 import difflib
 import functools
 import inspect
+import re
+import shlex
 import sys
+import sysconfig
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.features.experiments.command_lines import CommandLine
 from perfkit.features.experiments.records import Level, level_text
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.targets import is_hydra_main, load_function, load_target
@@ -171,3 +176,195 @@ def _shown(arguments: Mapping[str, Level]) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0].replace("`", "")
+
+
+# So many files of a program are searched for its options.
+_MOST_FILES = 200
+_LIBRARIES = ("site-packages", "dist-packages")
+_KEY_VALUE = re.compile(r"hydra\.main|OmegaConf\.from_cli\(")
+# A program that takes its command line apart by hand.
+_SPLITS = re.compile(r"""(?:split|partition)\(\s*["']=["']""")
+_DASHES = re.compile(r"""(?:startswith|removeprefix|lstrip|strip)\(\s*["']-""")
+# Parsers whose options are named as the fields or parameters are that they come from.
+_AS_WRITTEN = re.compile(
+    r"HfArgumentParser|LightningCLI|jsonargparse|simple_parsing|from tap import|import tap\b"
+)
+_PYTHON_FILE = re.compile(r"""["']([\w./-]+\.py)["']""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Option:
+    """An option as the program declares it: its flag, that of its opposite, and the type of its value.
+
+    ``is_flag`` options take no value; one that is ``joined`` has it in the same word.
+    """
+
+    flag: str
+    opposite: str | None = None
+    is_flag: bool = False
+    kind: str = ""
+    joined: bool = False
+
+    def words(self, level: Level) -> list[str]:
+        """Return what sets it to a level."""
+        if isinstance(level, bool) and self.is_flag:
+            chosen = self.flag if level else self.opposite
+            return [] if chosen is None else [chosen]
+        if self.joined:
+            return [f"{self.flag}={level}"]
+        if isinstance(level, bool) and self.kind == "int":
+            return [self.flag, str(int(level))]
+        # Any text but the empty one is true to ``bool``.
+        text = "" if level is False and self.kind == "bool" else str(level)
+        return [self.flag, text]
+
+
+class CommandLine:
+    """Spells arguments for a program, by a template or as its source has them.
+
+    A template is one or several words with "{name}" and "{value}" in them: "--{name}={value}".
+    """
+
+    def __init__(self, program: Path | None, template: str | None = None) -> None:
+        self._template = template
+        self._texts = () if program is None or template else _texts(program)
+
+    def words(self, arguments: Mapping[str, Level]) -> list[str]:
+        """Return the arguments as words; by the template each has its value."""
+        return [word for name, level in arguments.items() for word in self._words(name, level)]
+
+    def _words(self, name: str, level: Level) -> list[str]:
+        if self._template is not None:
+            parts = shlex.split(self._template)
+            return [part.replace("{name}", name).replace("{value}", str(level)) for part in parts]
+        for text in self._texts:
+            option = _declared(text).get(_plain(name))
+            if option is not None:
+                return option.words(level)
+        joined = self._joined(name)
+        if joined is not None:
+            return [f"{joined}={level}"]
+        return _Option(flag=self._flag(name), is_flag=True).words(level)
+
+    def _joined(self, name: str) -> str | None:
+        """Return what stands before the "=" where the program takes "key=value", None where it does not."""
+        for text in self._texts:
+            if _KEY_VALUE.search(text):
+                return name
+            if "sys.argv" in text and _SPLITS.search(text):
+                return f"--{name}" if _DASHES.search(text) else name
+        return None
+
+    def _flag(self, name: str) -> str:
+        """Return the option as a usage text in the program has it, or as most parsers would name it."""
+        spelled = "[-_]".join(map(re.escape, re.split("[-_]", name)))
+        pattern = re.compile(rf"(?<![\w-])--{spelled}(?![\w-])")
+        for text in self._texts:
+            found = pattern.search(text)
+            if found is not None:
+                return found[0]
+        if "." in name or any(map(_AS_WRITTEN.search, self._texts)):
+            return f"--{name}"
+        return f"--{name.replace('_', '-')}"
+
+
+def check_template(template: str, *, place: str) -> None:
+    """Check that a template has a place for the name and one for the value.
+
+    Raises:
+        UsageError: one of them is missing.
+    """
+    if "{name}" not in template or "{value}" not in template:
+        example = "--{name}={value}"
+        raise UsageError(
+            f'{place}: argument needs {{name}} and {{value}}, as in "{example}", found "{template}"'
+        )
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+@functools.cache
+def _declared(text: str) -> dict[str, _Option]:
+    """Return the options that a source declares by calls, as argparse, click and absl take them."""
+    options: dict[str, _Option] = {}
+    for call in _walked(text):
+        for name, option in _of_call(call) if isinstance(call, ast.Call) else ():
+            options.setdefault(name, option)
+    return options
+
+
+def _walked(text: str) -> Iterator[ast.AST]:
+    """Yield the nodes of a source, none of one that cannot be read."""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        yield from ast.walk(ast.parse(text))
+
+
+def _of_call(call: ast.Call) -> Iterator[tuple[str, _Option]]:
+    given = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    if _name(call.func).startswith("DEFINE_") and given:
+        yield _plain(given[0]), _Option(flag=f"--{given[0]}", joined=True)
+        return
+    keywords = {word.arg: word.value for word in call.keywords if word.arg is not None}
+    kind, action = _name(keywords.get("type")), _name(keywords.get("action"))
+    is_flag = action.startswith("store_") or action == "BooleanOptionalAction" or "is_flag" in keywords
+    flags = [flag for flag in given if re.fullmatch(r"--?[A-Za-z][\w.-]*(/--?[\w.-]+)?", flag)]
+    for flag in flags:
+        shown, _, opposite = flag.partition("/")
+        if action == "BooleanOptionalAction":
+            opposite = f"--no-{shown.removeprefix('--')}"
+        option = _Option(flag=shown, opposite=opposite or None, is_flag=is_flag or bool(opposite), kind=kind)
+        yield _plain(shown), option
+        if flag == flags[-1] and (dest := _name(keywords.get("dest"))):
+            yield _plain(dest), option
+
+
+def _name(node: ast.expr | None) -> str:
+    """Return the last name of "argparse.BooleanOptionalAction", or a text as it is."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+@functools.cache
+def _texts(program: Path) -> tuple[str, ...]:
+    """Return the source of a program, then those of the files in its project that it names or imports."""
+    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    entries = [entry for entry in sys.path if not any(one in entry for one in _LIBRARIES)]
+    folders = [program.parent, *(Path(entry) for entry in entries if entry not in standard)]
+    left, seen, texts = [program], {program}, []
+    while left and len(seen) < _MOST_FILES:
+        file = left.pop(0)
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        texts.append(text)
+        found = [one for one in _named(text, file, folders) if one not in seen]
+        seen.update(found)
+        left += dict.fromkeys(found)
+    return tuple(texts)
+
+
+def _named(text: str, file: Path, folders: Sequence[Path]) -> Iterator[Path]:
+    for node in _walked(text):
+        for module, places in _imported(node, file, folders):
+            for place in places:
+                path = place.joinpath(*module.split("."))
+                yield from (one for one in (path.with_suffix(".py"), path / "__init__.py") if one.is_file())
+    for name in _PYTHON_FILE.findall(text):
+        if (file.parent / name).is_file():
+            yield file.parent / name
+
+
+def _imported(node: ast.AST, file: Path, folders: Sequence[Path]) -> Iterator[tuple[str, Sequence[Path]]]:
+    """Yield the modules that a statement imports, and the folders in which they are looked for."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, folders) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        places = [file.parents[node.level - 1]] if 0 < node.level <= len(file.parents) else folders
+        above = f"{node.module}." if node.module else ""
+        if node.module:
+            yield node.module, places
+        yield from ((f"{above}{alias.name}", places) for alias in node.names if alias.name != "*")

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import inspect
+import itertools
+import math
+import numbers
+import statistics
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
-from perfkit.features.experiments.casts import CastWatch
-from perfkit.features.experiments.exchange import (
-    RESULT_FILE,
-    TrialResult,
-    TrialSpec,
-    read_record,
-    write_record,
+from perfkit.features.experiments.mistakes import AutocastWatch, OperatorLook, misfit
+from perfkit.features.experiments.records import (
+    DEVICE_PEAK,
+    DEVICE_RESERVED,
+    HOST_PEAK,
+    SAMPLE_TIME,
+    STEP_TIME,
+    TOTAL_TIME,
+    Fingerprint,
 )
-from perfkit.features.experiments.mistakes import OperatorLook, misfit
-from perfkit.features.experiments.records import DEVICE_PEAK, DEVICE_RESERVED, HOST_PEAK, Fingerprint
-from perfkit.features.experiments.responses import finite_numbers, returned_numbers, times_of, with_returned
+from perfkit.features.experiments.trial import RESULT_FILE, TrialResult, TrialSpec, read_record, write_record
 from perfkit.identity import source_version
-from perfkit.model import Environment
+from perfkit.model import PassSummary
 from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.passes.target_code import (
@@ -38,6 +41,7 @@ from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counting.tensors import TensorWatch
 from perfkit.runner.agent.process import resident_growth
 from perfkit.runner.agent.torch_settings import read_torch_settings
+from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.targets import load_function, prepare_process, wrong_code
 
 # Enough steps to see a graph grow over three steps in a row.
@@ -100,7 +104,7 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
 
     hook = register_optimizer_step_post_hook(end_step)
     try:
-        with CastWatch() as casts, watch, look:
+        with AutocastWatch() as autocast, watch, look:
             try:
                 call_to_its_end(call)
             except EnoughSteps as enough:
@@ -119,7 +123,7 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
         steps=look.steps,
         mistakes=look.mistakes,
     )
-    return _result(spec, TrialResult(fingerprint=fingerprint, casts=casts.seen))
+    return _result(spec, TrialResult(fingerprint=fingerprint, autocast=autocast.seen))
 
 
 def _time(spec: TrialSpec, call: Call) -> TrialResult:
@@ -133,7 +137,7 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
         meter.start()
         returned.append(call_to_its_end(call))
 
-    with CastWatch() as casts:
+    with AutocastWatch() as autocast:
         growth = resident_growth(run)
         if growth is None:
             run()
@@ -143,14 +147,15 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
     finite, notes = finite_numbers(responses | _device_peaks())
-    return _result(spec, TrialResult(responses=finite, casts=casts.seen, notes=notes))
+    return _result(spec, TrialResult(responses=finite, autocast=autocast.seen, notes=notes))
 
 
 def _result(spec: TrialSpec, found: TrialResult) -> TrialResult:
-    module, _, name = spec.environment_reader.partition(":")
-    environment = cast("Environment", getattr(importlib.import_module(module), name)()) if name else None
     return replace(
-        found, version=_version(spec.target), settings=read_torch_settings(), environment=environment
+        found,
+        version=_version(spec.target),
+        settings=read_torch_settings(),
+        environment=read_environment(),
     )
 
 
@@ -194,6 +199,73 @@ def _failure(error: BaseException, spec: TrialSpec) -> Problem:
         problem = replace(problem, status="oom")
     reason = misfit(error)
     return replace(problem, message=f"{problem.message}; {reason}") if reason else problem
+
+
+def times_of(summary: PassSummary, *, warmup_steps: int, warmup_s: float) -> dict[str, float]:
+    """Return total time, and time per step and per sample as far as steps and samples are known; in seconds.
+
+    Steps of the warm-up do not count: ``warmup_steps``, and as many as fill ``warmup_s``, but never all. The
+    mean of the others is taken: where workers load ahead, a step that waits is followed by some that do not.
+    """
+    times = {TOTAL_TIME.name: summary.total_s}
+    if summary.steps:
+        step_s = statistics.fmean(_warm(summary.step_s, warmup_steps, warmup_s))
+        times[STEP_TIME.name] = step_s
+        if summary.samples:
+            times[SAMPLE_TIME.name] = step_s * summary.steps / summary.samples
+    elif summary.samples:
+        times[SAMPLE_TIME.name] = summary.total_s / summary.samples
+    return times
+
+
+def with_returned(
+    times: Mapping[str, float], summary: PassSummary, returned: Mapping[str, float]
+) -> dict[str, float]:
+    """Return all responses: a total time that the target tells itself stands for the one around its call."""
+    responses = {**times, **returned}
+    if TOTAL_TIME.name in returned and summary.samples and not summary.steps:
+        responses[SAMPLE_TIME.name] = returned[TOTAL_TIME.name] / summary.samples
+    return responses
+
+
+def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, float]:
+    """Return the responses that the target itself returns, in an object's attributes or a mapping's keys.
+
+    Raises:
+        UsageError: one is not there, or is no number.
+    """
+    return {response: _number(result, name) for response, name in wanted.items()}
+
+
+def finite_numbers(responses: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the responses that are finite numbers, and a note on each other one.
+
+    A loss that diverged says nothing of the times beside it, and has no mean.
+    """
+    kept = {name: value for name, value in responses.items() if math.isfinite(value)}
+    notes = tuple(
+        f"{name} is {value}, no finite number, and is left out"
+        for name, value in responses.items()
+        if name not in kept
+    )
+    return kept, notes
+
+
+def _warm(step_s: tuple[float, ...], warmup_steps: int, warmup_s: float) -> tuple[float, ...]:
+    by_time = sum(end <= warmup_s for end in itertools.accumulate(step_s))
+    return step_s[min(max(warmup_steps, by_time), len(step_s) - 1) :]
+
+
+def _number(result: object, name: str) -> float:
+    known = result if isinstance(result, Mapping) else None
+    value = known.get(name) if known is not None else getattr(result, name, None)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    found = "nothing of that name" if value is None else f"a {type(value).__name__}"
+    raise UsageError(
+        f'the target was to return "{name}", a number; found {found} in the {type(result).__name__} that it'
+        " returned; mend [returned]"
+    )
 
 
 if __name__ == "__main__":

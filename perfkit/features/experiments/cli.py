@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +30,6 @@ from perfkit.extras import need
 
 if TYPE_CHECKING:
     from perfkit.features.experiments.command import Measured
-    from perfkit.features.experiments.records import Experiment, Level
 
 _experiment = typer.Typer(
     no_args_is_help=True,
@@ -40,24 +39,6 @@ _experiment = typer.Typer(
         "perfkit experiment show --markdown docs/experiments/precision.md",
     ),
 )
-
-FactorOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--factor", metavar="NAME=LEVEL,LEVEL…", help="Vary this too, or at these levels; may be given often."
-    ),
-]
-BlocksOption = Annotated[
-    int | None, typer.Option(metavar="N", help="The most blocks (default: as the experiment says).")
-]
-BudgetOption = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
-]
-SeedOption = Annotated[int | None, seed_option("Draws the order in blocks, and their seeds.")]
-
-# Whatever followed the former command's name.
-_ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def register(app: typer.Typer) -> None:
@@ -76,12 +57,24 @@ def register(app: typer.Typer) -> None:
 def run_(
     file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="What is varied, of which target.")],
     *,
-    factor: FactorOption = None,
+    factor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LEVEL,LEVEL…", help="Vary this too, or at these levels; may be given often."
+        ),
+    ] = None,
     fixed: SetOption = None,
-    blocks: BlocksOption = None,
-    budget: BudgetOption = None,
+    blocks: Annotated[
+        int | None, typer.Option(metavar="N", help="The most blocks (default: as the experiment says).")
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'
+        ),
+    ] = None,
     margin: MarginOption = None,
-    seed: SeedOption = None,
+    seed: Annotated[int | None, seed_option("Draws the order in blocks, and their seeds.")] = None,
     wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
@@ -93,25 +86,39 @@ def run_(
     Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
     says.
     """
-    from perfkit.features.experiments.definition import read_experiment
+    from perfkit.features.experiments.command import run_experiment
+    from perfkit.features.experiments.definition import (
+        checked,
+        parse_duration,
+        parse_level,
+        read_experiment,
+        with_levels,
+    )
+    from perfkit.features.experiments.effects import exit_code_of
 
-    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json, wait_s=wait)
-
-
-def _moved(kind: str) -> None:
-    """Name the file that took the place of a former command."""
-
-    @_experiment.command(kind, hidden=True, context_settings=_ANY_ARGUMENTS)
-    def command() -> None:
-        raise UsageError(
-            f"this is a file of perfkit's repository; "
-            f"`perfkit experiment run benchmarks/experiments/{kind}.toml`"
-        )
-
-
-for _kind in ("precision", "augmentation"):
-    _moved(_kind)
+    experiment = read_experiment(file)
+    varied = dict(assignment(text, "--factor") for text in factor or ())
+    values = dict(assignment(text, "--set") for text in fixed or ())
+    changes = {
+        "blocks": blocks,
+        "budget_s": None if budget is None else parse_duration(budget, key="--budget"),
+        "margin": margin_share(margin),
+        "seed": seed,
+    }
+    changed = with_levels(
+        experiment,
+        {name: tuple(map(parse_level, levels.split(","))) for name, levels in varied.items()},
+        {name: parse_level(value) for name, value in values.items()},
+    )
+    given = {name: value for name, value in changes.items() if value is not None}
+    changed = checked(replace(changed, **given), place=experiment.name)  # type: ignore[arg-type]
+    need("torch", by="perfkit experiment")
+    project = project_in(repo)
+    place = ledger_at(ledger or project.ledger_place)
+    with stages() as progress:
+        measured = run_experiment(changed, project=project, ledger=place, progress=progress, wait_s=wait)
+    _tell(measured, markdown, json)
+    sys.exit(exit_code_of(measured.record))
 
 
 @_experiment.command(
@@ -136,38 +143,29 @@ def show_(
     _tell(recorded_experiment(run, ledger=place), markdown, json)
 
 
-def _run(
-    experiment: Experiment,
-    repo: Path | None,
-    ledger: str | None,
-    markdown: Path | None,
-    json: str | None,
-    *,
-    wait_s: float | None,
-) -> None:
-    from perfkit.features.experiments.command import run_experiment
-    from perfkit.features.experiments.effects import exit_code_of
-
-    need("torch", by="perfkit experiment")
-    project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_place)
-    with stages() as progress:
-        measured = run_experiment(experiment, project=project, ledger=place, progress=progress, wait_s=wait_s)
-    _tell(measured, markdown, json)
-    sys.exit(exit_code_of(measured.record))
+@_experiment.command(
+    "precision", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+@_experiment.command(
+    "augmentation", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def moved(context: typer.Context) -> None:
+    """Name the file that took the place of a former command."""
+    raise UsageError(
+        "this is a file of perfkit's repository; "
+        f"`perfkit experiment run benchmarks/experiments/{context.info_name}.toml`"
+    )
 
 
 def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.features.experiments.command import write_document
-    from perfkit.features.experiments.report.terminal import experiment_view
-    from perfkit.features.experiments.report.wording import head_lines
+    from perfkit.features.experiments.report import experiment_view
+    from perfkit.features.experiments.summary import head_lines
     from perfkit.report.gate.wording import after_waiting
 
-    def say_waited() -> None:
+    def write() -> None:
         if measured.waited_s:
             log(f"measured{after_waiting(measured.waited_s)}", to_json=json)
-
-    def write() -> None:
         if markdown is not None:
             write_document(measured, markdown)
 
@@ -176,39 +174,6 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
         measured.record,
         json=json,
         verdict=": ".join(head_lines(measured.record)),
-        then=(say_waited, write),
+        then=(write,),
         unrecorded=measured.unrecorded,
     )
-
-
-@dataclass(frozen=True)
-class _Changes:
-    """What the command line says in place of what an experiment says itself."""
-
-    factors: list[str] | None
-    fixed: list[str] | None
-    _: KW_ONLY
-    blocks: int | None
-    budget: str | None
-    margin: str | None
-    seed: int | None
-
-    def made_to(self, experiment: Experiment) -> Experiment:
-        """Return the experiment with the changes."""
-        from perfkit.features.experiments.definition import checked, parse_duration, parse_level, with_levels
-
-        varied: dict[str, tuple[Level, ...]] = {}
-        for text in self.factors or []:
-            name, levels = assignment(text, "--factor")
-            varied[name] = tuple(parse_level(level) for level in levels.split(","))
-        assigned = (assignment(text, "--set") for text in self.fixed or [])
-        values = {name: parse_level(value) for name, value in assigned}
-        own = {
-            "blocks": self.blocks,
-            "budget_s": None if self.budget is None else parse_duration(self.budget, key="--budget"),
-            "margin": margin_share(self.margin),
-            "seed": self.seed,
-        }
-        said = {name: value for name, value in own.items() if value is not None}
-        changed = replace(with_levels(experiment, varied, values), **said)  # type: ignore[arg-type]
-        return checked(changed, place=experiment.name)

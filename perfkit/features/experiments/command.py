@@ -15,8 +15,7 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
 from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
-from perfkit.features.experiments.report.markdown import Provenance, experiment_document
-from perfkit.features.experiments.report.picture import effects_picture
+from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
 from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.features.experiments.run import ExperimentRun, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
@@ -29,7 +28,6 @@ from perfkit.repo.commits import read_commit
 from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.facts import read_machine
 
-_ENVIRONMENT_READER = "perfkit.runner.machine.environment:read_environment"
 _UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 
 
@@ -84,7 +82,6 @@ def run_experiment(
             root=project.root,
             own=project.config.own,
             variables=dict(os.environ),
-            environment_reader=_ENVIRONMENT_READER,
         ),
         keeper=keeper,
         progress=progress,
@@ -134,7 +131,7 @@ def write_document(measured: Measured, file: Path) -> None:
         run_id=last.run_id,
     )
     document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
-    texts = {file: document, picture: effects_picture(measured.record)}
+    texts = {file: document, picture: effects_chart(measured.record)}
     replace_texts(texts, option="--markdown", makes_folder=True)
 
 

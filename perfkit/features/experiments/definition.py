@@ -13,7 +13,7 @@ import msgspec
 from perfkit.bounded import read_text
 from perfkit.config import nearest_key, parse_percent
 from perfkit.errors import UsageError
-from perfkit.features.experiments.command_lines import check_template
+from perfkit.features.experiments.binding import check_template
 from perfkit.features.experiments.records import Experiment, Factor, Level, level_text
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}

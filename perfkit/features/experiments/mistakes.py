@@ -1,4 +1,4 @@
-"""Mistakes that raise no error in a training loop, found by the arguments of its operators."""
+"""What is watched in a target's first steps: half precision, autocast, and mistakes that raise no error."""
 
 from __future__ import annotations
 
@@ -174,3 +174,40 @@ def misfit(error: BaseException) -> str | None:
                 )
         frames = frames.tb_next
     return None
+
+
+# Only this many calls of modules are looked at, about one forward pass of a deep model.
+_MODULES = 200
+_DEVICES = ("cpu", "cuda")
+
+
+class AutocastWatch:
+    """Notes under which types of automatic casting the first modules ran, while it is entered."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, None] = {}
+        self._left = _MODULES
+
+    def __enter__(self) -> Self:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self._hook = register_module_forward_pre_hook(self._on_module)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The types, such as "bfloat16", in the order in which they were met."""
+        return tuple(self._seen)
+
+    def _on_module(self, *_: object) -> None:
+        import torch
+
+        for device in _DEVICES:
+            if torch.is_autocast_enabled(device):
+                self._seen[str(torch.get_autocast_dtype(device)).removeprefix("torch.")] = None
+        self._left -= 1
+        if self._left <= 0:
+            self._hook.remove()

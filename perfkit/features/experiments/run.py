@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.features.experiments.design import Place, places
 from perfkit.features.experiments.effects import (
     FEWEST_BLOCKS,
     finished_blocks,
@@ -17,10 +17,15 @@ from perfkit.features.experiments.effects import (
     is_decided,
     looks_of,
 )
-from perfkit.features.experiments.exchange import Task, TrialResult, TrialSpec
-from perfkit.features.experiments.honesty import broken_cast, broken_promises, leaked_flags
-from perfkit.features.experiments.process import run_trial
-from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial, Variant
+from perfkit.features.experiments.records import (
+    Experiment,
+    ExperimentRecord,
+    Fingerprint,
+    Level,
+    Trial,
+    Variant,
+)
+from perfkit.features.experiments.trial import Task, TrialResult, TrialSpec, run_trial
 from perfkit.model import Environment
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import Target
@@ -28,16 +33,12 @@ from perfkit.profiling.passes.targets import Target
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSetting:
-    """Where trials run: the target, the project's root and own packages, and the variables they inherit.
-
-    ``environment_reader`` names, as "module:function", what tells a trial's settings.
-    """
+    """Where trials run: the target, the project's root and own packages, and the variables they inherit."""
 
     target: Target
     root: Path
     own: tuple[str, ...]
     variables: Mapping[str, str]
-    environment_reader: str
 
 
 class Keeper(Protocol):
@@ -136,7 +137,7 @@ class ExperimentRun:
             )
         self.progress.info(f"block {place.block + 1}, {place.variant.name}")
         found = self._launch("time", place.variant, seed=place.seed)
-        wrong = broken_cast(place.variant, found.casts)
+        wrong = broken_autocast(place.variant, found.autocast)
         if wrong is not None:
             raise NotMeasuredError(f"{wrong}; it does not do what its name says")
         if found.problem is not None:
@@ -163,7 +164,6 @@ class ExperimentRun:
             warmup_steps=experiment.warmup_steps,
             warmup_s=experiment.warmup_s,
             threads=experiment.threads,
-            environment_reader=setting.environment_reader,
             template=experiment.argument,
         )
         return run_trial(spec, environment=setting.variables, limit_s=experiment.limit_s, seed=seed)
@@ -208,3 +208,142 @@ def _trial(place: Place, found: TrialResult) -> Trial:
         message=problem.message if problem else "; ".join(found.notes) or None,
         responses=found.responses,
     )
+
+
+# Seeds are below this, so that a target can multiply one without leaving the range of seeds.
+_SEEDS = 10**6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a trial stands: its variant, its block, its place in that, and the seed that the block shares."""
+
+    variant: Variant
+    block: int
+    order: int
+    seed: int
+
+
+def places(experiment: Experiment) -> Iterator[Place]:
+    """Yield all trials in the order in which they run; the experiment's seed draws it."""
+    source = random.Random(experiment.seed)  # noqa: S311 (an experiment's order, not a secret)
+    for block in range(experiment.blocks):
+        seed = source.randrange(_SEEDS)
+        drawn = source.sample(experiment.variants, len(experiment.variants))
+        for order, variant in enumerate(drawn):
+            yield Place(variant=variant, block=block, order=order, seed=seed)
+
+
+# The half-precision type that each level of a factor of precision promises to compute in, "" for none.
+_PROMISES: Mapping[str, str] = {
+    "default": "",
+    "fp32": "",
+    "float32": "",
+    "full": "",
+    "false": "",
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "amp": "any",
+    "mixed": "any",
+    "true": "any",
+}
+_PRECISION_FACTORS = ("precision", "amp", "mixed_precision", "autocast", "dtype")
+# The settings of torch that a factor with a name may change.
+_SETTINGS_OF = {
+    "threads": "threads",
+    "cudnn_benchmark": "cudnn_benchmark",
+    "matmul_precision": "matmul_precision",
+    "deterministic": "deterministic",
+}
+
+
+def promised_half(variant: Variant) -> str | None:
+    """Return the half-precision type that a variant's name promises: "" for none, "any" for either.
+
+    None where no factor says anything of it.
+    """
+    for name in _PRECISION_FACTORS:
+        level = variant.levels.get(name)
+        if level is not None:
+            return _PROMISES.get(_text(level))
+    return None
+
+
+def broken_promises(experiment: Experiment, found: Mapping[str, Fingerprint]) -> Iterator[str]:
+    """Yield what makes the experiment's names wrong: no half precision, swapped labels, leaked flags."""
+    looked_at = [variant for variant in experiment.variants if variant.name in found]
+    wrong = [variant for variant in looked_at if not _keeps(variant, found[variant.name])]
+    if _are_swapped(wrong):
+        yield (
+            f"the labels are swapped: {_what_ran(wrong[0], found)}, {_what_ran(wrong[1], found)};"
+            " give each level the name of what it does"
+        )
+    else:
+        for variant in wrong:
+            yield (
+                f"{_what_ran(variant, found)}; a variant must do what its name says: mend the target's use"
+                f" of {_precision_factor(variant)}"
+            )
+    yield from leaked_flags(experiment, {name: one.settings for name, one in found.items()})
+
+
+def broken_autocast(variant: Variant, casts: Sequence[str]) -> str | None:
+    """Return what is wrong with a timed trial, by the automatic casting that was on; None if nothing.
+
+    Casting by hand cannot be seen this way, so no casting is wrong only where the check had seen some.
+    """
+    promised = promised_half(variant)
+    if promised is None or not casts:
+        return None
+    if promised == "":
+        return f'"{variant.name}" ran under automatic casting to {", ".join(casts)}'
+    if promised != "any" and promised not in casts:
+        return f'"{variant.name}" ran under automatic casting to {", ".join(casts)}, not {promised}'
+    return None
+
+
+def leaked_flags(experiment: Experiment, settings: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield the flags of torch that differ between variants though no factor is about them."""
+    allowed = {_SETTINGS_OF.get(factor.name, factor.name) for factor in experiment.factors}
+    flags = dict.fromkeys(flag for one in settings.values() for flag in one)
+    for flag in flags:
+        by_value: dict[str, str] = {}
+        for variant, one in settings.items():
+            by_value.setdefault(one.get(flag, "unknown"), variant)
+        if flag not in allowed and len(by_value) > 1:
+            (first, here), (second, there), *_ = by_value.items()
+            yield (
+                f'a flag has leaked: {flag} is {first} in "{here}" and {second} in "{there}", and no factor'
+                " is about it; set it the same in both, or make it a factor"
+            )
+
+
+def _keeps(variant: Variant, found: Fingerprint) -> bool:
+    promised = promised_half(variant)
+    if promised is None:
+        return True
+    if promised == "":
+        return not found.half
+    return bool(found.half) if promised == "any" else promised in found.half
+
+
+def _are_swapped(wrong: Sequence[Variant]) -> bool:
+    promises = {promised_half(variant) == "" for variant in wrong}
+    return promises == {True, False}
+
+
+def _what_ran(variant: Variant, found: Mapping[str, Fingerprint]) -> str:
+    half = found[variant.name].half
+    ran = ", ".join(f"{count} operators in {kind}" for kind, count in half.items())
+    return f'"{variant.name}" ran {ran or "no operator in half precision"}'
+
+
+def _precision_factor(variant: Variant) -> str:
+    return next(name for name in _PRECISION_FACTORS if name in variant.levels)
+
+
+def _text(level: Level) -> str:
+    return str(level).lower()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,8 +12,7 @@ import pytest
 from experiment_targets import TRAINING
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.features.experiments.exchange import TrialResult, TrialSpec
-from perfkit.features.experiments.process import run_trial
+from perfkit.features.experiments.child import returned_numbers
 from perfkit.features.experiments.records import (
     Experiment,
     ExperimentRecord,
@@ -19,9 +20,17 @@ from perfkit.features.experiments.records import (
     Fingerprint,
     Level,
     Trial,
+    Variant,
 )
-from perfkit.features.experiments.responses import returned_numbers
-from perfkit.features.experiments.run import ExperimentRun, TrialSetting
+from perfkit.features.experiments.run import (
+    ExperimentRun,
+    TrialSetting,
+    broken_autocast,
+    broken_promises,
+    leaked_flags,
+    places,
+)
+from perfkit.features.experiments.trial import TrialResult, TrialSpec, run_trial
 from perfkit.model import Environment
 from perfkit.profiling.passes.targets import Target
 
@@ -84,7 +93,6 @@ def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object)
         root=folder,
         own=(),
         variables=dict(os.environ),
-        environment_reader="perfkit.runner.machine.environment:read_environment",
     )
     return ExperimentRun(
         experiment=experiment,
@@ -316,3 +324,108 @@ def test_what_the_target_does_not_return_is_told() -> None:
     assert {"accuracy": 0.5} == found
     with pytest.raises(UsageError, match='was to return "recall", a number; found nothing of that name'):
         returned_numbers(object(), {"accuracy": "recall"})
+
+
+def _experiment(*levels: Level, factor: str = "precision") -> Experiment:
+    return Experiment(name="one", target="m:f", factors=(Factor(name=factor, levels=levels),))
+
+
+def _print(half: dict[str, int], **settings: str) -> Fingerprint:
+    return Fingerprint(operators=10, half=half, tensor_peak=1, settings=settings, steps=5)
+
+
+@pytest.mark.parametrize(
+    ("half", "level"),
+    [({"bfloat16": 4}, "bf16"), ({"float16": 4}, "fp16"), ({"float16": 1}, "amp"), ({"bfloat16": 1}, True)],
+)
+def test_what_did_as_it_says_passes(half: dict[str, int], level: Level) -> None:
+    """The type that was named, or either for a mere switch."""
+    experiment = _experiment("default", level)
+    reference, mixed = (variant.name for variant in experiment.variants)
+
+    assert [] == list(broken_promises(experiment, {reference: _print({}), mixed: _print(half)}))
+
+
+@pytest.mark.parametrize(
+    ("default", "mixed", "said"),
+    [
+        ({}, {}, '"precision=bf16" ran no operator in half precision'),
+        ({}, {"float16": 3}, '"precision=bf16" ran 3 operators in float16'),
+        ({"bfloat16": 3}, {"bfloat16": 3}, '"precision=default" ran 3 operators in bfloat16'),
+        ({"bfloat16": 3}, {}, "the labels are swapped"),
+    ],
+)
+def test_what_did_not_is_named(default: dict[str, int], mixed: dict[str, int], said: str) -> None:
+    """With what ran instead."""
+    found = {"precision=default": _print(default), "precision=bf16": _print(mixed)}
+
+    (problem,) = broken_promises(_experiment("default", "bf16"), found)
+
+    assert said in problem
+
+
+def test_a_leaked_flag_is_named() -> None:
+    """Unless a factor is about it."""
+    settings = {
+        "precision=default": {"cudnn_benchmark": "False", "threads": "2"},
+        "precision=bf16": {"cudnn_benchmark": "True", "threads": "2"},
+    }
+
+    (problem,) = leaked_flags(_experiment("default", "bf16"), settings)
+
+    assert 'cudnn_benchmark is False in "precision=default" and True in "precision=bf16"' in problem
+    assert [] == list(leaked_flags(_experiment(False, True, factor="cudnn_benchmark"), settings))  # noqa: FBT003
+
+
+def test_a_factor_of_something_else_promises_no_precision() -> None:
+    """Whatever its levels are called."""
+    experiment = _experiment("default", "mixed", factor="sampling")
+    found = {variant.name: _print({"float16": 2}) for variant in experiment.variants}
+
+    assert [] == list(broken_promises(experiment, found))
+
+
+@pytest.mark.parametrize(
+    ("level", "casts", "wrong"),
+    [
+        ("default", (), False),
+        ("default", ("bfloat16",), True),
+        ("bf16", ("bfloat16",), False),
+        ("bf16", ("float16",), True),
+        ("bf16", (), False),
+        ("amp", ("float16",), False),
+    ],
+)
+def test_a_timed_trial_is_watched_too(level: str, casts: tuple[str, ...], wrong: bool) -> None:  # noqa: FBT001
+    """By the automatic casting that its first modules saw."""
+    said = broken_autocast(Variant(levels={"precision": level}), casts)
+
+    assert wrong == (said is not None)
+
+
+DESIGN = Experiment(
+    name="one",
+    target="m:f",
+    factors=(Factor(name="a", levels=(1, 2)), Factor(name="b", levels=("x", "y", "z"))),
+    blocks=60,
+    seed=5,
+)
+
+
+def test_blocks_are_complete() -> None:
+    """Every variant stands in every block once, and all of a block share its seed."""
+    for number, block in itertools.groupby(places(DESIGN), key=lambda place: place.block):
+        found = list(block)
+        assert {variant.name for variant in DESIGN.variants} == {place.variant.name for place in found}
+        assert list(range(6)) == [place.order for place in found]
+        assert 1 == len({place.seed for place in found}), number
+
+
+def test_the_order_is_drawn() -> None:
+    """Every variant comes first in some block; no order is favoured by much, and the seed repeats it."""
+    first = Counter(place.variant.name for place in places(DESIGN) if place.order == 0)
+
+    assert 6 == len(first)
+    assert max(first.values()) < 25
+    assert list(places(DESIGN)) == list(places(DESIGN))
+    assert list(places(DESIGN)) != list(places(replace(DESIGN, seed=6)))
