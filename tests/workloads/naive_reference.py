@@ -39,10 +39,10 @@ def batch_hard(embeddings: Tensor, classes: list[int], *, margin: float) -> Tens
     terms = []
     for anchor, own in enumerate(classes):
         others = [other for other in range(len(classes)) if other != anchor]
-        fellows = [distance(embeddings[anchor], embeddings[o]) for o in others if classes[o] == own]
-        strangers = [distance(embeddings[anchor], embeddings[o]) for o in others if classes[o] != own]
-        if fellows and strangers:
-            terms.append(hinge(margin + torch.stack(fellows).max() - torch.stack(strangers).min()))
+        positives = [distance(embeddings[anchor], embeddings[o]) for o in others if classes[o] == own]
+        negatives = [distance(embeddings[anchor], embeddings[o]) for o in others if classes[o] != own]
+        if positives and negatives:
+            terms.append(hinge(margin + torch.stack(positives).max() - torch.stack(negatives).min()))
     return mean_or_zero(terms, embeddings)
 
 
@@ -51,11 +51,11 @@ def batch_all(embeddings: Tensor, classes: list[int], *, margin: float, only_pos
     terms = [
         hinge(
             margin
-            + distance(embeddings[anchor], embeddings[fellow])
-            - distance(embeddings[anchor], embeddings[stranger])
+            + distance(embeddings[anchor], embeddings[positive])
+            - distance(embeddings[anchor], embeddings[negative])
         )
-        for anchor, fellow, stranger in permutations(range(len(classes)), 3)
-        if classes[anchor] == classes[fellow] != classes[stranger]
+        for anchor, positive, negative in permutations(range(len(classes)), 3)
+        if classes[anchor] == classes[positive] != classes[negative]
     ]
     return mean_or_zero([term for term in terms if term > 0 or not only_positive], embeddings)
 

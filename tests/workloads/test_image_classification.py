@@ -1,5 +1,6 @@
 """A residual net trained on images learns, repeats by seed, and runs in the precision asked for."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from workloads.image_classification.augmentation import Augmentation
+from workloads.image_classification.model import PIXELS_PER_PLACE, ResNet18, Stem
+from workloads.image_classification.schedule import learning_rate_share, warmup_cosine
 from workloads.image_classification.training import TrainingConfig, main, summary, train
-from workloads.image_loading import LazyImages
-from workloads.images import DataError, digits_folder, find_images
+from workloads.images import DataError, digits_folder
 from workloads.mixed_precision import Precision
 
 ACCURACY_LEARNT = 0.5  # By chance it is 0.1.
@@ -141,42 +142,6 @@ def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
     assert pytest.approx([0.005, 0.01, 0.01, 0.005]) == rates
 
 
-def test_training_leaves_the_callers_random_numbers_alone(brief: TrainingConfig) -> None:
-    """The global generator of torch is where it was."""
-    before = torch.random.get_rng_state()
-    train(replace(brief, batches=1))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_images_of_any_colour_and_size_are_taken(tmp_path: Path) -> None:
-    """Grey and coloured images of several sizes in one folder train a net together."""
-    for number, (mode, size) in enumerate([("L", (9, 30)), ("RGB", (8, 8)), ("RGBA", (40, 7))] * 4):
-        path = tmp_path / str(number % 2) / f"{number}.png"
-        path.parent.mkdir(exist_ok=True)
-        Image.effect_noise(size, 60).convert(mode).save(path)
-    result = train(TrainingConfig(data=tmp_path, image_size=12, batch_size=5, stem="imagenet"))
-    assert (2, 10) == (result.steps, result.samples)
-
-
-def test_some_images_are_mirrored_by_seed_epoch_and_index(few_digits: Path) -> None:
-    """About half of the images change places left and right, others in every epoch; none is else changed."""
-    images = find_images(few_digits)
-
-    def mirrored(*, seed: int, epoch: int) -> list[bool]:
-        dataset = LazyImages(images, Augmentation(image_size=8), seed=seed)
-        dataset.set_epoch(epoch)
-        pairs = [(plain[index][0], dataset[index][0]) for index in range(len(images))]
-        assert all(torch.equal(image, found) or torch.equal(image.flip(-1), found) for image, found in pairs)
-        return [not torch.equal(image, found) for image, found in pairs]
-
-    plain = LazyImages(images, Augmentation(image_size=8, flip_probability=0), seed=0)
-    first = mirrored(seed=0, epoch=0)
-    assert 5 < sum(first) < 25
-    assert first == mirrored(seed=0, epoch=0)
-    assert first != mirrored(seed=0, epoch=1)
-    assert first != mirrored(seed=1, epoch=0)
-
-
 def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without arguments of its own, main takes those of the process."""
     arguments = ["--data", str(few_digits), "--image-size", "8", "--batch-size", "4", "--batches", "2"]
@@ -210,18 +175,6 @@ def test_mistakes_of_the_user_give_one_line(
     assert message in lines[0]
 
 
-def test_images_broken_in_a_worker_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a worker process finds is reported as if the training process had found it."""
-    (tmp_path / "class").mkdir()
-    for number in range(5):
-        (tmp_path / "class" / f"{number}.png").write_bytes(b"no image")
-    with pytest.raises(SystemExit):
-        main(["--data", str(tmp_path), "--batch-size", "4", "--workers", "1"])
-    lines = capsys.readouterr().err.splitlines()
-    assert 1 == len(lines)
-    assert "expected a readable image, found" in lines[0]
-
-
 def test_folders_too_small_for_a_test_are_refused(tmp_path: Path) -> None:
     """Classes of less than five images leave nothing to hold out."""
     (tmp_path / "class").mkdir()
@@ -231,14 +184,59 @@ def test_folders_too_small_for_a_test_are_refused(tmp_path: Path) -> None:
         train(TrainingConfig(data=tmp_path, batch_size=2))
 
 
-def test_unknown_choices_are_refused() -> None:
-    """A configuration from elsewhere than the command line is checked as well."""
-    with pytest.raises(ValueError, match="precision to be one of default, bf16, fp16, found tf32"):
-        TrainingConfig(precision="tf32")  # type: ignore[arg-type]
-
-
 def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking for CUDA without such a device says so, before any work."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(ValueError, match="expected a CUDA device, found none"):
         TrainingConfig(device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("stem", "classes", "parameters"), [("imagenet", 1000, 11_689_512), ("small", 10, 11_173_962)]
+)
+def test_parameters_are_those_of_the_published_layout(stem: Stem, classes: int, parameters: int) -> None:
+    """Weights, shifts and scales add up to the known number."""
+    model = ResNet18(classes, stem=stem)
+    assert parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("size", [(64, 64), (33, 47)])
+@pytest.mark.parametrize("stem", ["imagenet", "small"])
+def test_any_image_gets_one_logit_per_class(stem: Stem, size: tuple[int, int]) -> None:
+    """Height and width are free, and the last feature map has the places that the module says."""
+    model = ResNet18(7, stem=stem).eval()
+    with torch.inference_mode():
+        features = model.stages(model.stem(torch.rand(2, 3, *size)))
+        assert (2, 7) == model(torch.rand(2, 3, *size)).shape
+    places = tuple(math.ceil(side / PIXELS_PER_PLACE[stem]) for side in size)
+    assert (2, 512, *places) == features.shape
+
+
+def shares(*, warmup_steps: int, steps: int) -> list[float]:
+    """Return the shares of all steps of a run, and of the one after it."""
+    return [learning_rate_share(step, warmup_steps=warmup_steps, steps=steps) for step in range(steps + 1)]
+
+
+def test_rate_rises_linearly_and_falls_by_half_a_cosine() -> None:
+    """The last step of the rise has the full rate; half the fall later it is half, at the end zero."""
+    whole = shares(warmup_steps=4, steps=12)
+    assert [0.25, 0.5, 0.75, 1] == whole[:4]
+    assert pytest.approx([1, 0.853553, 0.5, 0.146447, 0], abs=1e-6) == whole[4::2]
+
+
+def test_rise_may_take_the_whole_run() -> None:
+    """There is no fall, and no division by its length."""
+    assert [0.5, 1, 0] == shares(warmup_steps=2, steps=2)
+
+
+def test_optimiser_has_the_rate_of_its_step() -> None:
+    """Each step of the schedule sets the rate of the next update, in parts of the full one."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    schedule = warmup_cosine(optimizer, warmup_steps=2, steps=4)
+    rates = []
+    for _ in range(4):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert pytest.approx([0.2, 0.4, 0.4, 0.2]) == rates
+    assert optimizer.param_groups[0]["lr"] == 0

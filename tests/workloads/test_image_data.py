@@ -1,4 +1,4 @@
-"""Folders of images are read and split, the digits are exported, and a user's mistakes are named."""
+"""Folders of images are read, split and augmented, the digits are exported, and mistakes are named."""
 
 import signal
 import subprocess
@@ -7,17 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from PIL import Image
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+from workloads.image_loading import (
+    Augmenting,
+    CachedImages,
+    LazyImages,
+    augmented,
+    batch_loader,
+    batch_of,
+    levels_of,
+)
 from workloads.images import (
     DataError,
     ImageFiles,
-    cache_folder,
     digits_folder,
     find_images,
     read_image,
     split_stratified,
-    spread,
 )
+from workloads.metric_learning.augmentation import Augmentation, autocontrast
+from workloads.metric_learning.sampler import PKSampler
 
 KILLED = """
 import os, signal, sys
@@ -51,12 +62,6 @@ def test_digits_are_exported_complete_even_by_two_at_once(tmp_path: Path) -> Non
     assert (8, 8) == read_image(images.paths[0]).size
 
 
-def test_digits_are_exported_once(tmp_path: Path) -> None:
-    """A folder that is there is used as it is."""
-    (tmp_path / "digits").mkdir()
-    assert [] == list(digits_folder(tmp_path).iterdir())
-
-
 def test_what_a_killed_process_had_begun_goes_away(tmp_path: Path) -> None:
     """The next one removes it and exports all images."""
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
@@ -67,14 +72,6 @@ def test_what_a_killed_process_had_begun_goes_away(tmp_path: Path) -> None:
     assert (-signal.SIGKILL, 2) == (killed.returncode, len(begun))
     assert ["digits"] == [path.name for path in tmp_path.iterdir()]
     assert 10 == len([*digits.iterdir()])
-
-
-def test_cache_honours_the_xdg_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The cache lies under XDG_CACHE_HOME where that is set, else under ~/.cache."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert tmp_path in cache_folder().parents
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert Path.home() / ".cache" in cache_folder().parents
 
 
 def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
@@ -88,15 +85,6 @@ def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
     assert (0, 0, 1) == images.labels
     assert ("cats", "dogs") == images.classes
     assert "L" == read_image(images.paths[0]).mode
-
-
-def test_images_are_read_grey_or_coloured(tmp_path: Path) -> None:
-    """A coloured file keeps its colours in mode RGB, and a grey one has three equal levels there."""
-    Image.new("RGB", (4, 3), (255, 0, 9)).save(tmp_path / "coloured.png")
-    Image.new("L", (4, 3), 7).save(tmp_path / "grey.png")
-    assert (255, 0, 9) == read_image(tmp_path / "coloured.png", "RGB").getpixel((0, 0))
-    assert (7, 7, 7) == read_image(tmp_path / "grey.png", "RGB").getpixel((0, 0))
-    assert 7 == read_image(tmp_path / "grey.png").getpixel((0, 0))
 
 
 @pytest.mark.parametrize(
@@ -123,15 +111,6 @@ def test_unreadable_images_are_named_in_one_line(tmp_path: Path, content: bytes 
     assert 1 == len(str(caught.value).splitlines())
 
 
-def test_truncated_images_are_named(tmp_path: Path) -> None:
-    """A file that ends too soon is found out when it is decoded."""
-    whole = tmp_path / "whole.png"
-    Image.effect_noise((64, 64), 50).save(whole)
-    (tmp_path / "half.png").write_bytes(whole.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"half\.png: expected a readable image"):
-        read_image(tmp_path / "half.png")
-
-
 def test_split_keeps_every_class_in_its_share() -> None:
     """A fifth of each class goes to validation, and every image to one part only."""
     images = numbered([0] * 50 + [1] * 10)
@@ -141,14 +120,89 @@ def test_split_keeps_every_class_in_its_share() -> None:
     assert len(images) == len(train) + len(validation)
 
 
-def test_split_follows_its_seed() -> None:
-    """One seed gives one split, another seed another."""
-    images = numbered([0] * 50)
-    assert split_stratified(images, seed=0) == split_stratified(images, seed=0)
-    assert split_stratified(images, seed=0) != split_stratified(images, seed=1)
+AUGMENTATION = Augmentation(image_size=12)
 
 
-def test_spread_is_even_and_never_repeats() -> None:
-    """Indices are evenly spaced; where fewer exist than asked for, all are taken."""
-    assert [0, 3, 6] == list(spread(3, over=9))
-    assert [0, 1] == list(spread(5, over=2))
+@pytest.fixture
+def images(tmp_path: Path) -> ImageFiles:
+    """Return eight noisy images in two classes."""
+    generator = torch.Generator().manual_seed(0)
+    for number in range(8):
+        path = tmp_path / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        pixels = torch.randint(0, 256, (8, 8), generator=generator, dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(path)
+    return find_images(tmp_path)
+
+
+def epoch_of(dataset: LazyImages | CachedImages, workers: int, labels: tuple[int, ...]) -> list[Tensor]:
+    """Return the images and labels of all batches of one epoch."""
+    loader = batch_loader(dataset, PKSampler(labels, 2, 2, seed=0), workers=workers, seed=0)
+    return [tensor for images, labels in loader for tensor in (images, labels)]
+
+
+def test_lazy_images_repeat_by_seed_and_differ_by_epoch(images: ImageFiles) -> None:
+    """Seed, epoch and index decide an augmented image, not the order of the accesses."""
+    dataset = LazyImages(images, AUGMENTATION, seed=1)
+    first = dataset[0][0]
+    dataset[1]
+    assert torch.equal(first, dataset[0][0])
+    assert not torch.equal(first, LazyImages(images, AUGMENTATION, seed=2)[0][0])
+    dataset.set_epoch(1)
+    assert not torch.equal(first, dataset[0][0])
+
+
+def test_cached_images_are_made_once(images: ImageFiles) -> None:
+    """Cached images are those of the first lazy epoch, in every epoch, without the files."""
+    first = batch_of([LazyImages(images, AUGMENTATION, seed=1)[3][0]])[0]
+    dataset = CachedImages(images, AUGMENTATION, seed=1)
+    images.paths[3].unlink()
+    dataset.set_epoch(1)
+    assert torch.equal(first, dataset[3][0])
+    assert images.labels[3] == dataset[3][1]
+
+
+@pytest.mark.parametrize("how", ["lazy", "cached"])
+def test_workers_give_the_same_batches(how: Augmenting, images: ImageFiles) -> None:
+    """Two worker processes give what the training process itself would have read."""
+    dataset = augmented(images, AUGMENTATION, how=how, seed=1)
+    alone = epoch_of(dataset, 0, images.labels)
+    assert (4, 1, 12, 12) == alone[0].shape
+    assert torch.float32 == alone[0].dtype
+    for expected, tensor in zip(alone, epoch_of(dataset, 2, images.labels), strict=True):
+        assert torch.equal(expected, tensor)
+
+
+def as_batch(image: Image.Image) -> Tensor:
+    """Return a batch of one image."""
+    return batch_of([levels_of(image)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_autocontrast_equals_that_of_pil(seed: int) -> None:
+    """Every image becomes what PIL makes of it, those of one level included."""
+    generator = torch.Generator().manual_seed(seed)
+    darkest, brightest = sorted(torch.randint(0, 256, (2,), generator=generator).tolist())
+    pixels = torch.randint(darkest, brightest + 1, (9, 7), generator=generator, dtype=torch.uint8)
+    for levels in (pixels, torch.full_like(pixels, darkest)):
+        image = Image.fromarray(levels.numpy())
+        assert ImageOps.autocontrast(image).tobytes() == autocontrast(image).tobytes()
+
+
+def test_coloured_images_become_planes_of_red_green_and_blue() -> None:
+    """Each level of a pixel lands in the plane of its colour, at the pixel's place."""
+    image = Image.new("RGB", (3, 2))
+    image.putpixel((2, 1), (255, 51, 0))
+    planes = torch.zeros(3, 2, 3)
+    planes[0, 1, 2], planes[1, 1, 2] = 1.0, 0.2
+    assert torch.equal(planes, as_batch(image)[0])
+
+
+@pytest.mark.parametrize("how", ["lazy", "cached"])
+def test_datasets_read_images_in_the_mode_asked_for(how: Augmenting, images: ImageFiles) -> None:
+    """Grey files read in mode RGB have three equal planes, those that mode L has one of."""
+    # Autocontrast alone is for grey images only.
+    plain = Augmentation(image_size=12, autocontrast_probability=0)
+    grey, _ = augmented(images, plain, how=how, seed=1)[0]
+    coloured, _ = augmented(images, plain, how=how, seed=1, mode="RGB")[0]
+    assert torch.equal(grey.expand(3, -1, -1), coloured)

@@ -107,22 +107,13 @@ def test_collapsed_embeddings_give_finite_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("labels", [[0], [0, 1, 2]], ids=["one element", "no fellows"])
+@pytest.mark.parametrize("labels", [[0], [0, 1, 2]], ids=["one element", "no positives"])
 def test_triplet_losses_without_a_triplet_are_zero(name: str, labels: list[int]) -> None:
     """Without a triplet the loss is zero and can still be differentiated; far pairs cost nothing."""
     embeddings = 10 * torch.eye(3)[: len(labels)]
     value, gradient = with_gradient(LOSSES[name][0], embeddings, torch.tensor(labels))
     assert 0.0 == value.item()
     assert 0.0 == gradient.abs().max().item()
-
-
-def test_losses_do_not_depend_on_the_order_of_the_batch() -> None:
-    """Any order of the elements gives the same losses."""
-    embeddings, labels = random_batch(5)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    for loss, _ in LOSSES.values():
-        expected = loss(embeddings, labels).item()
-        assert expected == pytest.approx(loss(embeddings[order], labels[order]).item(), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("seed", BATCHES)
@@ -141,25 +132,11 @@ def test_cluster_metrics_agree_with_the_definition(seed: int) -> None:
     )
 
 
-def test_cluster_metrics_of_a_drawn_example() -> None:
-    """Two clusters on a line: gap 2, diameters 1 and 3."""
-    embeddings = torch.tensor([[0.0], [1.0], [3.0], [6.0]])
-    labels = torch.tensor([7, 7, 3, 3])
-    assert (2.0, 2.0, 2.0, 0.0) == as_tuple(compute_intercluster_metrics(embeddings, labels))
-    assert (1.0, 3.0, 2.0, 1.0) == as_tuple(compute_intracluster_metrics(embeddings, labels))
-
-
 @pytest.mark.parametrize("seed", BATCHES)
 def test_recall_agrees_with_the_definition(seed: int) -> None:
     """Recall at 1 equals that of the naive reference, ties of duplicates included."""
     embeddings, labels = random_batch(seed)
     assert naive.recall_at_1(embeddings, labels.tolist()) == pytest.approx(recall_at_1(embeddings, labels))
-
-
-def test_recall_counts_lone_elements_as_missed() -> None:
-    """Two near fellows and one element without a fellow give two of three."""
-    embeddings = torch.tensor([[0.0], [1.0], [5.0]])
-    assert pytest.approx(2 / 3) == recall_at_1(embeddings, torch.tensor([0, 0, 1]))
 
 
 def test_metrics_of_too_few_elements_say_what_was_found() -> None:

@@ -1,6 +1,7 @@
 """The whole training run learns, repeats by seed, logs when due, and names a user's mistakes."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 from torch import nn
 from workloads.image_loading import Augmenting
 from workloads.images import digits_folder
-from workloads.metric_learning.loggers import CompoundLogger, Part, evaluating
+from workloads.metric_learning.loggers import CompoundLogger, Part
+from workloads.metric_learning.sampler import PKSampler
 from workloads.metric_learning.training import (
     LossName,
     Training,
@@ -89,13 +91,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(
     assert losses != train(replace(config, seed=1)).losses
 
 
-def test_training_leaves_the_callers_random_numbers_alone(brief: TrainingConfig) -> None:
-    """The global generator of torch is where it was."""
-    before = torch.random.get_rng_state()
-    train(brief)
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 def test_result_counts_steps_samples_and_readings(brief: TrainingConfig) -> None:
     """Steps, images and times are complete, and all loggers measure both parts at every turn."""
     result = train(brief)
@@ -131,28 +126,6 @@ class RecordingLogger:
         return {"constant": 1.0}
 
 
-def test_a_measurement_embeds_each_part_once() -> None:
-    """All loggers share one pass through the net and one set of distances per part."""
-    part = Part(name="part", images=torch.rand(6, 4), labels=torch.tensor([0, 0, 1, 1, 2, 2]))
-    passes: list[int] = []
-    model = nn.Identity()
-    model.register_forward_hook(lambda *_: passes.append(1))
-    logger = CompoundLogger([RecordingLogger(), RecordingLogger()], [part, part], every=10)
-    logger.see(model, 10)
-    assert 2 == len(passes)
-    assert 4 == len(logger.readings)
-
-
-@pytest.mark.parametrize("was_training", [True, False])
-def test_evaluation_restores_the_mode(was_training: bool) -> None:  # noqa: FBT001 - a parameter of pytest
-    """Inside there is no gradient and no training mode; afterwards the mode is what it was."""
-    model = nn.Linear(2, 2).train(was_training)
-    with evaluating(model):
-        assert not model.training
-        assert not model(torch.ones(1, 2)).requires_grad
-    assert was_training == model.training
-
-
 def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without arguments of its own, main takes those of the process."""
     arguments = ["--data", str(few_digits), "--epochs", "2", "--p", "2", "--k", "20"]
@@ -186,8 +159,45 @@ def test_mistakes_of_the_user_give_one_line(
     assert message in lines[0]
 
 
-def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking for CUDA without such a device says so, before any work."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match="expected a CUDA device, found none"):
-        TrainingConfig(device="cuda")
+UNBALANCED = [0] * 9 + [1] * 4 + [2] * 7 + [3] * 2 + [4] * 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("p", "k"), [(1, 1), (2, 2), (3, 4), (4, 3)])
+def test_batches_hold_k_images_of_p_classes_without_repeats(p: int, k: int, seed: int) -> None:
+    """Each batch has exactly P classes with K images, and no image comes twice in an epoch."""
+    batches = list(PKSampler(UNBALANCED, p, k, seed=seed))
+    for batch in batches:
+        assert [k] * p == list(Counter(UNBALANCED[index] for index in batch).values())
+    seen = [index for batch in batches for index in batch]
+    assert len(seen) == len(set(seen))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_epoch_ends_when_fewer_than_p_classes_have_k_left(seed: int) -> None:
+    """After the last batch fewer than P classes have K images left."""
+    p, k = 2, 2
+    left = Counter(UNBALANCED)
+    for batch in PKSampler(UNBALANCED, p, k, seed=seed):
+        left.subtract(UNBALANCED[index] for index in batch)
+    assert p > sum(count >= k for count in left.values())
+
+
+def test_epochs_differ_and_repeat_by_seed() -> None:
+    """Seed and epoch decide the batches, nothing else does."""
+    sampler, twin = PKSampler(UNBALANCED, 2, 2, seed=1), PKSampler(UNBALANCED, 2, 2, seed=1)
+    first = list(sampler)
+    assert first == list(sampler)
+    assert first == list(twin)
+    sampler.set_epoch(1)
+    assert first != list(sampler)
+    assert first != list(PKSampler(UNBALANCED, 2, 2, seed=2))
+
+
+@pytest.mark.parametrize(
+    ("p", "k", "message"), [(0, 2, "p=0"), (2, -1, "k=-1"), (6, 1, "found 5"), (2, 8, "found 1")]
+)
+def test_impossible_batches_are_refused(p: int, k: int, message: str) -> None:
+    """Sizes that no batch can have are refused with what was found."""
+    with pytest.raises(ValueError, match=message):
+        PKSampler(UNBALANCED, p, k, seed=0)

@@ -60,12 +60,6 @@ def test_steps_in_half_precision_stay_near_those_of_the_default(precision: Preci
     torch.testing.assert_close(stepped("default", steps=3).weight, weight, rtol=0.02, atol=0.002)
 
 
-@pytest.mark.parametrize("precision", ["default", "bf16", "fp16"])
-def test_a_step_clears_the_gradients(precision: Precision) -> None:
-    """No gradient is left to be added to the next one."""
-    assert [None, None] == [parameter.grad for parameter in stepped(precision, steps=1).parameters()]
-
-
 def test_steps_are_skipped_and_counted_until_the_scale_fits() -> None:
     """The scale of 65536 is halved three times, until four times as much is below fp16's largest, 65504."""
     model = seeded_linear()
@@ -84,15 +78,3 @@ def overflowing_loss(model: nn.Linear) -> Tensor:
     with autocast("cpu", "fp16"):
         outputs: Tensor = model(INPUTS[:1])
     return 4 * outputs.float().sum()
-
-
-@pytest.mark.parametrize("precision", ["default", "bf16"])
-def test_only_fp16_skips_steps(precision: Precision) -> None:
-    """Without a scale every step is taken, whatever the gradients."""
-    model = seeded_linear()
-    optimizer = ScaledOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), device="cpu", precision=precision
-    )
-    optimizer.step(model(INPUTS).sum() * torch.inf)
-    assert (1, 0) == (optimizer.steps, optimizer.skipped)
-    assert not model.weight.isfinite().any()

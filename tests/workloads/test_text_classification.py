@@ -1,6 +1,5 @@
 """The whole run on texts learns, repeats by seed, casts as asked, and names a user's mistakes."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -128,21 +127,6 @@ def linear_types() -> Iterator[set[torch.dtype]]:
     handle.remove()
 
 
-def test_steps_whose_gradients_overflow_are_counted(brief: TrainingConfig) -> None:
-    """Weights that make a gradient infinite have fp16 skip every step; the default takes them all."""
-    assert 4 == overflowing(replace(brief, precision="fp16")).skipped_steps
-    assert 0 == overflowing(brief).skipped_steps
-
-
-def overflowing(config: TrainingConfig) -> TrainingResult:
-    """Train with gradients that are infinite at one place."""
-    training = Training(config)
-    weight = next(training._model.parameters())
-    weight.register_hook(lambda gradient: gradient + torch.inf)  # type: ignore[no-untyped-call]
-    training.run_epoch(0)
-    return training.result()
-
-
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
     """One seed gives the same losses to the last digit, however many processes load; another does not."""
     config = replace(brief, epochs=2)
@@ -151,14 +135,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -
     assert losses == train(config).losses
     assert losses == train(replace(config, workers=2)).losses
     assert losses != train(replace(config, seed=1)).losses
-
-
-def test_runs_leave_the_callers_random_numbers_alone(brief: TrainingConfig) -> None:
-    """The global generator of torch is where it was."""
-    before = torch.random.get_rng_state()
-    train(brief)
-    infer(brief)
-    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_result_counts_steps_samples_and_times(brief: TrainingConfig) -> None:
@@ -183,11 +159,6 @@ def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig
     assert (1, 8) == (once.steps, once.samples)
     assert (2, 16) == (twice.steps, twice.samples)
     assert sum(twice.seconds_per_batch) == twice.inference_s
-
-
-def test_untrained_inference_has_the_weights_of_its_seed(brief: TrainingConfig) -> None:
-    """Nothing is trained unless asked for."""
-    assert Training(brief).classify().predictions == infer(replace(brief, epochs=9)).predictions
 
 
 def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,16 +195,6 @@ def test_mistakes_of_the_user_give_one_line(
     assert message in line_of_mistake(arguments, capsys)
 
 
-def test_missing_transformers_give_one_line(
-    few_texts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Where the optional package is not installed, the line says how to install it."""
-    monkeypatch.delitem(sys.modules, EncoderClassifier.__module__)
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    line = line_of_mistake(["--data", str(few_texts)], capsys)
-    assert "expected transformers, found none; install it: pip install transformers" in line
-
-
 def line_of_mistake(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Return the only line that main writes before it ends with status 2."""
     with pytest.raises(SystemExit) as caught:
@@ -241,12 +202,3 @@ def line_of_mistake(arguments: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert 2 == caught.value.code
     (line,) = capsys.readouterr().err.splitlines()
     return line
-
-
-def test_settings_without_a_command_line_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A choice that there is not, and CUDA without such a device, are refused before any work."""
-    with pytest.raises(ValueError, match="expected precision to be one of default, bf16, fp16, found int8"):
-        TrainingConfig(precision="int8")  # type: ignore[arg-type]
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match="expected a CUDA device, found none"):
-        TrainingConfig(device="cuda")

@@ -1,8 +1,11 @@
-"""Labelled texts are read from the standard library and a user's folders, and split."""
+"""Labelled texts are read, split, turned into numbers and back, and batched."""
 
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import SequentialSampler
+from workloads.text_classification.batches import EncodedTexts, batch_loader, collate
 from workloads.text_classification.texts import (
     TOPICS,
     DataError,
@@ -11,6 +14,7 @@ from workloads.text_classification.texts import (
     split_stratified,
     standard_library_texts,
 )
+from workloads.text_classification.tokens import SPECIAL, Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -36,40 +40,10 @@ def test_every_topic_has_documentation(documentation: LabelledTexts) -> None:
     assert min(len(text.split()) for text in documentation.texts) >= 5
 
 
-def test_documentation_is_that_of_the_modules(documentation: LabelledTexts) -> None:
-    """Strings of a module, a class and a method are found under the module's topic."""
-    topics = dict(zip(documentation.texts, documentation.labels, strict=True))
-    for topic, beginning in (
-        ("concurrency", "Create a queue object with a given maximum size."),
-        ("network", "Simple XML-RPC server."),
-        ("testing", "A class whose instances are single test cases."),
-        ("text", "JSON (JavaScript Object Notation)"),
-    ):
-        found = {label for text, label in topics.items() if text.startswith(beginning)}
-        assert {documentation.classes.index(topic)} == found
-
-
-def test_documentation_repeats(documentation: LabelledTexts) -> None:
-    """One Python gives the same texts in the same order."""
-    assert documentation == standard_library_texts()
-
-
 def test_a_python_without_its_sources_is_named(tmp_path: Path) -> None:
     """The message says which topic is missing, where, and what else can be done."""
     with pytest.raises(DataError, match=f"{tmp_path}: expected .*, found none on concurrency; pass a folder"):
         standard_library_texts(tmp_path)
-
-
-def test_texts_of_any_folder_are_found_by_class(tmp_path: Path) -> None:
-    """Subfolders are classes; other files than .txt are left out."""
-    for name in ("cats/b.txt", "cats/a.txt", "dogs/c.txt", "dogs/c.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"On {name}: naïve", encoding="utf-8")
-    assert find_texts(tmp_path) == LabelledTexts(
-        texts=("On cats/a.txt: naïve", "On cats/b.txt: naïve", "On dogs/c.txt: naïve"),
-        labels=(0, 0, 1),
-        classes=("cats", "dogs"),
-    )
 
 
 @pytest.mark.parametrize(
@@ -110,14 +84,62 @@ def test_split_keeps_every_class_in_its_share() -> None:
     assert len(texts) == len(train) + len(test)
 
 
-def test_split_follows_its_seed() -> None:
-    """One seed gives one split, another seed another."""
-    texts = numbered([0] * 50)
-    assert split_stratified(texts, seed=0) == split_stratified(texts, seed=0)
-    assert split_stratified(texts, seed=0) != split_stratified(texts, seed=1)
-
-
 def test_a_class_of_too_few_texts_is_named() -> None:
     """Of four texts a fifth is none: such a class could not be tested."""
     with pytest.raises(DataError, match="expected at least 5 texts of class class-1, found 4; "):
         split_stratified(numbered([0] * 5 + [1] * 4), seed=0)
+
+
+TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
+
+
+def test_words_come_back_from_their_numbers() -> None:
+    """A known text survives but for its case and its punctuation, after the token of the class."""
+    vocabulary = Vocabulary.from_texts(TEXTS, size=100)
+    words = vocabulary.decode(vocabulary.encode(TEXTS[1], max_length=100))
+    assert "[CLS] open the file the socket or the http server" == " ".join(words)
+    assert ["[CLS]"] == vocabulary.decode(vocabulary.encode(TEXTS[2], max_length=100))
+
+
+def test_vocabulary_keeps_the_most_frequent_words() -> None:
+    """The special words come first, then others by their number, then by name; the rest is unknown."""
+    vocabulary = Vocabulary.from_texts(TEXTS, size=6)
+    assert len(vocabulary) == 6
+    assert [*SPECIAL, "the", "file", "close"] == vocabulary.decode(range(6))
+    assert ["[CLS]", "[UNK]", "the", "file"] == vocabulary.decode(
+        vocabulary.encode("Read the file", max_length=9)
+    )
+
+
+def encoded() -> EncodedTexts:
+    """Return the texts above, of four, ten and one tokens."""
+    labelled = LabelledTexts(texts=TEXTS, labels=(0, 1, 0), classes=("files", "network"))
+    return EncodedTexts(labelled, Vocabulary.from_texts(TEXTS, size=100), max_length=64)
+
+
+def test_a_batch_is_as_long_as_its_longest_text() -> None:
+    """Shorter texts are padded, and the mask covers exactly the words."""
+    texts = encoded()
+    batch = collate([texts[index] for index in range(3)])
+    assert (3, 10) == tuple(batch.tokens.shape)
+    assert [4, 10, 1] == batch.mask.sum(dim=1).tolist()
+    assert [True, True, True, True, False] == batch.mask[0, :5].tolist()
+    assert {0} == set(batch.tokens[~batch.mask].tolist())
+    assert [0, 1, 0] == batch.labels.tolist()
+    assert (1, 4) == tuple(collate([texts[0]]).tokens.shape)
+
+
+def test_a_loader_gives_the_same_batches_with_any_number_of_workers() -> None:
+    """Two processes load what one does, in the same order, the last batch with what is left."""
+    texts = encoded()
+    alone, with_workers = (
+        list(
+            batch_loader(
+                texts, SequentialSampler(texts), batch_size=2, workers=workers, seed=0, pin_memory=False
+            )
+        )
+        for workers in (0, 2)
+    )
+    assert [2, 1] == [len(batch.labels) for batch in alone]
+    for batch, other in zip(alone, with_workers, strict=True):
+        assert all(map(torch.equal, batch, other))

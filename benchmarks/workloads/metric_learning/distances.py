@@ -21,10 +21,10 @@ def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
     return torch.cdist(embeddings, embeddings, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def fellows_and_strangers(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Tell of every two elements whether they are fellows, of one class, or strangers.
+def positives_and_negatives(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Tell of every two elements whether they are positives, of one class, or negatives.
 
-    An element is neither a fellow nor a stranger of itself.
+    An element is neither a positive nor a negative of itself.
 
     Args:
         labels: (N,), the class of each element.

@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from .distances import fellows_and_strangers, precompute_pairwise_distances
+from .distances import positives_and_negatives, precompute_pairwise_distances
 
 
 class BatchHardTripletLoss(nn.Module):
-    """Triplet loss of every element with its farthest fellow and its nearest stranger.
+    """Triplet loss of every element with its farthest positive and its nearest negative.
 
-    The mean over the elements that have both of max(0, margin + d(fellow) - d(stranger)); zero when
+    The mean over the elements that have both of max(0, margin + d(positive) - d(negative)); zero when
     none has. Hermans, Beyer and Leibe (2017), "In Defense of the Triplet Loss", equation 5.
 
     Args:
-        margin: How much farther strangers shall be than fellows, in units of the embedding.
+        margin: How much farther negatives shall be than positives, in units of the embedding.
     """
 
     def __init__(self, margin: float) -> None:
@@ -30,22 +30,22 @@ class BatchHardTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = fellows_and_strangers(labels)
+        positives, negatives = positives_and_negatives(labels)
         # amax and amin divide the gradient evenly among equal extremes, as the definition does.
-        farthest = distances.masked_fill(~fellows, -inf).amax(dim=1)
-        nearest = distances.masked_fill(~strangers, inf).amin(dim=1)
-        complete = fellows.any(dim=1) & strangers.any(dim=1)
+        farthest = distances.masked_fill(~positives, -inf).amax(dim=1)
+        nearest = distances.masked_fill(~negatives, inf).amin(dim=1)
+        complete = positives.any(dim=1) & negatives.any(dim=1)
         return _mean(relu(self.margin + farthest - nearest)[complete], embeddings)
 
 
 class BatchAllTripletLoss(nn.Module):
-    """Triplet loss over all triplets of an anchor, a fellow of its class and a stranger.
+    """Triplet loss over all triplets of an anchor, a positive of its class and a negative.
 
-    The mean of max(0, margin + d(anchor, fellow) - d(anchor, stranger)), zero when there is no
+    The mean of max(0, margin + d(anchor, positive) - d(anchor, negative)), zero when there is no
     triplet. Hermans, Beyer and Leibe (2017), "In Defense of the Triplet Loss", equation 6.
 
     Args:
-        margin: How much farther strangers shall be than fellows, in units of the embedding.
+        margin: How much farther negatives shall be than positives, in units of the embedding.
         only_positive: Take the mean of those terms alone that are greater than zero, as easy
             triplets otherwise wash out the others (the same paper, section 3).
     """
@@ -62,22 +62,22 @@ class BatchAllTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = fellows_and_strangers(labels)
-        # There is a row for each anchor and fellow: N K rows of N values instead of N^2 rows.
-        anchors, others = fellows.nonzero(as_tuple=True)
+        positives, negatives = positives_and_negatives(labels)
+        # There is a row for each anchor and positive: N K rows of N values instead of N^2 rows.
+        anchors, others = positives.nonzero(as_tuple=True)
         gaps = self.margin + distances[anchors, others].unsqueeze(1) - distances[anchors]
-        terms = relu(gaps)[strangers[anchors]]
+        terms = relu(gaps)[negatives[anchors]]
         return _mean(terms[terms > 0] if self.only_positive else terms, embeddings)
 
 
 class ContrastiveLoss(nn.Module):
-    """Half the squared distance of fellows, half the squared shortfall to the margin of strangers.
+    """Half the squared distance of positives, half the squared shortfall to the margin of negatives.
 
     The mean over all pairs, zero when there is no pair. Hadsell, Chopra and LeCun (2006),
     "Dimensionality Reduction by Learning an Invariant Mapping", equation 4.
 
     Args:
-        margin: How far apart strangers shall be, in units of the embedding.
+        margin: How far apart negatives shall be, in units of the embedding.
     """
 
     def __init__(self, margin: float) -> None:
@@ -91,9 +91,9 @@ class ContrastiveLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = fellows_and_strangers(labels)
-        terms = torch.where(fellows, distances, relu(self.margin - distances)) ** 2 / 2
-        return _mean(terms[fellows | strangers], embeddings)
+        positives, negatives = positives_and_negatives(labels)
+        terms = torch.where(positives, distances, relu(self.margin - distances)) ** 2 / 2
+        return _mean(terms[positives | negatives], embeddings)
 
 
 def _mean(terms: Tensor, embeddings: Tensor) -> Tensor:

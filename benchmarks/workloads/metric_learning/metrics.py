@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..images import indices_by_class
-from .distances import fellows_and_strangers, precompute_pairwise_distances
+from .distances import positives_and_negatives, precompute_pairwise_distances
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ def compute_intracluster_metrics(
         raise ValueError("expected at least one element, found none; pass more embeddings")
     if distances is None:
         distances = precompute_pairwise_distances(embeddings)
-    fellows, _ = fellows_and_strangers(labels)
-    farthest = distances.masked_fill(~fellows, 0).amax(dim=1)
+    positives, _ = positives_and_negatives(labels)
+    farthest = distances.masked_fill(~positives, 0).amax(dim=1)
     members = indices_by_class(labels.tolist()).values()
     return _summary(torch.stack([farthest[places].amax() for places in members]))
 
@@ -94,10 +94,10 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, *, distances: Tensor | None 
         raise ValueError(f"expected at least two elements, found {len(labels)}; pass more embeddings")
     if distances is None:
         distances = precompute_pairwise_distances(embeddings)
-    fellows, strangers = fellows_and_strangers(labels)
-    nearest_fellow = distances.masked_fill(~fellows, inf).amin(dim=1)
-    nearest_stranger = distances.masked_fill(~strangers, inf).amin(dim=1)
-    found = (nearest_fellow <= nearest_stranger) & fellows.any(dim=1)
+    positives, negatives = positives_and_negatives(labels)
+    nearest_positive = distances.masked_fill(~positives, inf).amin(dim=1)
+    nearest_negative = distances.masked_fill(~negatives, inf).amin(dim=1)
+    found = (nearest_positive <= nearest_negative) & positives.any(dim=1)
     return found.double().mean().item()
 
 
