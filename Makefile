@@ -176,7 +176,7 @@ versions: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[versions]'
 	$(BIN)/python tests/versions.py $(VERSIONS)
 
-# Measures the figures of docs/gpu.md on a machine with a CUDA device, in eleven minutes; what is done is not run
+# Measures the figures of docs/measured/gpu.md on a machine with a CUDA device, in eleven minutes; what is done is not run
 # again. One stage only: make gpu GPU="--stage operators"
 gpu: $(INSTALLED)
 	$(BIN)/python benchmarks/gpu/gpu_study.py $(GPU)

@@ -35,7 +35,7 @@ RESULTS = (
     "perfkit.ledger.store.Ledger",
 )
 # Their lists are the navigation of the site.
-CONTENTS = ("index", "howto/index", "reference/index", "measured")
+CONTENTS = ("index", "howto/index", "reference/index", "measured/index")
 
 _FILLED = re.compile(r"(<!-- begin: make reference -->\n).*?(<!-- end: make reference -->\n)", re.DOTALL)
 _ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)

@@ -16,7 +16,7 @@ from perfkit.stats.bisection import Costs
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "bisect"
-DOCUMENT = ROOT / "docs" / "bisect.md"
+DOCUMENT = ROOT / "docs" / "measured" / "bisect.md"
 _SCRIPTS = ("bisect_study", "bisect_tables", "searches", "recorded", "plan", "neutral")
 _COSTS = Costs(opening_s=4.0, launch_s=1.0)
 

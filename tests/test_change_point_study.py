@@ -17,7 +17,7 @@ from perfkit.stats.binomial import upper_bound
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "change_points"
-DOCUMENT = ROOT / "docs" / "change-points.md"
+DOCUMENT = ROOT / "docs" / "measured" / "change-points.md"
 _SCRIPTS = ("point_study", "point_tables", "detectors", "series", "plan", "neutral")
 # Of these more than one series in a hundred has a step, as the document says.
 _BEYOND = {"... by the whole sd", "every fifth run slow, at random"}

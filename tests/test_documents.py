@@ -22,15 +22,18 @@ from perfkit.cli.app import whole_command_line
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     "README.md",
-    "docs/exact.md",
+    "docs/counters.md",
     "docs/experiments.md",
+    "docs/explain.md",
     "docs/gate.md",
     "docs/history.md",
+    "docs/howto/compare-dependencies.md",
     "docs/howto/continuous-integration.md",
-    "docs/howto/read-a-profile.md",
     "docs/json.md",
     "docs/ledger.md",
+    "docs/other-tools.md",
     "docs/profiling.md",
+    "docs/shared-ledger.md",
     "docs/start.md",
     "docs/training.md",
     "docs/trust.md",
@@ -38,39 +41,10 @@ DOCUMENTS = [
 # Its lines run in a project with a suite of asv: tests/cli/test_asv_suites.py.
 # tests/test_site.py runs the tutorial from its first line to its last.
 ELSEWHERE = ["docs/asv.md", "docs/tutorial.md"]
-# Nothing in these is to be typed.
-TEXTS = [
-    "docs/architecture.md",
-    "docs/bisect.md",
-    "docs/calibration.md",
-    "docs/case-studies.md",
-    "docs/change-points.md",
-    "docs/comparison.md",
-    "docs/evidence.md",
-    "docs/first-output.md",
-    "docs/gpu.md",
-    "docs/howto/find-the-slow-commit.md",
-    "docs/howto/from-asv.md",
-    "docs/howto/from-pytest-benchmark.md",
-    "docs/howto/gpu.md",
-    "docs/howto/index.md",
-    "docs/howto/mixed-precision.md",
-    "docs/index.md",
-    "docs/measured.md",
-    "docs/method.md",
-    "docs/peers.md",
-    "docs/python.md",
-    "docs/reference/columns.md",
-    "docs/reference/commands.md",
-    "docs/reference/configuration.md",
-    "docs/reference/exit-codes.md",
-    "docs/reference/index.md",
-    "docs/reference/python.md",
-    "docs/reliability.md",
-    "docs/scale.md",
-    "docs/tricks.md",
-    "docs/tricks/train.md",
-]
+# No line of these is run: they show what is typed elsewhere, or nothing to type.
+TEXTS = sorted(
+    {file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md")} - {*DOCUMENTS, *ELSEWHERE}
+)
 # Few benchmarks and little training are enough to see that a command works. A plugin that none of them uses
 # would cost each session of pytest a second.
 PYTEST_OPTIONS = "-k 'sampler or collate' -p no:hypothesispytest"
@@ -83,11 +57,11 @@ def main():
 # `make test` runs this very test.
 NOT_RUN = {"make test"}
 # Their lines measure for longer than those of all others but the README: `make slow` runs them, and the usual
-# run looks whether each of them could begin. What they do is tested where it is at home.
+# run checks that each of them could begin.
 SLOW = {
-    "docs/exact.md",
+    "docs/counters.md",
     "docs/gate.md",
-    "docs/howto/read-a-profile.md",
+    "docs/howto/compare-dependencies.md",
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/trust.md",

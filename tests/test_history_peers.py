@@ -32,7 +32,7 @@ def test_the_document_has_the_table_of_the_outcomes(beside: ModuleType) -> None:
     """It was written by the script, from what is kept of the measurement."""
     kept = json.loads((SCRIPTS / "beside.json").read_text())
 
-    assert beside.table(kept) in (ROOT / "docs/history.md").read_text()
+    assert beside.table(kept) in (ROOT / "docs/measured/speed.md").read_text()
     assert {"asv publish", "perfkit report", "perfkit log"} < kept["seconds"].keys()
 
 

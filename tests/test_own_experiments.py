@@ -12,8 +12,14 @@ from perfkit.features.tricks import command as tricks
 
 ROOT = Path(__file__).parent.parent
 LEDGER = ROOT / "benchmarks" / "ledger"
-DOCUMENTS = sorted((ROOT / "docs" / "experiments").glob("*.md"))
-TRICKS = [ROOT / "docs" / "tricks.md", *sorted((ROOT / "docs" / "tricks").glob("*.md"))]
+MEASURED = ROOT / "docs" / "measured"
+DOCUMENTS = sorted((MEASURED / "experiments").glob("*.md"))
+TRICKS = sorted((MEASURED / "tricks").glob("*.md"))
+SECTIONS = [
+    pytest.param(run, section, id=run)
+    for section in (MEASURED / "experiments.md").read_text().split("\n## ")[1:]
+    for run in re.findall(r"[Rr]un\s`([0-9a-f-]+)`", section)
+]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
@@ -44,6 +50,23 @@ def test_tricks_are_told_as_the_ledger_has_them(document: Path, tmp_path: Path) 
         assert document.with_suffix(".svg").read_text() == picture.read_text()
 
 
+@pytest.mark.parametrize(("run", "section"), SECTIONS)
+def test_the_summary_has_the_figures_of_the_reports(run: str, section: str, tmp_path: Path) -> None:
+    """Each row of its tables begins a row of the run's report."""
+    report = tmp_path / "report.md"
+    if "-" in run:
+        experiment.write_document(experiment.recorded_experiment(run, ledger=LEDGER), report)
+    else:
+        tricks.write_document(tricks.recorded_tricks(run, ledger=LEDGER), report)
+    lines = report.read_text().splitlines()
+
+    rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 2
+    assert [] == [row for row in rows if not any(line.startswith(row) for line in lines)]
+
+
 def test_there_are_reports() -> None:
-    """The check above cannot pass by finding nothing."""
+    """The checks above cannot pass by finding nothing."""
     assert DOCUMENTS
+    assert TRICKS
+    assert 6 == len(SECTIONS)

@@ -78,10 +78,10 @@ def _helps() -> Iterator[tuple[str, str]]:
 
     def look(words: list[str]) -> Iterator[tuple[str, str]]:
         told = runner.invoke(app, [*words, "--help"]).output
-        below = re.search(r"Commands ─.*?(?=╰)", told, re.DOTALL)
-        if not words or below is None or words == ["log"]:
+        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", told, re.DOTALL))
+        if not words or not below or words == ["log"]:
             yield " ".join(["perfkit", *words]), told
-        for name in re.findall(r"^│ ([a-z]+)", below[0], re.MULTILINE) if below else []:
+        for name in re.findall(r"^│ ([a-z]+)", below, re.MULTILINE):
             yield from look([*words, name])
 
     return look([])
@@ -342,5 +342,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
 
     assert 0 == done.returncode, done.stderr
-    assert "Five minutes to a gate" in (tmp_path / "site" / "start.html").read_text()
+    assert "Get started" in (tmp_path / "site" / "start.html").read_text()
     assert "perfkit gate" in (tmp_path / "site" / "reference" / "commands.html").read_text()

@@ -1,10 +1,10 @@
 """How often bisects name the commit: ``python benchmarks/bisect/bisect_study.py``.
 
 Steps are planted at random places of made-up ranges, whose launches are recorded ones of identical code. What
-comes of it goes to ``outcomes.json`` beside it, and from there to the tables of ``docs/bisect.md``; with
-``--render`` the tables alone are written. All is drawn from fixed numbers, so it comes out the same on any
-machine. In two processes it takes some twenty minutes. Fewer ranges of each kind, for a look, without writing
-anything: ``--ranges 20``.
+comes of it goes to ``outcomes.json`` beside it, and from there to the tables of ``docs/measured/bisect.md``;
+with ``--render`` the tables alone are written. All is drawn from fixed numbers, so it comes out the same on
+any machine. In two processes it takes some twenty minutes. Fewer ranges of each kind, for a look, without
+writing anything: ``--ranges 20``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from perfkit.stats.bisection import Costs
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
-DOCUMENT = HERE.parents[1] / "docs" / "bisect.md"
+DOCUMENT = HERE.parents[1] / "docs" / "measured" / "bisect.md"
 HOURS: tuple[Hours, ...] = ("quiet", "noisy")
 LAUNCHES_ALONE = Costs(opening_s=0.0, launch_s=1.0)
 _OPENING = Costs(opening_s=8.0, launch_s=2.0)

@@ -1,4 +1,4 @@
-"""The study's tables in ``docs/bisect.md``, from its outcomes."""
+"""The study's tables in ``docs/measured/bisect.md``, from its outcomes."""
 
 from __future__ import annotations
 

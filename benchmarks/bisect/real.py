@@ -4,8 +4,8 @@ A small training module is committed 64 times, as texts, tools and losses change
 by lot, adds an operation to a loss. Ten ranges are searched by time: the operation takes about 10 % of a step
 in five of them, and about 5 % in the other five. Twenty are searched by counts: an operator, a host sync or
 an allocation more. Each search adds a line to ``real.jsonl`` beside this file; those that are there already
-are not made again, and the table in ``docs/bisect.md`` is made of all of them. It exits with 1 where another
-commit than that one was named, or none.
+are not made again, and the table in ``docs/measured/bisect.md`` is made of all of them. It exits with 1 where
+another commit than that one was named, or none.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Renders ``docs/calibration.md`` from what the studies kept: ``python benchmarks/calibration/render.py``.
+"""Renders ``docs/measured/calibration.md`` from the rows of the studies, by ``make calibration-report``.
 
-Verdicts are recomputed from the launches in the ledgers; nothing here is written by hand but the words. The
-document is about the newer study once that has a gate. ``render.py 2026-11-23`` prints the older one's whole.
+Verdicts are recomputed from the launches in the ledgers; only the words are written by hand.
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gates import Gate, read_gates
@@ -22,153 +20,100 @@ from perfkit.report.gate.wording import change_text, interval_text
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.binomial import lower_bound, upper_bound
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "calibration.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "calibration.md"
 PLACE = "make calibration-report"
-# Of twenty plants of each kind of the newer study, so many are to be found alone.
+# How many of twenty injected slowdowns of each kind were promised to be found, with nothing else flagged.
 _PROMISED = dict(zip((plant.kind for plant in PLANTS), (20, 20, 17, 19), strict=True))
 _OF_TWENTY = 20
+# The kind of injected slowdown that the README shows, by its place in the plan.
+_README_PLANT = 2
 
 
 def main() -> None:
-    """Write the document, and its error rates into the README; or print the document of the older study."""
-    if sys.argv[1:] == [OLDER]:
-        print(render_older(read_gates(OLDER)))
-        return
-    if sys.argv[1:]:
-        raise SystemExit(f"expected nothing, or {OLDER}, found: {' '.join(sys.argv[1:])}")
+    """Write the document, and the error rates into the README."""
     newer, older = read_gates(NEWER), read_gates(OLDER)
     DOCUMENT.write_text(render(newer, older), encoding="utf-8")
-    fill(PLACE, lines_for_readme(newer, older))
+    fill(PLACE, lines_for_readme(newer))
     print(f"wrote {DOCUMENT}, and its error rates into {README}")
 
 
-def lines_for_readme(newer: Sequence[Gate], older: Sequence[Gate]) -> list[str]:
-    """Return the table of the error rates, the newer study's once that has a gate."""
-    rates = _error_rates(_measured(newer)) if newer else _older_error_rates(older)
-    return _table(_PROMISE, rates).splitlines()
+def lines_for_readme(gates: Sequence[Gate]) -> list[str]:
+    """Return the two error rates that the README shows: of identical code, and of an injected slowdown."""
+    six = _of_six(_measured(gates))
+    kind = PLANTS[_README_PLANT].kind
+    rows = [
+        ["50 gates of identical code: any verdict of faster or slower", _accusing(_alike(six))],
+        [f"20 injected slowdowns of {kind}: found, and no other benchmark flagged", _found_alone(six, kind)],
+    ]
+    return _table(["whole gates between real commits", "measured"], rows).splitlines()
 
 
-def render(newer: Sequence[Gate], older: Sequence[Gate]) -> str:
-    """Return the document as markdown, of the newer study once that has a gate."""
-    return render_newer(newer, older) if newer else render_older(older)
-
-
-def render_newer(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
-    """Return the document of the newer study, and what the older one was promised and came to."""
+def render(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
+    """Return the document as markdown."""
     measured = _measured(gates)
     six, neutral = _of_six(measured), _neutral(measured)
     alike = _alike(six)
     parts = [
         _INTRODUCTION.format(study=NEWER, **_facts(gates, len(plan_study(NEWER)))),
-        "## What was promised, and what was measured\n",
+        "## Promised and measured\n",
         _table(_PROMISE, [*_error_rates(measured), *_speeds(six), _not_measured(gates)]),
         _WHAT_IT_MEANS,
         "## Changes that add no work\n",
         _table(_OF_KIND, [_of_kind(kind, neutral) for kind in KINDS]),
-        "",
-        _table(_OF_NEUTRAL, [_of_neutral(gate) for gate in neutral]),
         _HARD_ONES,
         _table(_PER_HARD, [_of_hard(name, measured) for name in HARD]),
-        "\n## Plants\n",
-        _table(_OF_PLANT, _plants(_planted(gates))),
-        "\n## Each benchmark, in the gates of identical code\n",
+        "\n## Noise of each benchmark\n",
         _table(_PER_BENCHMARK, [*(_of_benchmark(name, alike) for name in SIX), *_hard_alike(measured)]),
-        _HISTORY,
         _BEFORE.format(study=OLDER, done=len(older)),
         _table(_PROMISE, [*_older_error_rates(older), *_older_other_promises(older)]),
-        "\n## Every gate\n",
-        _table(_EVERY, [_line(gate) for gate in gates]),
     ]
     return "\n".join(parts) + "\n"
 
 
-def render_older(gates: Sequence[Gate]) -> str:
-    """Return the document of the older study."""
-    parts = [
-        _OLDER_INTRODUCTION.format(**_facts(gates, len(plan_study(OLDER)))),
-        "## What was promised, and what was measured\n",
-        _table(_PROMISE, [*_older_error_rates(gates), *_older_other_promises(gates)]),
-        "\n## Plants\n",
-        _table(_OF_PLANT, _plants([*_older_planted(gates), *_rare(gates)])),
-        "\n## Each benchmark, in the gates of identical code\n",
-        _table(_PER_BENCHMARK, [_of_benchmark(name, _alike(gates)) for name in SIX]),
-        "\n## Every gate\n",
-        _table(_EVERY, [_line(gate) for gate in gates]),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-_OLDER_INTRODUCTION = """# How often the gate is wrong, measured
+_INTRODUCTION = """# How often is the gate wrong?
 
 <!-- written by `make calibration-report` from the rows in benchmarks/calibration/ledger/ -->
 
-A study of whole gates between real commits, with the default budget and settings, on
-{machine}:
-six unlike benchmarks of short calls (`benchmarks/calibration/suite/`), identical code on both
-sides or a slowdown planted in one benchmark as more units of its own work. Sizes, doses and order were
-settled before the first gate (`benchmarks/calibration/plan.py`); {done} of {of} gates have run. A gate is
-begun while `perfkit doctor` expects that +3 % at margin 1 % would be found: {put_off} times one was put off
-by a minute until then. Every gate counts that ran to its end; what is claimed is the exact binomial bound at
-95 % (Clopper and Pearson 1934). `make calibration` repeats it.
-"""
-_INTRODUCTION = """# How often the gate is wrong, measured
+Whole gates were run between real commits whose true difference was known: identical code (A/A), changes that
+add no work, and slowdowns injected into one benchmark. {done} of {of} planned gates
+have run.
 
-<!-- written by `make calibration-report` from the rows in benchmarks/calibration/ledger/ -->
+```text
+make calibration          # runs what is left of the study: 100 minutes in all
+make calibration-report   # recomputes every verdict from the kept launches, and writes this page
+```
 
-A study of whole gates between real commits, with the default budget and settings, on
-{machine}:
-six unlike benchmarks of short calls (`benchmarks/calibration/suite/bench_six.py`), and two hard ones in gates
-of their own (`bench_hard.py`). Both sides have identical code, or head has a change that adds no work, or a
-slowdown is planted in one benchmark as more units of its own work. Sizes, doses, changes and order were
-settled before the first gate (`benchmarks/calibration/plan.py`, settled on {study}); {done} of {of} gates
-have run. A gate is begun while `perfkit doctor` expects that +3 % at margin 1 % would be found: {put_off}
-times one was put off by a minute until then. What is claimed is the exact one-sided binomial bound at 95 %
-(Clopper and Pearson 1934). `make calibration` runs what is left of it.
+**Method.** Six benchmarks of short calls, and two noisy ones in gates of their own, with the gate's
+defaults, on {machine}.
+An injected slowdown is more units of the benchmark's own work. Sizes, changes and order were fixed on
+{study}, before the first gate. A gate starts once `perfkit doctor` expects that it would find +3 % at margin
+1 %; {put_off} times one was postponed for that.
+In brackets are exact one-sided binomial bounds at 95 % (Clopper and Pearson 1934).
 """
 _WHAT_IT_MEANS = """
-All but the last line are about the six benchmarks of short calls. Those of plants count a gate as right where
-the planted benchmark is REGRESSED and no other one is REGRESSED or IMPROVED. A series is one benchmark in one
-gate; series of one gate were measured together, so that the bound on their share takes them for more
-independent than they are.
+Flagged means REGRESSED or IMPROVED. All lines but the last are about the six benchmarks of short calls. An
+injected slowdown counts as found if its benchmark is REGRESSED and no other is flagged. A series is one
+benchmark in one gate; the series of a gate share its noise, so their bound is too narrow.
 """
 _HARD_ONES = """
-The final interval is the one that the verdict rests on, at the gate's own error rate. The 95 % interval is
-made of all launches of a series by the same function, as if it were looked at once; since a gate looks
-repeatedly and stops when it has decided, somewhat more than 5 % may miss.
+The final interval is the gate's own, at its own error rate. The 95 % interval is computed from all launches
+as if they were looked at once; since a gate stops when it has decided, slightly more than 5 % may miss.
 
-## The hard ones
+## Noisy benchmarks
 
-What two worker processes, or two threads, make of a call depends on the machine's scheduler, so that launches
-scatter by several times as much. Nothing is promised of them but the gate's error rate; they are gated
-apart, at margin 2 %, since they would use up the budget of a gate with the others.
+Two loader workers, and two threads, depend on the machine's scheduler: their launches scatter several times
+as much. At margin 2 %, in gates of their own:
 """
-_HISTORY = """
-## The history of the suite
+_BEFORE = """
+## The study before
 
-Figures of a suite hold for what is in it. This is what was in this one, and why it changed:
-
-- 2026-11-21: six benchmarks in 100 units of work a call. Loading read its batches by two worker processes,
-  the tensor operation was large enough for two threads, the loss ran forward and backward, and the
-  allocations took four tensors of 160 KB and more.
-- 2026-11-23: calls of 20 units, short enough to be timed in slices. For that the tensor operation became too
-  small for threads, the loss lost its backward pass, and the allocations became tensors of 16 to 20 KB.
-  Loading lost its workers because launches with them scattered by 3 to 8 %. So the study of that day is one
-  of easy benchmarks.
-- 2026-11-25: the six are as they were. Loading with two worker processes is back as a benchmark of its own,
-  and a convolution in threads with calls of some 0.3 s has come: the hard ones.
-"""
-_BEFORE = """## The study before
-
-{done} gates of the six benchmarks by an earlier gate, its plan settled on {study}. Its whole is printed by
-`python benchmarks/calibration/render.py {study}`.
+{done} gates of the six benchmarks with an earlier version of the gate, planned on {study}.
 """
 _PROMISE = ["what", "promised", "measured"]
-_OF_KIND = ["change", "gates", "accused or praised", "final interval misses 0", "95 % interval misses 0"]
-_OF_NEUTRAL = ["case", "change", "final interval misses 0", "95 % interval misses 0", "accused or praised"]
-_OF_PLANT = ["case", "plant", "read as", "interval", "verdict", "others accused"]
+_OF_KIND = ["change", "gates", "gates flagged", "final interval misses 0", "95 % interval misses 0"]
 _PER_HARD = [
     "benchmark",
-    "identical: accused or praised",
+    "A/A: flagged",
     "UNCHANGED",
     "+5 % found",
     "half-width",
@@ -184,7 +129,6 @@ _PER_BENCHMARK = [
     "half-width",
     "launches",
 ]
-_EVERY = ["case", "kind", "wall", "exit", "launches", "undecided"]
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -221,14 +165,6 @@ def _neutral(gates: Sequence[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.case.neutral is not None]
 
 
-def _planted(gates: Sequence[Gate]) -> list[Gate]:
-    return [gate for gate in gates if gate.case.benchmark is not None and gate.case.rare is None]
-
-
-def _older_planted(gates: Sequence[Gate]) -> list[Gate]:
-    return [gate for gate in gates if gate.case.kind in {plant.kind for plant in OLDER_PLANTS}]
-
-
 def _rare(gates: Sequence[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.case.rare is not None]
 
@@ -242,9 +178,9 @@ def _error_rates(gates: Sequence[Gate]) -> list[list[str]]:
     series = sum(len(gate.series) for gate in neutral)
     bound = 100 * upper_bound(missed, series)
     return [
-        ["A/A: gates with any REGRESSED or IMPROVED", "none of 50", _accusing(alike)],
+        ["A/A: gates with any benchmark flagged", "none of 50", _accusing(alike)],
         ["A/A at margin 2 %: gates with exit code 3", "at most 1 of 50", _at_most(undecided, len(alike))],
-        ["changes that add no work: gates with any REGRESSED or IMPROVED", "none of 30", _accusing(neutral)],
+        ["changes that add no work: gates with any benchmark flagged", "none of 30", _accusing(neutral)],
         [
             "changes that add no work: 95 % intervals that miss 0",
             "at most 8 % of series",
@@ -268,11 +204,15 @@ def _at_most(count: int, of: int) -> str:
 
 def _found_of_twenty(gates: Sequence[Gate], kind: str, least: int) -> list[str]:
     planted = [gate for gate in gates if gate.case.kind == kind]
-    found = sum(gate.finds_plant for gate in planted)
     others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in planted)
     promised = f"{'at least ' if least < _OF_TWENTY else ''}{least} of {_OF_TWENTY}"
-    counted = f"{_at_least(found, len(planted))}; another benchmark accused or praised in {others}"
-    return [f"{kind}: REGRESSED, that one and no other", promised, counted]
+    counted = f"{_found_alone(gates, kind)}; another benchmark flagged in {others}"
+    return [f"{kind}: found", promised, counted]
+
+
+def _found_alone(gates: Sequence[Gate], kind: str) -> str:
+    planted = [gate for gate in gates if gate.case.kind == kind]
+    return _at_least(sum(gate.finds_plant for gate in planted), len(planted))
 
 
 def _speeds(six: Sequence[Gate]) -> list[list[str]]:
@@ -291,7 +231,7 @@ def _not_measured(gates: Sequence[Gate]) -> list[str]:
     failed = [gate for gate in gates if not gate.measured]
     named = f": case {', '.join(str(gate.case.number) for gate in failed)}" if failed else ""
     return [
-        "gates that could not measure all, counted nowhere above",
+        "gates that could not measure all, not counted above",
         "none",
         f"{len(failed) or 'none'}{named}",
     ]
@@ -304,15 +244,6 @@ def _of_kind(kind: str, neutral: Sequence[Gate]) -> list[str]:
     nominal = sum(len(gate.nominal_misses) for gate in gates)
     accused = sum(bool(gate.accused) for gate in gates)
     return [kind, str(len(gates)), f"{accused}", f"{final} of {series}", f"{nominal} of {series}"]
-
-
-def _of_neutral(gate: Gate) -> list[str]:
-    found = (gate.final_misses, gate.nominal_misses, gate.accused)
-    return [str(gate.case.number), str(gate.case.neutral), *map(_names, found)]
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "none"
 
 
 def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
@@ -336,7 +267,7 @@ def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
 def _hard_alike(gates: Sequence[Gate]) -> list[list[str]]:
     """Return the hard benchmarks' rows of the table of benchmarks."""
     alike = _alike(_of_hard_ones(gates))
-    return [[f"{row[0]} (hard)", *row[1:]] for row in (_of_benchmark(name, alike) for name in HARD)]
+    return [[f"{row[0]} (noisy)", *row[1:]] for row in (_of_benchmark(name, alike) for name in HARD)]
 
 
 def _older_error_rates(gates: Sequence[Gate]) -> list[list[str]]:
@@ -346,7 +277,7 @@ def _older_error_rates(gates: Sequence[Gate]) -> list[list[str]]:
     share = unchanged / max(len(verdicts), 1)
     return [
         [
-            "A/A: gates with any REGRESSED or IMPROVED",
+            "A/A: gates with any benchmark flagged",
             "at most 1 of 100",
             _accusing(alike),
         ],
@@ -374,9 +305,9 @@ def _found(gates: Sequence[Gate], kind: str) -> list[str]:
     found = sum(gate.finds_plant for gate in gates)
     others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in gates)
     return [
-        f"{kind}: REGRESSED, that one and no other",
+        f"{kind}: found",
         "at least 57 of 60",
-        f"{found} of {len(gates)}; another benchmark accused or praised in {others}",
+        f"{found} of {len(gates)}; another benchmark flagged in {others}",
     ]
 
 
@@ -405,25 +336,6 @@ def _longest(gates: Sequence[Gate]) -> float:
     return max(gate.wall_s for gate in gates) / len(gates[0].case.benchmarks)
 
 
-def _plants(gates: Sequence[Gate]) -> list[list[str]]:
-    lines = []
-    for gate in gates:
-        found = gate.comparisons.get(str(gate.case.benchmark))
-        read = (found.estimate if gate.case.rare is None else _of_all_calls(found)) if found else None
-        others = sorted(gate.accused - {gate.case.benchmark})
-        lines.append(
-            [
-                str(gate.case.number),
-                f"{gate.case.benchmark}: {gate.case.kind}",
-                change_text(read) if found else "-",
-                interval_text(read) if found else "-",
-                found.verdict if found else "-",
-                ", ".join(str(other) for other in others) or "none",
-            ]
-        )
-    return lines
-
-
 def _of_benchmark(name: str, alike: Sequence[Gate]) -> list[str]:
     found = [gate.comparisons[name] for gate in alike if name in gate.comparisons]
     estimates = [one.estimate for one in found if one.estimate is not None]
@@ -447,40 +359,6 @@ def _deviation(found: Sequence[Comparison], calls: Calls) -> str:
     estimates = [one for entry in found for one in (entry.estimate, entry.other) if one is not None]
     deviations = [one.launch_sd for one in estimates if one.calls == calls and one.launch_sd is not None]
     return f"{100 * statistics.median(deviations):.2f} %" if deviations else "-"
-
-
-def _line(gate: Gate) -> list[str]:
-    undecided = [_open(name, found) for name, found in gate.comparisons.items() if _is_open(found)]
-    rows = (row for found in gate.rows.values() for row in found)
-    launches = max((row.placement.launch for row in rows), default=-1) + 1
-    walls = f"{gate.wall_s:.1f} s"
-    return [
-        str(gate.case.number),
-        _kind(gate),
-        walls,
-        str(gate.exit_code),
-        str(launches),
-        ", ".join(undecided) or "none",
-    ]
-
-
-def _kind(gate: Gate) -> str:
-    case = gate.case
-    if case.neutral is not None:
-        return f"{case.kind}: {case.neutral}"
-    if case.benchmark is not None:
-        return f"{case.kind} in {case.benchmark}"
-    return f"{case.kind} of the hard ones" if case.benchmarks == HARD else case.kind
-
-
-def _is_open(comparison: Comparison) -> bool:
-    return comparison.verdict not in ("REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER")
-
-
-def _open(name: str, comparison: Comparison) -> str:
-    if comparison.verdict == "INCONCLUSIVE":
-        return name
-    return f"{name} {comparison.verdict} ({comparison.message})"
 
 
 def _reading(gate: Gate) -> str:

@@ -1,9 +1,9 @@
 """Tries detectors of steps on levels of known truth: ``python benchmarks/change_points/point_study.py``.
 
-It writes ``outcomes.json`` beside it, and ``docs/change-points.md`` from that. All is drawn from fixed
-numbers, so it comes out the same on any machine; in two processes it takes some ten minutes. A series that is
-not part of this repository may be named, a JSON file with its ``values``; without one, what the detectors
-said of the last is kept. With ``--render`` the document alone is written.
+It writes ``outcomes.json`` beside it, and ``docs/measured/change-points.md`` from that. All is drawn from
+fixed numbers, so it comes out the same on any machine; in two processes it takes some ten minutes. A series
+that is not part of this repository may be named, a JSON file with its ``values``; without one, what the
+detectors said of the last is kept. With ``--render`` the document alone is written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from perfkit.stats.common_factor import remove_common_factor
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
-DOCUMENT = HERE.parents[1] / "docs" / "change-points.md"
+DOCUMENT = HERE.parents[1] / "docs" / "measured" / "change-points.md"
 SIZES = (0.03, 0.05, 0.1)
 # A step is found by a point at most so many runs off; any other point is false.
 NEAR = 2

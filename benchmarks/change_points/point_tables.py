@@ -1,4 +1,4 @@
-"""Renders ``docs/change-points.md`` from the study's outcomes."""
+"""Renders ``docs/measured/change-points.md`` from the study's outcomes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _machine(outcomes: Sequence[Outcome]) -> Iterator[str]:
         f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']].partition(',')[0]} ledger"
         for one in outcomes
     )
-    yield f"That the machine moved, as a step of the common factor, perfkit says in {told}."
+    yield f"perfkit reports a change point of the machine (of the common factor) in {told}."
 
 
 def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -92,11 +92,12 @@ def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
         return f"{share} ({most:.2g})" if outcome["detector"] == "perfkit" else share
 
     for noise in NOISES:
-        yield table_row([noise, *_by_detector([one for one in outcomes if one["noise"] == noise], cell)])
+        words = noise.replace("occasions", "sessions")
+        yield table_row([words, *_by_detector([one for one in outcomes if one["noise"] == noise], cell)])
 
 
 def _stepped(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, levels, step", *NAMES])
+    yield from table_head(["ledger, levels, change", *NAMES])
     for study, hours in _HOURS.items():
         for without_factor in (True, False):
             for size in sorted({one["size"] for one in outcomes}):
@@ -132,14 +133,14 @@ def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _known(series: Outcome) -> Iterator[str]:
-    yield from table_head(["detector", "steps at"])
+    yield from table_head(["detector", "change points at"])
     for name in NAMES:
         places = series[name]
         few = ", ".join(map(str, places[:12]))
         yield table_row([name, f"{few} and {len(places) - 12} more" if len(places) > 12 else few])
     yield ""
     packages = ", ".join(f"`{package}`" for package in PACKAGES.values())
-    yield f"Versions: {packages}. What each is asked for stands in `benchmarks/change_points/detectors.py`."
+    yield f"Versions: {packages}. What each is asked for is in `benchmarks/change_points/detectors.py`."
 
 
 def _levels(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -34,7 +34,7 @@ from signals import VERBS, Copied, Verb, make_template
 from perfkit.cli.app import whole_command_line
 
 RESULTS = Path(__file__).with_name("results.json")
-DOCUMENT = Path(__file__).parents[2] / "docs/first-output.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/measured/speed.md"
 SLOW_S = 1.0
 _BEGIN, _END = "<!-- first output -->\n", "<!-- /first output -->\n"
 _TIMES = 5

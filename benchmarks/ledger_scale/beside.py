@@ -2,7 +2,7 @@
 
 A repository of its own has a commit for each run. The runs are written as a ledger, and exported for the
 other two, so that all of them read the same times. Whole commands are timed in turns, and medians compared.
-What was found is written to ``beside.json``, and as a table to ``docs/history.md``.
+What was found is written to ``beside.json``, and as a table to ``docs/measured/speed.md``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perfkit.runner.machine.facts import read_machine
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "beside.json"
-DOCUMENT = HERE.parents[1] / "docs/history.md"
+DOCUMENT = HERE.parents[1] / "docs/measured/speed.md"
 RUNS, BENCHMARKS = 1000, 100
 TURNS = 5
 

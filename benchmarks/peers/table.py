@@ -1,7 +1,7 @@
-"""Renders ``docs/peers.md`` from what the tools said: ``python benchmarks/peers/table.py``.
+"""Renders ``docs/measured/peers.md`` from the tools' kept outcomes: ``python benchmarks/peers/table.py``.
 
-It is about the newer contest once that has an outcome; the README has the last one that has run whole. What
-perfkit came to in a study of its own, of the same benchmarks and plants, stands beside what it came to here.
+The page is about the newer contest once that has an outcome. perfkit's own study of the same benchmarks and
+injected slowdowns has a line beside its line of the contest.
 """
 
 from __future__ import annotations
@@ -19,34 +19,32 @@ from gates import Gate, read_gates
 from pairs import AGAIN, MARGIN, NEWER, OLDER, QUICK_PYPERF, Pair, plan_again, plan_pairs
 from plan import HARD, SIX, Case
 from plan import NEWER as STUDY
-from readme import README, fill
 
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.binomial import lower_bound, upper_bound
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
-PLACE = "make peers"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "peers.md"
 _TRUE_CHANGE = 0.05
 _IN_STUDY = "perfkit in its own study"
 _OLDER_TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 _OLDER_PAIRS = 24
 _OLDER_COLUMNS = (
     "tool",
-    "identical pairs that it accuses or praises",
-    "benchmarks in them",
-    "plants found, no other accused",
-    "error of the planted size",
+    "identical pairs flagged",
+    "benchmarks flagged",
+    "slowdowns found, no other flagged",
+    "error of the injected size",
     "wall time per benchmark",
 )
 _COLUMNS = (
     "tool and rule",
-    "identical pairs that it accuses or praises",
-    "benchmarks in them",
-    "plants found, no other accused",
+    "identical pairs flagged",
+    "benchmarks flagged",
+    "slowdowns found, no other flagged",
     "undecided pairs",
-    "error of the planted size",
+    "error of the injected size",
     "wall time per benchmark",
 )
 _TIMES_COLUMNS = (
@@ -92,14 +90,13 @@ class Judged:
 
 
 def main() -> None:
-    """Write the document, and its table into the README."""
+    """Write the document."""
     newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), read_again()
     studied = judged_in_study(read_gates(STUDY))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
     DOCUMENT.write_text(render(newer, older, studied, machines, again), encoding="utf-8")
-    fill(PLACE, lines_for_readme(newer, older, studied))
-    print(f"wrote {DOCUMENT}, and its table into {README}")
+    print(f"wrote {DOCUMENT}")
 
 
 def read_again() -> dict[str, list[Outcome]]:
@@ -127,15 +124,6 @@ def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
 
 def _is_like_a_pair(case: Case) -> bool:
     return case.benchmarks == SIX and case.margin == MARGIN and case.neutral is None
-
-
-def lines_for_readme(
-    newer: Sequence[Outcome], older: Sequence[Outcome], studied: Sequence[Judged]
-) -> list[str]:
-    """Return the table of the last contest of which all pairs have run, nothing where none has."""
-    if _pairs_done(newer, plan_pairs()) == len(plan_pairs()):
-        return _table(newer, SIX, studied)
-    return _older_table(older) if _older_pairs_done(older) == _OLDER_PAIRS else []
 
 
 def render(
@@ -188,7 +176,7 @@ def _once_more(again: Mapping[str, Sequence[Outcome]], newer: Sequence[Outcome])
     for contest, outcomes in known.items():
         yield _times_row(contest, contest, outcomes, plan_again())
     for contest, outcomes in known.items():
-        yield f"\n### {contest}\n"
+        yield f"\n{contest}:\n"
         yield from _table(outcomes, SIX)
     yield ""
 
@@ -221,76 +209,71 @@ def name_machines(rows: Iterable[Row]) -> str:
     return ", ".join(f"{count} on {cpu}" for cpu, count in Counter(processors.values()).items())
 
 
-_OLDER_INTRODUCTION = """# Side by side with other tools
+_OLDER_INTRODUCTION = """# How do other tools judge the same commits?
 
 <!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
 
-The same six benchmarks and the same pairs of commits (identical ones, and +5 % of its own work planted in
-one benchmark) through four tools, one pair after the other, the tools in turns; environments were built
-beforehand.
+The same six benchmarks and pairs of commits (identical code, and +5 % injected into one benchmark) through
+four tools, one pair after the other, the tools in turns.
 {done} of {of} pairs have run.
 All tools of a pair ran on one machine: {machines}.
 """
 _OLDER_RULES = """
-Each tool decides by its own rule: perfkit at margin 2 % and its defaults; asv by `asv continuous -f 1.02 -a
-rounds=4 --interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf, run with
-`--fast`, by the t-test of `pyperf compare_to`. The error is the median absolute difference between the ratio
-that a tool gives the planted benchmark and 1.05. Known of the others: pyperf's test has no margin and calls
-samples of unequal size significant; none of the three corrects for many benchmarks. The wall time of perfkit
-is that of the whole gate, checkouts included.
+perfkit decides at margin 2 % with its defaults; asv by `asv continuous -f 1.02 -a rounds=4
+--interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf with `--fast` by
+`pyperf compare_to`. The error is the median absolute difference between the ratio of the slower benchmark and
+1.05.
 """
-_INTRODUCTION = """# Side by side with other tools
+_INTRODUCTION = """# How do other tools judge the same commits?
 
 <!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
 
-The same benchmarks and the same pairs of commits (identical ones, and +5 % of its own work planted in one
-benchmark) through perfkit, three other tools, and a t-test without any, one pair after the other, the tools
-in turns; environments were built beforehand. Pairs, plants and order were settled on {contest}
-(`benchmarks/peers/pairs.py`). {done} of {of} pairs have run.
-All tools of a pair ran on one machine, with the same allocator settings: {machines}.
-A line is one rule of decision; several rules may judge one measurement. In brackets is the exact one-sided
-binomial bound at 95 % (Clopper and Pearson 1934).
+The same benchmarks and pairs of commits went through perfkit, three other tools and a plain t-test. Half of
+the pairs are identical code; in the others one benchmark does 5 % more of its own work.
 
-## The six benchmarks of short calls
+```text
+make peers   # runs what is left of the contest, and writes this page: 80 minutes in all
+```
+
+**Method.** One pair after the other, the tools in turns on the same machine ({machines}), in environments
+built beforehand, with the same allocator settings. Pairs and order were fixed on {contest}.
+{done} of {of} pairs have run. A line is one rule of decision; several rules may judge one measurement. In
+brackets are exact one-sided binomial bounds at 95 % (Clopper and Pearson 1934). Flagged means called slower
+or faster.
+
+## Six benchmarks of short calls
 """
 _HARD_ONES = """
-## The hard ones
+## Two noisy benchmarks
 
-Loading with two worker processes, and calls of some 0.3 s in threads:
+Two loader workers, and calls of 0.3 s in threads:
 """
 _RULES = """
 ## The rules
 
-- perfkit: the gate at margin 2 % and its defaults. A pair is undecided where it leaves a benchmark
-  INCONCLUSIVE or NOT REACHED. Its wall time is that of the whole gate, checkouts included. "In its own
-  study" are the gates of [calibration.md](calibration.md) of identical code, and of the same plants.
-- asv: `asv continuous -a rounds=4 --interleave-rounds`, judged with its default factor of 1.1 and with 1.02.
-  Undecided is what lies beyond the factor and is not significant, which it prints as "~".
-- pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It praises nothing, and knows no
-  undecided.
-- pyperf: `pyperf compare_to`, whose t-test has no margin, and with `--min-speed=2`, which is one. Run with
-  `--fast` on every second pair, since it takes as long as all others together, and by its defaults where time
-  allowed. It does not tell what is equal from what is open.
-- t-test: twenty fresh processes of each side by turns, each timing every benchmark for a tenth of a second
-  or more, and Welch's test of the logarithms, at 1 %. By the first reading a difference counts that is
-  significant and larger than 2 %, and is undecided where it is larger only; by the second the whole 99 %
-  interval has to lie beyond 2 %, and is undecided where it reaches across.
+- perfkit: the gate at margin 2 % with its defaults. A pair is undecided where a benchmark is INCONCLUSIVE or
+  NOT REACHED. The wall time is that of the whole gate, checkouts included. "In its own study" are the gates
+  of [the calibration study](calibration.md) of identical code and of the same injected slowdowns.
+- asv: `asv continuous -a rounds=4 --interleave-rounds`, with its default factor of 1.1 and with 1.02.
+  Undecided is what lies beyond the factor and is not significant ("~").
+- pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It never calls anything faster.
+- pyperf: `pyperf compare_to`, whose t-test has no margin, and with `--min-speed=2`. Run with `--fast`, on
+  every second pair, since it takes as long as all others together.
+- t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %. By the
+  first rule a significant difference above 2 % counts; by the second the whole 99 % interval lies beyond 2 %.
 
-All get the allocator thresholds that perfkit sets (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`). The
-error is the median absolute difference between the ratio that a rule gives the planted benchmark and 1.05.
+The error is the median absolute difference between the ratio that a rule gives the slower benchmark and 1.05.
 None but perfkit corrects for many benchmarks.
 """
 _ONCE_MORE = """## perfkit and asv once more
 
-Settled on {day}, since a launch costs perfkit less than in the contest above: the pairs of the six
-benchmarks, each tool first in every second one. The first time they ran on a machine of another kind than the
-one above, the second time on one of its kind. perfkit measures until it can decide, so that its time follows
-how much a machine's times scatter; asv measures as often as ever.
+On {day}, when a launch cost perfkit less: the pairs of the six benchmarks, each tool first in every second
+one, on two kinds of machine. perfkit measures until it can decide, so its time follows the noise.
 
 """
 _BEFORE = """## The contest before
 
-Settled on {contest}, without allocator settings for the others and with one rule each; {done} of {of} pairs.
+On {contest}, without allocator settings for the others and with one rule each; {done} of {of} pairs.
 """
 
 

@@ -29,7 +29,7 @@ from perfkit.model import WALL_TIME
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
-DOCUMENT = HERE.parents[1] / "docs" / "case-studies.md"
+DOCUMENT = HERE.parents[1] / "docs" / "measured" / "case-studies.md"
 LEDGER = HERE / "ledger"
 _GATE = ("--base", "HEAD~1", "--head", "HEAD", "--budget=60")
 AUTHOR = Actor("A stranger", "stranger@example.org")

@@ -28,7 +28,7 @@ from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, 
 from writers import write_at_once
 
 RESULTS = Path(__file__).with_name("results.json")
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/measured/reliability.md"
 _BEGIN, _END = "<!-- study -->\n", "<!-- /study -->\n"
 _KILLS = 500
 _FLIPS = 1000

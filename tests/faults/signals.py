@@ -45,7 +45,7 @@ from repositories import Repository, create_repository
 Kind = Literal["ctrl-c", "SIGTERM", "SIGHUP", "closed terminal", "closed stdout", "closed stderr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 RESULTS = Path(__file__).with_name("results.json")
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/measured/reliability.md"
 _BEGIN, _END = "<!-- signals -->\n", "<!-- /signals -->\n"
 _ETX = b"\x03"
 _HIDDEN, _SHOWN = "\x1b[?25l", "\x1b[?25h"
@@ -698,14 +698,14 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
 
 
 def signals_table(signals: Mapping[str, Any]) -> str:
-    """Return the results as a table in Markdown: a line a command."""
+    """Return the results of all commands together as a table in Markdown."""
+    parts = signals["parts"].values()
+    cells = [sum(part[key] for part in parts) for key in (*KINDS, "reached", "bad")]
     lines = [
-        f"| command | {' | '.join(KINDS)} | while it ran | with a problem |",
-        f"| :--- |{' ---: |' * (len(KINDS) + 2)}",
+        f"| commands | {' | '.join(KINDS)} | still ran | with a problem |",
+        f"| ---: |{' ---: |' * len(cells)}",
+        f"| {len(parts)} | {' | '.join(map(str, cells))} |",
     ]
-    for name, part in signals["parts"].items():
-        cells = [*(part[kind] for kind in KINDS), part["reached"], part["bad"]]
-        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -13,7 +13,7 @@ from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
 
-DOCUMENT = Path(__file__).parents[2] / "docs/ledger.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/other-tools.md"
 OLD = Path(__file__).parent / "schema_1"
 Seconds = Mapping[str, float]
 # How the answer of each tool becomes seconds by benchmark.

@@ -19,8 +19,9 @@ from scipy import stats
 from perfkit.model.history import Stretch
 from perfkit.stats.change_points import FloatArray, Step, find_steps, tame
 
-# The model by which the simulated figures of docs/change-points.md were made: strengths of the drift in parts
-# of the sd of runs, by how much clearer a step has to be beside each, and how many runs are compared at once.
+# The model by which the simulated figures of docs/measured/change-points.md were made: strengths of the drift
+# in parts of the sd of runs, by how much clearer a step has to be beside each, and how many runs are compared
+# at once.
 DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
 DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
 LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)

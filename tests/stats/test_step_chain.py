@@ -45,7 +45,7 @@ def student(value: FloatArray) -> FloatArray:
 
 
 class Model:
-    """The model of ``docs/bisect.md`` for a range, with all that may have happened added up one by one."""
+    """The model of a bisection for a range, with all that may have happened added up one by one."""
 
     def __init__(self, asked: Range) -> None:
         """Lay out levels four least steps beyond all medians, in quarters of one, or in 240 parts of all."""
