@@ -17,10 +17,8 @@ from typing import Any
 import git
 import pytest
 
-from perfkit.cli.app import app
-from perfkit.gating.rows import pairs_of, policy_of
 from perfkit.cli.app import whole_command_line
-from perfkit.gating.from_rows import pairs_of, policy_of
+from perfkit.gating.rows import pairs_of, policy_of
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import location
 

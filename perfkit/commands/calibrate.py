@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
-from perfkit.commands.surveying import surveyed_sides
-from perfkit.commands.tasks import Doing, file_once, unpack
 from perfkit.commands.gate import surveyed_sides
+from perfkit.commands.tasks import Doing, file_once, unpack
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.gating.calibrating import Case, plan_cases

@@ -26,7 +26,6 @@ from perfkit.commands.show import code_names
 from perfkit.commands.text_files import read_text, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
-from perfkit.gating.from_rows import count_outcomes
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -43,6 +42,7 @@ from perfkit.model import (
     RankProfile,
     Row,
 )
+from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import ProfilePolicy
 from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, RankPlace

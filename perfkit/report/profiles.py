@@ -14,8 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.gating.exact import SYNCS, TITLES
 from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, ProfileSummary, RankProfile
+from perfkit.model.counters import SYNCS, TITLES
 from perfkit.model.phases import DATA, RANKS
 from perfkit.model.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.profiling.read.summary_file import reading_of

@@ -92,6 +92,8 @@ def test_a_command_writes_its_document(project: GitProject, arguments: str, code
         ("compare HEAD nowhere", REFUSED),
         ("bisect nowhere HEAD --benchmark test_slower", REFUSED),
         ("ledger show nothing", REFUSED),
+        ("ledger verify", REFUSED),
+        ("ledger push --branch x", REFUSED),
         ("accept test_missing --reason wanted", REFUSED),
         ("schema nothing", REFUSED),
         ("nothing", REFUSED),

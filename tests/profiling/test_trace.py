@@ -11,7 +11,6 @@ from perfkit.model import PassSummary
 from perfkit.profiling.passes import instruments
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.target_code import find_own_code
 from perfkit.profiling.passes.targets import Target
 from perfkit.profiling.passes.torch_pass import Window, choose_window
 from perfkit.profiling.read.files import read_profile

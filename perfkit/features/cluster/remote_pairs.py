@@ -20,8 +20,8 @@ from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
-from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.model.counting import INSTRUCTIONS
+from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files

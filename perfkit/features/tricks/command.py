@@ -23,6 +23,7 @@ from perfkit.features.tricks.measuring import (
     settled_trick,
     timed_rows,
 )
+from perfkit.features.tricks.policy import TricksRun
 from perfkit.features.tricks.records import TOGETHER, Loop, TrickCase
 from perfkit.features.tricks.report import sizes_chart, tricks_document
 from perfkit.features.tricks.trick import (
@@ -33,12 +34,6 @@ from perfkit.features.tricks.trick import (
     together,
     trick_named,
 )
-from perfkit.features.tricks.filing import other_rows, report_of, settled_trick, timed_rows
-from perfkit.features.tricks.measuring import Plan, TrickMeasurements, measure
-from perfkit.features.tricks.policy import TricksRun
-from perfkit.features.tricks.records import TOGETHER, CheckedClaim, Loop, TrickCase
-from perfkit.features.tricks.report.markdown import tricks_document
-from perfkit.features.tricks.report.picture import sizes_picture
 from perfkit.features.tricks.verdict import TricksReport, helping
 from perfkit.gating.compare import recorded
 from perfkit.gating.rows import RunContext

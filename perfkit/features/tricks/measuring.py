@@ -9,30 +9,28 @@ from pathlib import Path
 from typing import Protocol
 
 from perfkit.errors import LedgerError
+from perfkit.features.tricks.policy import TrickPolicy, TricksRun
 from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import SUITE, instruction_files, node_of, step_script
+from perfkit.features.tricks.verdict import TrickResult, TricksReport
+from perfkit.gating.counter_verdicts import CounterPolicy
 from perfkit.gating.counters import CountResult, count_compared, count_target, joined
+from perfkit.gating.rows import (
+    RunContext,
+    comparison_of,
+    count_rows,
+    exact_comparisons_of,
+    finding_row,
+    finished_row,
+    launch_rows,
+)
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
 from perfkit.gating.run import BenchmarkState, LockstepLaunches, MeasuredLaunch, SequentialComparison
 from perfkit.gating.sides import staged_launcher
-from perfkit.model import SIDES
-from perfkit.model.comparisons import Comparison, Policy
-from perfkit.features.tricks.verdict import TrickResult, TricksReport
-from perfkit.gating.counts import Tally, count_compared, count_target, joined
-from perfkit.gating.exact import ExactPolicy
-from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import comparison_of, exact_comparisons_of, is_count
-from perfkit.gating.sequential import (
-    BenchmarkState,
-    ComparedBenchmark,
-    MeasuredLaunch,
-    SequentialComparison,
-)
-from perfkit.gating.sides import LockstepLaunches, staged_launcher
-from perfkit.gating.survey import finding_on_failure
 from perfkit.model import SIDES, Benchmark, Row
 from perfkit.model.comparisons import Comparison, Policy, Verdict
-from perfkit.model.policies import JudgedPolicy, TrickPolicy, TricksRun
+from perfkit.model.counters import is_count
+from perfkit.model.policies import JudgedPolicy
 from perfkit.model.progress import ComparisonProgress
 from perfkit.runner.lockstep.launch import SideReport
 from perfkit.runner.lockstep.launcher import Launcher
@@ -168,7 +166,7 @@ def _judged(state: BenchmarkState, policy: Policy) -> Comparison:
 
 def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
     """Return a row with what is known only when the trial is over: its verdict, and what all rows say."""
-    row = settled(row, verdicts, wall_s=wall_s)
+    row = finished_row(row, verdicts, wall_s=wall_s)
     return replace(row, policy=replace(_policy(row), run=run))
 
 
@@ -193,8 +191,8 @@ def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: R
         if one.estimate is None or one.benchmark.name not in measured
     ]
     # A gate's counts and tolerance are used, but they only tell: nothing gates here.
-    compared = measurements.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
-    for row in (*findings, *count_rows(measurements.tally.pairs, compared, context)):
+    compared = measurements.result.compared(CounterPolicy(gating=(), tolerance=0.05))
+    for row in (*findings, *count_rows(measurements.result.pairs, compared, context)):
         yield _labelled(row, measurements.plan)
 
 

@@ -25,8 +25,8 @@ from perfkit.model.counters import TITLES
 from perfkit.model.differences import Part
 from perfkit.report.change_log import machine_title
 from perfkit.report.counts import amount_text, signed_amount
-from perfkit.report.gate.counters import counters_markdown
 from perfkit.report.explain import main_callees, section_rows
+from perfkit.report.gate.counters import counters_markdown
 from perfkit.report.gate.decision import (
     both_sentence,
     cost_sentence,
