@@ -19,7 +19,7 @@ from perfkit.stats.apart import Spread, half_width_apart, occasions_to_decide, p
 from perfkit.units import counted
 
 # The levels of identical code differ the more, the more time lies between them, up to three quarters of an
-# hour: docs/evidence.md has the table.
+# hour: docs/measured/evidence.md has the table.
 _LEAST_GAP = timedelta(hours=1)
 # A commit that was measured in one or two hours may have met an unusual one and not show it: then up to 11 %
 # of real comparisons of identical code accused, however much was known of other commits.

@@ -3,7 +3,7 @@
 The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in
 lockstep, and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go
 where they tell most for the seconds that they cost, until one place holds a step at the confidence asked for,
-or until the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
+or until the ends are known to be alike. ``docs/method.md`` has the model and how often it is right.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ resemble each other. A step is claimed where the runs are far more likely with i
 the drift*: a ratio of likelihoods under the local level model (Harvey 1989, 2.3: a random walk seen through
 white noise), in which either side of the comparison may have the drift that suits it best. Where a trend
 wanders, wandering explains a rise, and nothing is claimed; where it is steady, small steps are found.
-``docs/change-points.md`` has the figures.
+``docs/measured/change-points.md`` has the figures.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every candidate changes its sign when the sides are swapped, and stays the same when all values are scaled.
 The median is used because it scattered least from launch to launch on recorded launches. It overlooks a
-slowdown of fewer than half of the rounds. ``docs/evidence.md`` has the figures.
+slowdown of fewer than half of the rounds. ``docs/measured/evidence.md`` has the figures.
 """
 
 from __future__ import annotations
