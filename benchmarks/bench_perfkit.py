@@ -20,8 +20,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from perfkit.identity import new_run_id
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
+from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Row
 
 SCALE = os.environ.get("PERFKIT_SCALE")

@@ -9,10 +9,10 @@ from pathlib import Path
 from synthetic import build_row
 
 from perfkit.ledger.files import read_consistently
+from perfkit.ledger.maintenance import without_runs
 from perfkit.ledger.queries import read_table
 from perfkit.ledger.schema import from_table
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import without_runs
 
 MONTH_MINUTES = 31 * 24 * 60
 

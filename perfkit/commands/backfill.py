@@ -25,8 +25,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedErro
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id
 from perfkit.ledger.history.gaps import Gaps, Levels
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Trends, Wanted
+from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
 from perfkit.model.history import ChangePoint
 from perfkit.model.tasks import Code, MachineClass, Task

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from perfkit.errors import LedgerError
 from perfkit.ledger.history.last_runs import moved_since_last
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Here, Wanted
+from perfkit.ledger.store import Here, Ledger, Wanted
 from perfkit.model import Row
 from perfkit.report.last_runs import last_runs_lines
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from perfkit.config import Project
 from perfkit.errors import RepositoryError
-from perfkit.ledger import merging, soundness, upkeep
+from perfkit.ledger import maintenance, soundness
 from perfkit.ledger.remote import upload_compacted
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
@@ -42,7 +42,7 @@ def check_ledger(ledger: Path, *, progress: Progress) -> Verification:
 def fix_ledger(ledger: Path, *, dry_run: bool, progress: Progress) -> Repair:
     """Fix what can be fixed in a ledger without losing a row."""
     in_git = _is_in_git(ledger)
-    done = upkeep.repair(ledger, dry_run=dry_run, log=progress.info, tell=progress.tell)
+    done = maintenance.repair(ledger, dry_run=dry_run, log=progress.info, tell=progress.tell)
     return _stored(ledger, dataclasses.replace(done, in_git=in_git))
 
 
@@ -51,14 +51,14 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
     progress.info(f"compacting {ledger}")
     before = None if also_current else f"{datetime.now(UTC):%Y-%m}"
     in_git = _is_in_git(ledger)
-    done = upkeep.compact(ledger, before=before, dry_run=dry_run, tell=progress.tell)
+    done = maintenance.compact(ledger, before=before, dry_run=dry_run, tell=progress.tell)
     return _stored(ledger, dataclasses.replace(done, in_git=in_git))
 
 
 def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progress) -> Merge:
     """Copy the runs and annotations of another ledger that this one lacks."""
     progress.info(f"looking at the files of {other}")
-    return _stored(ledger, merging.merge(ledger, other, dry_run=dry_run, tell=progress.tell))
+    return _stored(ledger, maintenance.merge(ledger, other, dry_run=dry_run, tell=progress.tell))
 
 
 def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Here, Wanted
+from perfkit.ledger.store import Here, Ledger, Wanted
 from perfkit.model.comparisons import GateReport
 from perfkit.model.history import Trend
 

@@ -63,7 +63,7 @@ DOCUMENTS = (
     Document(
         name="state",
         version=1,
-        record="perfkit.ledger.states:KeptState",
+        record="perfkit.ledger.annotations:KeptState",
         written_by="perfkit history accept and ignore",
     ),
     Document(
@@ -110,11 +110,11 @@ DOCUMENTS = (
     Document(
         name="accept",
         version=2,
-        record="perfkit.ledger.acceptances:KeptAcceptance",
+        record="perfkit.ledger.annotations:KeptAcceptance",
         written_by="perfkit accept",
     ),
     Document(name="log", version=1, record=f"{_RECORDS}.change_log:ChangeLog", written_by="perfkit log"),
-    Document(name="note", version=1, record="perfkit.ledger.notes:Note", written_by="perfkit log note"),
+    Document(name="note", version=1, record="perfkit.ledger.annotations:Note", written_by="perfkit log note"),
     Document(
         name="report",
         version=1,

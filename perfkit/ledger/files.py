@@ -1,7 +1,13 @@
-"""How the ledger's files are named and written: whole or not at all, also where a process is killed."""
+"""Name, write and list the ledger's files: whole or not at all, also where a process is killed.
+
+Each file has a checksum inside, over all of its bytes: 64 digits in the key-value metadata at its end, those
+of the SHA-256 of the whole file with zeros in their place. A single bit that flips anywhere makes the two
+differ; parquet's own page checksums cover neither the metadata nor the statistics.
+"""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import fcntl
@@ -26,7 +32,6 @@ import pyarrow.parquet as pq
 from perfkit.bounded import is_special
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
-from perfkit.ledger.checksums import PLACE_OF_CHECKSUM, seal
 from perfkit.temporary import hold_lock
 
 STAGED_FOLDER = ".staged"
@@ -138,11 +143,7 @@ def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
 
 
 def open_locked(temporary: Path) -> BinaryIO:
-    """Open a new temporary file with a lock: who finds it without one knows that its process was killed.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """Open a new temporary file with a lock: who finds it without one knows that its process was killed."""
     while True:
         stream = temporary.open("w+b")
         try:
@@ -178,9 +179,6 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
     """Return what in a folder has a name that matches, by name; nothing where the folder is not there.
 
     ``Path.glob`` passes over a folder that cannot be read, from Python 3.13 on for any reason.
-
-    Raises:
-        OSError: it cannot be read.
     """
     try:
         with os.scandir(folder) as entries:
@@ -191,11 +189,7 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
 
 
 def listed(folder: Path, pattern: str) -> list[Path]:
-    """Return what in a folder has a name that matches, as ``files_in`` does.
-
-    Raises:
-        LedgerError: the folder cannot be read.
-    """
+    """Return what in a folder has a name that matches, as ``files_in`` does."""
     try:
         return files_in(folder, pattern)
     except OSError as error:
@@ -237,11 +231,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def begin_hidden_folder(folder: Path) -> None:
-    """Make a folder whose files git ignores; the end of another run may remove it in between.
-
-    Raises:
-        OSError: it cannot be made or written.
-    """
+    """Make a folder whose files git ignores; the end of another run may remove it in between."""
     note = folder / _IGNORED
     for left in reversed(range(_MOST_TRIES)):
         try:
@@ -370,9 +360,6 @@ def list_files(ledger: Path) -> Listing:
     Reading a folder takes a while, in which a compacted file may appear and those that it replaces may go:
     one reading can miss both. A file goes only after the one that takes its place has come, so a second
     reading finds that one. The folder is read until nothing went and no compacted file came.
-
-    Raises:
-        LedgerError: the folder or a compacted file cannot be read, or the folder changes all the time.
     """
     known: dict[str, frozenset[str]] = {}
     names = _names(ledger)
@@ -391,9 +378,6 @@ def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
 
     A file may have gone when it is opened, since a compacting took its place: ``read_consistently`` then
     reads again.
-
-    Raises:
-        LedgerError: the folder cannot be read.
     """
     return list_files(ledger).present
 
@@ -418,11 +402,7 @@ def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]
 
 
 def _refuse_special(files: Iterable[Path]) -> None:
-    """Refuse devices and pipes: reading one could wait, or go on, for ever.
-
-    Raises:
-        LedgerError: there is one.
-    """
+    """Refuse devices and pipes: reading one could wait, or go on, for ever."""
     for file in files:
         if is_special(file):
             raise LedgerError(f"{file} is a device or a pipe; move it out of the ledger")
@@ -432,19 +412,12 @@ def replaced_names(ledger: Path) -> frozenset[str]:
     """Return the names of all files that others have taken the place of, whether they are still there or not.
 
     A damaged file takes no place: whoever reads it next says that it is damaged.
-
-    Raises:
-        LedgerError: the folder or a compacted file cannot be read.
     """
     return list_files(ledger).replaced
 
 
 def recorded_ends(ledger: Path) -> frozenset[str]:
-    """Return the ends of the ids of all runs that have a file, or had one that compacting has replaced.
-
-    Raises:
-        LedgerError: the folder cannot be read.
-    """
+    """Return the ends of the ids of all runs that have a file, or had one that compacting has replaced."""
     listing = list_files(ledger)
     return frozenset(map(run_end, listing.names | listing.replaced))
 
@@ -460,11 +433,7 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    """Return the names in a file, none in one that is damaged or gone.
-
-    Raises:
-        LedgerError: it cannot be read now. Rows would count twice if it were taken for one without names.
-    """
+    """Return the names in a file, none in one that is damaged or gone."""
     try:
         found = file.stat()
         # Opening a pipe would wait for somebody to write to it.
@@ -532,3 +501,52 @@ def _give_name(temporary: Path, target: Path) -> None:
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
         temporary.rename(target)
+
+
+_KEY = b"perfkit_sha256"
+_DIGITS = 64
+_BLANK = b"0" * _DIGITS
+# Before the digits: Thrift's compact protocol writes a text as its field, its length and its bytes.
+_MARK = b"\x18" + bytes([len(_KEY)]) + _KEY + b"\x18" + bytes([_DIGITS])
+
+# What a file's metadata have from the beginning; the digits are filled in once it is whole.
+PLACE_OF_CHECKSUM = {_KEY: _BLANK}
+
+
+def seal(stream: BinaryIO) -> None:
+    """Fill in the checksum of a file that was written with ``PLACE_OF_CHECKSUM``, open to read and write.
+
+    Raises:
+        ValueError: the file has no place for one.
+    """
+    stream.seek(0)
+    content = stream.read()
+    place = content.rindex(_MARK + _BLANK) + len(_MARK)
+    stream.seek(place)
+    stream.write(_digest(content, place))
+
+
+def is_intact(content: bytes) -> bool | None:
+    """Tell whether the bytes of a file are those that were written, None if it has no checksum."""
+    found = content.rfind(_MARK)
+    if found < 0:
+        # The copy of the schema that Arrow keeps names the checksum too: a file that lost its own is damaged.
+        return False if any(promise in content for promise in _promises()) else None
+    place = found + len(_MARK)
+    return _digest(content, place) == content[place : place + _DIGITS]
+
+
+def _digest(content: bytes, place: int) -> bytes:
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(_BLANK)
+    digest.update(memoryview(content)[place + _DIGITS :])
+    return digest.hexdigest().encode()
+
+
+def _promises() -> list[bytes]:
+    """Return the key as base64 has it, at each of the three places where a text can begin in it."""
+    found = []
+    for shift in range(3):
+        begin, end = -(-8 * shift // 6), 8 * (shift + len(_KEY)) // 6
+        found.append(base64.b64encode(bytes(shift) + _KEY)[begin:end])
+    return found

@@ -141,11 +141,7 @@ def told_place(file: Path) -> str:
 
 
 def check_store(ledger: Path) -> None:
-    """Refuse a store that takes no new object, or that would replace an existing one.
-
-    Raises:
-        LedgerError: it is such a store, or cannot be reached.
-    """
+    """Refuse a store that takes no new object, or that would replace an existing one."""
     if (mirror := _mirror_in(ledger)) is not None:
         mirror.check_writable()
 

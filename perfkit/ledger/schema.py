@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.columns import to_batch
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.model import (
     Benchmark,
@@ -136,11 +135,7 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
 
 
 def upgraded(table: pa.Table, file: Path) -> pa.Table:
-    """Return the table of a file in the current schema: columns that its version did not have yet are null.
-
-    Raises:
-        LedgerError: it is no table of a ledger, or was written by a newer perfkit.
-    """
+    """Return a file's table in the current schema; columns that its version lacks are null."""
     if "schema_version" not in table.column_names or table.num_rows == 0:
         raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
     newest = max((one for one in table["schema_version"].to_pylist() if isinstance(one, int)), default=0)
@@ -157,11 +152,7 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """Return the rows of a table of the current schema; derived columns count where values are missing.
-
-    Raises:
-        LedgerError: perfkit wrote none such: something is missing, or cannot be.
-    """
+    """Return the rows of a table of the current schema; derived columns count where values are missing."""
     for name in _NEVER_NULL:
         if table[name].null_count:
             raise _none_such(f"{name} is missing")
@@ -363,12 +354,63 @@ def to_microseconds(time: datetime) -> int:
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """Return the time of so many microseconds since 1970, UTC.
-
-    Raises:
-        LedgerError: a file of anybody's has none, or one that is beyond all calendars.
-    """
+    """Return the time of so many microseconds since 1970, UTC."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except (TypeError, OverflowError) as error:
         raise _none_such(error) from error
+
+
+def to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows by column: whole numbers, numbers, truths, texts, lists, maps as pairs, and null."""
+    arrays = [_to_array([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    present = np.fromiter((value is not None for value in values), dtype=bool, count=len(values))
+    buffers = [None if present.all() else _bits(present)]
+    children: list[pa.Array] = []
+    if pa.types.is_string(kind):
+        texts = [b"" if value is None else value.encode() for value in values]
+        buffers += [_offsets(texts), pa.py_buffer(b"".join(texts))]
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        lists = [() if value is None else value for value in values]
+        buffers.append(_offsets(lists))
+        children.append(_to_array(list(itertools.chain.from_iterable(lists)), _kind_inside(kind)))
+    elif pa.types.is_struct(kind):
+        children += [_to_array(_members(values, field), field.type) for field in kind]
+    elif pa.types.is_boolean(kind):
+        buffers.append(_bits(np.array([bool(value) for value in values], dtype=bool)))
+    else:
+        numbers = [0 if value is None else value for value in values]
+        buffers.append(pa.py_buffer(np.array(numbers, dtype=_number(kind))))
+    nulls = len(values) - int(present.sum())
+    return pa.Array.from_buffers(kind, len(values), buffers, null_count=nulls, children=children)
+
+
+def _kind_inside(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(kind):
+        return pa.struct([kind.key_field, kind.item_field])
+    return kind.value_type
+
+
+def _members(values: Sequence[Any], field: pa.Field) -> list[Any]:
+    """Return a member of each structure; those of a map are pairs of a key and its value."""
+    if values and isinstance(values[0], tuple):
+        return [value[0 if field.name == "key" else 1] for value in values]
+    return [None if value is None else value[field.name] for value in values]
+
+
+def _number(kind: pa.DataType) -> type[np.generic]:
+    if pa.types.is_floating(kind):
+        return np.float64
+    return np.int32 if pa.types.is_int32(kind) else np.int64
+
+
+def _offsets(values: Sequence[Any]) -> pa.Buffer:
+    return pa.py_buffer(np.array([0, *itertools.accumulate(map(len, values))], dtype=np.int32))
+
+
+def _bits(truths: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(truths, bitorder="little"))

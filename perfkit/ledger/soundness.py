@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 from perfkit.bounded import DATA_BYTES, read_bytes
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
-from perfkit.ledger.acceptances import ACCEPTANCES
-from perfkit.ledger.checksums import is_intact
+from perfkit.ledger.annotations import ACCEPTANCES, NOTES, STATES
 from perfkit.ledger.files import (
     QUARANTINE_FOLDER,
     STAGED_FOLDER,
@@ -29,16 +28,15 @@ from perfkit.ledger.files import (
     ignore_log,
     is_abandoned,
     is_compacted,
+    is_intact,
     list_files,
     listed_if_readable,
     reason_of,
     run_end,
 )
-from perfkit.ledger.index import abandoned_parts, damaged_parts
-from perfkit.ledger.notes import NOTES
+from perfkit.ledger.queries import abandoned_parts, damaged_parts
+from perfkit.ledger.recording import claimed, read_staged
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
-from perfkit.ledger.staged import claimed, read_staged
-from perfkit.ledger.states import STATES
 from perfkit.model import IMPORT_PREFIX, Status
 from perfkit.model.upkeep import Problem, ProblemKind, Verification
 from perfkit.units import counted
@@ -79,12 +77,7 @@ class UnsoundError(LedgerError):
 
 
 def sound_tables(file: Path) -> Iterator[pa.Table]:
-    """Yield the rows of a file in the current schema, some at a time, once its checksum was found right.
-
-    Raises:
-        UnsoundError: it is damaged, foreign or of a newer perfkit; rows before what is damaged may have come.
-        FileNotFoundError: it is gone.
-    """
+    """Yield the rows of a file in the current schema, some at a time, once its checksum was found right."""
     yield from decoded(sound_content(file), file)
 
 
@@ -101,11 +94,7 @@ def is_sound(file: Path) -> bool:
 
 
 def decoded(content: bytes, file: Path) -> Iterator[pa.Table]:
-    """Yield the rows that the bytes of a file hold, some at a time.
-
-    Raises:
-        UnsoundError: they cannot be decoded, are foreign or of a newer perfkit.
-    """
+    """Yield the rows that the bytes of a file hold, some at a time."""
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as parquet:
             _check_kind(parquet, file)
@@ -121,12 +110,7 @@ def decoded(content: bytes, file: Path) -> Iterator[pa.Table]:
 
 
 def sound_content(file: Path) -> bytes:
-    """Return the bytes of a file, whose checksum is right where it has one.
-
-    Raises:
-        UnsoundError: it is not, or the file cannot be read.
-        FileNotFoundError: it is gone.
-    """
+    """Return the bytes of a file, whose checksum is right where it has one."""
     if os.path.lexists(file) and not file.is_file():
         raise _damaged(file, "it is no file, or a link that leads nowhere")
     try:
@@ -183,11 +167,7 @@ class FileCheck:
 
 
 def check_file(file: Path, *, replaces: Collection[str] = ()) -> FileCheck:
-    """Return what is in a file and what is wrong with it; every byte of it is read and every row decoded.
-
-    Raises:
-        FileNotFoundError: it is gone.
-    """
+    """Return what is in a file and what is wrong with it; every byte of it is read and every row decoded."""
     try:
         return check_content(file, sound_content(file), replaces=replaces)
     except UnsoundError as error:
@@ -306,9 +286,6 @@ def verify(
 
     ``log`` hears what is looked at, and ``tell`` which share of the files is done. Runs and files that other
     processes write meanwhile are no problems.
-
-    Raises:
-        LedgerError: the folder cannot be read.
     """
     log(f"reading every file of {ledger}")
     listing = list_files(ledger)
@@ -430,12 +407,7 @@ def _rank(file: Path, run: str) -> tuple[bool, bool, str]:
 
 
 def run_digests(file: Path, runs: Collection[str]) -> Mapping[str, str]:
-    """Return a hash of what a file says of each of some runs, whatever schema it was written with.
-
-    Raises:
-        UnsoundError: the file cannot be read.
-        FileNotFoundError: it is gone.
-    """
+    """Return a hash of what a file says of each of some runs, whatever schema it was written with."""
     import pyarrow.compute as pc
 
     digests = {run: hashlib.sha256() for run in runs}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,34 +19,333 @@ from perfkit.ledger.files import (
     run_stem,
     write_table,
 )
-from perfkit.ledger.queries import Questions, select_rows
+from perfkit.ledger.queries import Meant, Questions, select_rows
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted
-from perfkit.ledger.schema import from_table, to_table
-from perfkit.ledger.summaries import (
-    BESIDE,
-    Trends,
-    Wanted,
-    points_of,
-    read_facts,
-    read_measurements,
-    read_runs,
-    read_trends,
-    timed_benchmarks,
-)
+from perfkit.ledger.schema import from_microseconds, from_table, to_microseconds, to_table
 from perfkit.model import (
     IMPORT_PREFIX,
+    OF_CHANGED_CODE,
+    OF_PAIRS,
     TYPICAL_TIME,
     WALL_TIME,
+    Commit,
     Environment,
     Machine,
+    Metric,
     Row,
     RunSummary,
 )
-from perfkit.model.change_log import Measurements
+from perfkit.model.change_log import Measured, Measurements
+from perfkit.model.history import Trend
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# These measure both sides in turns in processes forked for it, and their levels differ from others'.
+_LOCKSTEP = ", ".join(f"'{source}'" for source in sorted(OF_PAIRS))
+_CHANGED = ", ".join(f"'{source}'" for source in sorted(OF_CHANGED_CODE))
+_OF_COMMITS = f"metric = 'time' AND NOT \"exact\" AND source NOT IN ({_CHANGED})"
+_RUNS = """
+SELECT run_id, epoch_us(min(recorded_at)), count(*), bool_or(dirty), count(DISTINCT benchmark),
+    count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok'),
+    arg_min({'source': source, 'subject': subject, 'where': machine_id}, recorded_at),
+    max(filename), min("commit"), max("commit")
+FROM ledger GROUP BY run_id
+"""
+_COMMITS_OF_RUNS = """
+SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
+GROUP BY ALL ORDER BY min(filename), min(file_row_number)
+"""
+# Whether a row is of a count takes as long to read as all else of it, and few rows failed.
+_FAILED_COUNTS = """
+SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted GROUP BY run_id
+"""
+_TIMED = f"""
+SELECT benchmark, count(*) FILTER (NOT dirty) FROM (
+    SELECT DISTINCT benchmark, "commit", dirty FROM ledger WHERE {_OF_COMMITS}
+) GROUP BY benchmark
+"""
+_MEASURED = f"""
+SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,
+    epoch_us(commit_time) AS commit_time, machine_id, env_id, benchmark, version, side, launch, block, status,
+    message, n, mean, sd, dirty, filename
+FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
+ORDER BY filename, file_row_number
+"""
+# The rows of $commits, and the times of commits that were measured in several runs.
+BESIDE = f"""
+list_contains($commits, "commit") OR ({_OF_COMMITS} AND NOT dirty AND "commit" IN (
+    SELECT "commit" FROM ledger WHERE {_OF_COMMITS} AND NOT dirty
+    GROUP BY "commit" HAVING count(DISTINCT run_id) > 1
+))
+"""
+# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
+_NO_FAILURES = """
+SELECT DISTINCT run_id, benchmark FROM ledger
+WHERE status <> 'ok' AND map_extract(policy, 'verdict')[1] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
+"""
+_FACTS = """
+SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
+WHERE list_contains($runs, run_id) ORDER BY run_id, filename, file_row_number
+"""
+# A run's level is the lower quartile over its launches of the quickest round: other work on the machine only
+# slows. Of what other tools measured the rounds may not be known.
+_LEVELS = f"""
+SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
+    env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
+    count(*) AS launches, avg(mean) AS mean,
+    CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
+    quantile_cont(coalesce(lowest, median, mean), 0.25) AS level, bool_or(dirty) AS dirty,
+    any_value(subject) AS subject, epoch_us(max(commit_time)) AS commit_time, max(filename) AS filename
+FROM ledger
+WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
+    AND {{benchmarks}}
+    AND epoch_us(recorded_at) >= $since AND {{here}}
+GROUP BY ALL
+"""
+_IN_ORDER = ' ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id'
+_HERE = """benchmark IN (SELECT unnest($named)) AND machine_id = $machine_id
+    AND ($env_id IS NULL OR env_id = $env_id)"""
+_LAST = """FROM ({levels}) QUALIFY row_number() OVER (
+    PARTITION BY benchmark, version, unit, better, "exact", machine_id, lockstep
+    ORDER BY recorded_at DESC, run_id DESC
+) <= $most
+"""
+_OF_A_RUN = {
+    "run_id": "run_ids",
+    "commit": "commits",
+    "recorded_at": "recorded_at",
+    "source": "sources",
+    "env_id": "env_ids",
+    "launches": "launches",
+    "mean": "means",
+    "sd": "sds",
+    "level": "levels",
+}
+_OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "machine_id", "lockstep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """What is wanted of some benchmarks, by node ids, on one machine.
+
+    It is the newest ``runs`` runs of each trend, of one environment, or of any where ``env_id`` is None.
+    """
+
+    benchmarks: Collection[str]
+    machine_id: str
+    env_id: str | None
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which measurements are wanted: of these benchmarks, node ids or ends of some, or of all."""
+
+    benchmarks: Collection[str] = ()
+    metric: str = "time"
+    since: datetime | None = None
+    here: Here | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trends:
+    """Trends, each in the order of recording, and what is known of their commits, machines and environments.
+
+    ``dirty_runs`` are left out since they had uncommitted changes; ``files`` has the file of each run.
+    """
+
+    trends: tuple[Trend, ...]
+    dirty_runs: frozenset[str] = frozenset()
+    commits: Mapping[str, Commit] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_runs(questions: Questions) -> list[RunSummary]:
+    """Return what each run measured in a line, oldest first."""
+    found = questions.ask(_RUNS)
+    several = {one[0]: one[-3] for one in found if one[-2] != one[-1]}
+    commits: dict[str, list[str]] = {}
+    if several:
+        within = set(several.values())
+        for run_id, commit in questions.ask(_COMMITS_OF_RUNS, within=within, runs=list(several)):
+            commits.setdefault(run_id, []).append(commit)
+    failed = {one[0]: one[-3] for one in found if one[6]}
+    counts: dict[str, int] = {}
+    if failed:
+        within = set(failed.values())
+        counts = dict(questions.ask(_FAILED_COUNTS, within=within))
+    runs = (_summary(one, commits.get(one[0], one[-1:]), counts.get(one[0], 0)) for one in found)
+    return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
+
+
+def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -> RunSummary:
+    run_id, recorded_at, rows, dirty, benchmarks, launches, failed, first, *_ = found
+    return RunSummary(
+        run_id=run_id,
+        recorded_at=from_microseconds(recorded_at),
+        source=first["source"],
+        commits=tuple(commits),
+        subject=first["subject"],
+        dirty=dirty,
+        benchmarks=benchmarks,
+        launches=launches,
+        rows=rows,
+        failed=failed - failed_counts,
+        machine_id=first["where"],
+    )
+
+
+def read_trends(questions: Questions, wanted: Wanted) -> Trends:
+    """Return the trends of what is wanted, in the order of their benchmarks' names."""
+    meant = Meant(sorted(wanted.benchmarks))
+    levels = _LEVELS.format(benchmarks=meant.condition, here="true" if wanted.here is None else _HERE)
+    limits: dict[str, object] = {}
+    if (here := wanted.here) is not None:
+        levels = _LAST.format(levels=levels)
+        limits = {"named": sorted(here.benchmarks), "machine_id": here.machine_id, "env_id": here.env_id}
+        limits["most"] = here.runs
+    found = questions.columns(
+        levels + _IN_ORDER,
+        metric=wanted.metric,
+        **meant.parameters,
+        **limits,
+        since=0 if wanted.since is None else to_microseconds(wanted.since),
+    ).to_pydict()
+    runs, commits = found["run_id"], found["commit"]
+    dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
+    files = dict(zip(runs, found["filename"], strict=True))
+    # Who asks for what was measured here knows this machine and this environment.
+    machines, environments = ({}, {}) if wanted.here else _places(questions, found, files)
+    told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
+    return Trends(
+        trends=tuple(_trends(found, dirty)),
+        dirty_runs=dirty,
+        commits={
+            sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
+            for sha, (subject, time) in told.items()
+        },
+        machines=machines,
+        environments=environments,
+        files=files,
+    )
+
+
+def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Iterator[Trend]:
+    keys = list(zip(*(columns[name] for name in _OF_A_TREND), strict=True))
+    for key, places in itertools.groupby(range(len(keys)), keys.__getitem__):
+        kept = [place for place in places if columns["run_id"][place] not in dirty]
+        if not kept:
+            continue
+        benchmark, version, metric, unit, better, exact, machine_id, lockstep = key
+
+        def of(name: str, kept: Sequence[int] = kept) -> tuple[Any, ...]:
+            column = columns[name]
+            return tuple(column[place] for place in kept)
+
+        yield Trend(
+            benchmark=benchmark,
+            version=version,
+            metric=Metric(name=metric, unit=unit, better=better, exact=exact),
+            machine_id=machine_id,
+            lockstep=lockstep,
+            run_ids=of("run_id"),
+            commits=of("commit"),
+            recorded_at=tuple(map(from_microseconds, of("recorded_at"))),
+            sources=of("source"),
+            env_ids=of("env_id"),
+            launches=of("launches"),
+            means=of("mean"),
+            sds=of("sd"),
+            levels=of("level"),
+        )
+
+
+def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
+    """Return the runs of several trends by column, in the order of recording."""
+    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_A_TREND, *_OF_A_RUN)}
+    for trend in trends:
+        shared = (
+            trend.benchmark,
+            trend.version,
+            *(trend.metric.name, trend.metric.unit, trend.metric.better, trend.metric.exact),
+            *(trend.machine_id, trend.lockstep),
+        )
+        for name, value in zip(_OF_A_TREND, shared, strict=True):
+            columns[name] += [value] * len(trend)
+        for name, attribute in _OF_A_RUN.items():
+            columns[name] += getattr(trend, attribute)
+    order = sorted(range(len(columns["run_id"])), key=lambda place: columns["recorded_at"][place])
+    return {name: [column[place] for place in order] for name, column in columns.items()}
+
+
+def timed_benchmarks(questions: Questions) -> dict[str, int]:
+    """Return the benchmarks that were timed, with the number of commits without changes beside them."""
+    return dict(questions.ask(_TIMED))
+
+
+def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Measurements:
+    """Return the times of benchmarks at commits, a place for each launch, and failures.
+
+    ``benchmarks`` are node ids, or ends of some; none of them means none.
+    """
+    if not benchmarks:
+        return Measurements(measured=())
+    meant = Meant(sorted(benchmarks))
+    found = questions.columns(_MEASURED.format(benchmarks=meant.condition), **meant.parameters).to_pydict()
+    is_dirty, names = found.pop("dirty"), found.pop("filename")
+    dirty = frozenset(itertools.compress(found["run_id"], is_dirty))
+    files = dict(zip(found["run_id"], names, strict=True))
+    for name in ("recorded_at", "commit_time"):
+        found[name] = _times(found[name])
+    measured = [one for one in map(Measured, *found.values()) if one.run_id not in dirty]
+    if failed := {one.run_id for one in measured if one.status != "ok"}:
+        # Rows whose launch failed are few, and so are the files that hold them.
+        known = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed}))
+        measured = [
+            one if one.status == "ok" else one._replace(compared=(one.run_id, one.benchmark) not in known)
+            for one in measured
+        ]
+    machines, environments = _places(questions, found, files)
+    return Measurements(
+        measured=tuple(measured),
+        machines=machines,
+        environments=environments,
+        dirty_runs=dirty,
+    )
+
+
+def _times(microseconds: Sequence[int | None]) -> list[datetime | None]:
+    """Return times, each made once: many rows share one."""
+    made = {one: None if one is None else from_microseconds(one) for one in set(microseconds)}
+    return [made[one] for one in microseconds]
+
+
+def _places(
+    questions: Questions, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]
+) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and environments of what was found, by the facts of one run in each."""
+    ids = zip(found["machine_id"], found["env_id"], strict=True)
+    samples = dict(zip(ids, found["run_id"], strict=True))
+    facts = read_facts(questions, {run: files[run] for run in samples.values()}).values()
+    machines = {machine.machine_id: machine for machine, _ in facts}
+    return machines, {environment.env_id: environment for _, environment in facts}
+
+
+def read_facts(questions: Questions, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
+    """Return the machine and the environment of some runs, each given with the file that holds it."""
+    found = questions.ask(_FACTS, within=set(files.values()), runs=sorted(files))
+    return {
+        run: (
+            Machine(machine_id=machine_id, facts=machine or {}),
+            Environment(env_id=env_id, facts=env or {}),
+        )
+        for run, machine_id, machine, env_id, env in found
+    }
+
 
 _FRAME = "a data frame"
 
@@ -61,9 +362,6 @@ class Ledger:
         """Begin a run whose rows are staged as they come, for ``with``; the end of the block publishes them.
 
         They are staged in ``folder``, by default where ``recover`` finds those of a run that was cut off.
-
-        Raises:
-            LedgerError: the run was recorded already, or the ledger cannot be written.
         """
         return Run.begin(
             self.path,
@@ -96,11 +394,7 @@ class Ledger:
         return target
 
     def check_writable(self) -> None:
-        """Refuse a ledger that could not take a file, before anything is measured.
-
-        Raises:
-            LedgerError: the folder cannot be made or written, or its store takes nothing.
-        """
+        """Refuse a ledger that could not take a file, before anything is measured."""
         probe = self.path / f".probe-{os.getpid()}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -123,7 +417,7 @@ class Ledger:
             RecordingError: the store has not the compacted file yet, or has the old ones still.
         """
         # Whoever only records need not wait for this import.
-        from perfkit.ledger.upkeep import compact_all
+        from perfkit.ledger.maintenance import compact_all
 
         compact_all(self.path, on_step=self._on_step)
         upload_compacted(self.path)
@@ -133,45 +427,26 @@ class Ledger:
         return list(present_files(self.path))
 
     def rows(self) -> list[Row]:
-        """Return every row, in the order of recording.
-
-        Raises:
-            LedgerError: a file is damaged or was written by a newer perfkit.
-        """
+        """Return every row, in the order of recording."""
         return from_table(self._questions.rows())
 
     def rows_on(self, commits: Collection[str]) -> list[Row]:
-        """Return the rows of some commits, in the order of recording, without reading what has none.
-
-        Raises:
-            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
-        """
+        """Return the rows of some commits, in the order of recording, without reading what has none."""
         return from_table(self._questions.rows('list_contains($commits, "commit")', commits=sorted(commits)))
 
     def rows_beside(self, commits: Collection[str]) -> list[Row]:
         """Return the rows of some commits, and the times of all that were measured in more than one run.
 
         These tell by how much runs of identical code differ, of which a commit with one run says nothing.
-
-        Raises:
-            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
         return from_table(self._questions.rows(BESIDE, commits=sorted(commits)))
 
     def rows_from(self, source: str) -> list[Row]:
-        """Return the rows of the runs of one source, in the order of recording.
-
-        Raises:
-            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
-        """
+        """Return the rows of the runs of one source, in the order of recording."""
         return from_table(self._questions.rows("source = $source", source=source))
 
     def rows_of(self, run: str) -> list[Row]:
-        """Return the rows of the run whose id begins or ends with ``run``.
-
-        Raises:
-            LedgerError: no run, or more than one, is meant.
-        """
+        """Return the rows of the run whose id begins or ends with ``run``."""
         known = self._questions.ask("SELECT DISTINCT run_id FROM ledger")
         found = sorted(name for (name,) in known if name.startswith(run) or name.endswith(run))
         if not found:
@@ -183,46 +458,26 @@ class Ledger:
         return from_table(self._questions.rows("run_id = $run", run=found[0]))
 
     def times_of(self, run_id: str, benchmark: str) -> list[Row]:
-        """Return the rows of a benchmark's wall times in one run, those of typical calls too, as recorded.
-
-        Raises:
-            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
-        """
+        """Return the rows of a benchmark's wall times in one run, those of typical calls too, as recorded."""
         wanted = 'run_id = $run AND benchmark = $benchmark AND metric IN ($time, $typical) AND NOT "exact"'
         names = {"time": WALL_TIME.name, "typical": TYPICAL_TIME.name}
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark, **names))
 
     def timed_benchmarks(self) -> dict[str, int]:
-        """Return the benchmarks that were timed at commits, with the number of those.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the benchmarks that were timed at commits, with the number of those."""
         return timed_benchmarks(self._questions)
 
     def measurements(self, benchmarks: Collection[str]) -> Measurements:
-        """Return the times of benchmarks, node ids or ends of some, at commits: a place for each launch.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the times of benchmarks, node ids or ends of some, at commits: a place for each launch."""
         return read_measurements(self._questions, benchmarks)
 
     def imported_commits(self) -> frozenset[str]:
-        """Return the commits that the ledger has other tools' measurements of.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the commits that the ledger has other tools' measurements of."""
         question = 'SELECT DISTINCT "commit" FROM ledger WHERE starts_with(source, $prefix)'
         return frozenset(sha for (sha,) in self._questions.ask(question, prefix=IMPORT_PREFIX))
 
     def outcomes_of_runs(self, source: str) -> dict[str, tuple[int, str]]:
-        """Return of each run of a source how many rows are measured, and why another is not.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return of each run of a source how many rows are measured, and why another is not."""
         question = """
         SELECT run_id, count(*) FILTER (status = 'ok'), coalesce(max(message) FILTER (status <> 'ok'), '')
         FROM ledger WHERE source = $source GROUP BY run_id
@@ -231,36 +486,20 @@ class Ledger:
         return {run_id: (measured, reason) for run_id, measured, reason in found}
 
     def runs(self) -> list[RunSummary]:
-        """Return what each run measured in a line, oldest first.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return what each run measured in a line, oldest first."""
         return read_runs(self._questions)
 
     def runs_in(self, file: Path) -> list[str]:
-        """Return the ids of the runs that a file of this ledger holds, in the order of recording.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the ids of the runs that a file of this ledger holds, in the order of recording."""
         wanted = "SELECT run_id FROM ledger WHERE filename = $file GROUP BY run_id ORDER BY min(recorded_at)"
         return [run for (run,) in self._questions.ask(wanted, file=str(self.path / file.name))]
 
     def metrics(self) -> list[str]:
-        """Return the names of the metrics of all rows.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the names of the metrics of all rows."""
         return [name for (name,) in self.ask("SELECT DISTINCT metric FROM ledger ORDER BY metric")]
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
-        """Return the rows of the answer to a question of perfkit's own in SQL, which selects from ``ledger``.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the rows of the answer to a trusted question in SQL, which selects from ``ledger``."""
         return self._questions.ask(question)
 
     def to_pandas(
@@ -319,17 +558,9 @@ class Ledger:
         return pd.DataFrame(points_of(self.trends(wanted).trends))
 
     def trends(self, wanted: Wanted) -> Trends:
-        """Return the trends of what is wanted, each in the order of recording.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the trends of what is wanted, each in the order of recording."""
         return read_trends(self._questions, wanted)
 
     def facts_of_runs(self, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
-        """Return the machine and the environment of some runs, each given with the file that holds it.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the machine and the environment of some runs, each given with the file that holds it."""
         return read_facts(self._questions, files)

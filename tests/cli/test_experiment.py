@@ -14,7 +14,7 @@ from experiment_targets import TRAINING
 from forked_commands import run_perfkit
 from repositories import create_repository
 
-from perfkit.ledger.staged import read_staged
+from perfkit.ledger.recording import read_staged
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 

@@ -18,14 +18,12 @@ from steps import rows_in, rows_seen
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError
-from perfkit.ledger import index as index_module
 from perfkit.ledger import queries as queries_module
-from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, keep_acceptance
-from perfkit.ledger.index import INDEX_FOLDER
-from perfkit.ledger.notes import NOTES, Note, add_note
+from perfkit.ledger.annotations import ACCEPTANCES, NOTES, KeptAcceptance, Note, add_note, keep_acceptance
+from perfkit.ledger.maintenance import compact, repair
+from perfkit.ledger.queries import INDEX_FOLDER
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, repair
 
 Result = TypeVar("Result")
 
@@ -72,15 +70,13 @@ def ledger_of_all_kinds(ledger: Path) -> list[Path]:
 
 def with_few_for_an_index(ask: Callable[[], Result]) -> Result:
     """Ask something where a few files are enough for an index."""
-    kept = index_module.FEWEST_FILES
-    modules = (index_module, queries_module)
+    settings = vars(queries_module)
+    kept = settings["FEWEST_FILES"]
+    settings["FEWEST_FILES"] = _FEWEST
     try:
-        for module in modules:
-            vars(module)["FEWEST_FILES"] = _FEWEST
         return ask()
     finally:
-        for module in modules:
-            vars(module)["FEWEST_FILES"] = kept
+        settings["FEWEST_FILES"] = kept
 
 
 @functools.cache

@@ -32,15 +32,12 @@ from perfkit.features.exchange.foreign import commit_of, metric_of, moment, rows
 from perfkit.features.exchange.formats import FORMATS, format_of, read
 from perfkit.features.exchange.tables import csv_text, json_text
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.ledger.acceptances import ACCEPTANCES, acceptances_for
+from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Statements, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
-from perfkit.ledger.notes import NOTES, read_notes
 from perfkit.ledger.policies import from_entries, to_entries
-from perfkit.ledger.recording import recover
+from perfkit.ledger.recording import header_line, recover, rows_line
 from perfkit.ledger.schema import SCHEMA, from_table, to_record, to_table, upgraded
 from perfkit.ledger.soundness import verify
-from perfkit.ledger.staged import header_line, rows_line
-from perfkit.ledger.statements import Statements
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
 from perfkit.model.results import meant_by

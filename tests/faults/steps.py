@@ -25,18 +25,15 @@ from ledger_files import add_run, run_id
 from synthetic import START, build_row
 
 from perfkit.features.exchange.command import ImportRequest, import_files
-from perfkit.ledger import index as index_module
 from perfkit.ledger import queries as queries_module
+from perfkit.ledger.annotations import NOTES, Note, add_note
 from perfkit.ledger.files import QUARANTINE_FOLDER, STAGED_FOLDER, read_consistently
-from perfkit.ledger.index import INDEX_FOLDER
-from perfkit.ledger.merging import merge
-from perfkit.ledger.notes import NOTES, Note, add_note
-from perfkit.ledger.queries import read_table
+from perfkit.ledger.maintenance import compact, compact_all, merge, repair, without_runs
+from perfkit.ledger.queries import INDEX_FOLDER, read_table
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.schema import from_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, compact_all, repair, without_runs
 from perfkit.model import Row
 
 # Run and launch of a row.
@@ -307,8 +304,7 @@ def _prepare_index(scene: Scene, lot: random.Random) -> None:
 
 def _index(scene: Scene) -> None:
     """Ask twice, where three files are enough for an index."""
-    for module in (index_module, queries_module):
-        vars(module)["FEWEST_FILES"] = 3
+    vars(queries_module)["FEWEST_FILES"] = 3
     for _ in range(2):
         runs = Ledger(scene.ledger).runs()
         assert {run for run, _ in scene.certain} == {run.run_id for run in runs}

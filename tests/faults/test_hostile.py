@@ -36,11 +36,10 @@ from perfkit.config import load_project
 from perfkit.errors import PerfkitError, RepositoryError, UsageError
 from perfkit.features.exchange import asv
 from perfkit.ledger.files import begin_hidden_folder, write_table
-from perfkit.ledger.recording import recover
+from perfkit.ledger.recording import header_line, recover, rows_line
 from perfkit.ledger.remote import mirrored_url, put_pending
 from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
-from perfkit.ledger.staged import header_line, rows_line
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.read.files import read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames
@@ -341,7 +340,7 @@ def _read_config(file: Path) -> object:
 
 
 def _read_statement(file: Path) -> object:
-    from perfkit.ledger.acceptances import ACCEPTANCES
+    from perfkit.ledger.annotations import ACCEPTANCES
 
     folder = file.parent / ACCEPTANCES.folder
     folder.mkdir()

@@ -18,11 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from synthetic import START, build_row
 
 from perfkit.ledger.files import OnStep
-from perfkit.ledger.merging import merge
+from perfkit.ledger.maintenance import compact, merge, repair
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, repair
 from perfkit.model import Row
 
 # `make slow` and `make fuzz` try more of them.

@@ -21,14 +21,13 @@ from writers import write_at_once
 
 from perfkit.errors import LedgerError
 from perfkit.ledger import files
+from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.files import list_files, open_locked
-from perfkit.ledger.index import INDEX_FOLDER
-from perfkit.ledger.merging import merge
-from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.maintenance import compact, merge, repair
+from perfkit.ledger.queries import INDEX_FOLDER
 from perfkit.ledger.recording import Run
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, repair
 from perfkit.model.upkeep import Action
 from perfkit.temporary import hold_lock
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from ledger_files import add_run, run_id, seen, whole
 
 from perfkit.errors import LedgerError
+from perfkit.ledger.maintenance import compact
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact
 
 _OF_A_WRITER = 1000
 _READERS = 2

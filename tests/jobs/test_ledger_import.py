@@ -21,8 +21,7 @@ from perfkit.features.exchange.command import ImportReport, ImportRequest, impor
 from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.soundness import verify
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
+from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Row, Summary
 
 FILES = Path(__file__).parents[1] / "exchange/files"

@@ -11,7 +11,7 @@ import pytest
 from synthetic import START
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.acceptances import KeptAcceptance, acceptances_for, keep_acceptance
+from perfkit.ledger.annotations import KeptAcceptance, acceptances_for, keep_acceptance
 
 HEAD, BASE = "a" * 40, "b" * 40
 ACCEPTANCE = KeptAcceptance(

@@ -13,10 +13,8 @@ import pytest
 from synthetic import build_row
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.index import FEWEST_FILES, INDEX_FOLDER, Index
-from perfkit.ledger.queries import Questions
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
+from perfkit.ledger.queries import FEWEST_FILES, INDEX_FOLDER, Index, Questions
+from perfkit.ledger.store import Ledger, Wanted
 
 FILES = FEWEST_FILES + 10
 
@@ -197,7 +195,7 @@ def test_parts_that_repeat_one_another_count_once(ledger: Path) -> None:
 
 def test_many_parts_become_one(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index does not become a folder of many small files itself."""
-    monkeypatch.setattr("perfkit.ledger.index.FEWEST_FILES", 1)
+    monkeypatch.setattr("perfkit.ledger.queries.FEWEST_FILES", 1)
     for number in range(12):
         Ledger(ledger).append([build_row(1.0, run=f"more-{number:012}", minute=FILES + number)])
         assert FILES + number + 1 == len(_runs(ledger))

@@ -14,15 +14,13 @@ from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.annotations import KeptState, Note, add_note, keep_state, read_notes, read_states
 from perfkit.ledger.files import OnStep, run_stem, write_table
-from perfkit.ledger.merging import merge
-from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.maintenance import compact, merge
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.soundness import verify
-from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact
 
 NOTE = Note(commit="a" * 40, text="Cache the distances", recorded_at=datetime(2026, 1, 2, tzinfo=UTC))
 

@@ -21,8 +21,7 @@ import perfkit
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.queries import Questions
 from perfkit.ledger.schema import SCHEMA
-from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
+from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Metric
 
 OLD = Path(__file__).parent / "schema_1"
@@ -250,7 +249,7 @@ def test_nothing_that_lists_runs_imports_pandas(tmp_path: Path) -> None:
     Ledger(tmp_path).append([build_row(1.0)])
     code = (
         "import sys; from pathlib import Path; from perfkit.ledger.store import Ledger; "
-        "from perfkit.ledger.summaries import Wanted; ledger = Ledger(Path(sys.argv[1])); ledger.runs(); "
+        "from perfkit.ledger.store import Wanted; ledger = Ledger(Path(sys.argv[1])); ledger.runs(); "
         "ledger.rows(); ledger.trends(Wanted()); ledger.measurements(['a']); print('pandas' in sys.modules)"
     )
 

@@ -17,7 +17,7 @@ from synthetic import START, build_row
 import perfkit
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.store import mirror
-from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.remote import ledger_folder, mirrored_url, put_pending, told_place
 from perfkit.ledger.store import Ledger
 

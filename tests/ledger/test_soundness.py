@@ -17,14 +17,12 @@ from killing import kill_after, killed_at
 from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
-from perfkit.ledger.checksums import is_intact
-from perfkit.ledger.files import OnStep, run_stem, write_table
-from perfkit.ledger.notes import Note, add_note
+from perfkit.ledger.annotations import KeptState, Note, add_note, keep_state
+from perfkit.ledger.files import OnStep, is_intact, run_stem, write_table
+from perfkit.ledger.maintenance import compact, repair
 from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
-from perfkit.ledger.states import KeptState, keep_state
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, repair
 from perfkit.model import Metric
 from perfkit.model.upkeep import Verification
 

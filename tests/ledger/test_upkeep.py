@@ -20,11 +20,10 @@ from synthetic import build_row
 
 from perfkit.errors import LedgerError
 from perfkit.ledger import files as ledger_files_module
-from perfkit.ledger import upkeep
-from perfkit.ledger.checksums import is_intact
-from perfkit.ledger.files import OnStep, list_files, present_files, read_consistently
+from perfkit.ledger import maintenance
+from perfkit.ledger.files import OnStep, is_intact, list_files, present_files, read_consistently
+from perfkit.ledger.maintenance import compact, compact_all
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.upkeep import compact, compact_all
 
 WRITERS, APPENDS = 4, 20
 
@@ -85,7 +84,7 @@ def test_a_part_has_a_limited_size(tmp_path: Path) -> None:
 
 def test_a_part_is_written_in_row_groups_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So memory does not grow with the part; only the last group is smaller."""
-    monkeypatch.setattr(upkeep, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(maintenance, "ROWS_AT_ONCE", 3)
     add_runs(tmp_path, range(5))
 
     compact(tmp_path, before=None)

@@ -137,11 +137,7 @@ def export(
 
 
 def _export_format(text: str) -> ExportFormat:
-    """Return the format that ``--format`` names.
-
-    Raises:
-        UsageError: it is none that can be written.
-    """
+    """Return the format that ``--format`` names."""
     from perfkit.features.exchange.command import EXPORT_FORMATS
 
     for name in EXPORT_FORMATS:
@@ -166,11 +162,7 @@ def _tell_export(report: ExportReport, out: Path | None) -> None:
 
 
 def _format(text: str | None) -> Format | None:
-    """Return the format that ``--format`` names.
-
-    Raises:
-        UsageError: it is none that is known.
-    """
+    """Return the format that ``--format`` names."""
     from perfkit.features.exchange.formats import FORMATS
 
     for name in FORMATS:

@@ -203,11 +203,7 @@ def export_rows(request: ExportRequest) -> ExportReport:
 
 
 def _placed(written: Written, out: Path) -> dict[Path, str]:
-    """Return texts by the files that they are to be in.
-
-    Raises:
-        UsageError: the folder for them is a file, or holds something already.
-    """
+    """Return texts by the files that they are to be in."""
     first, *others = written.files.items()
     if not others and (not first[0] or out.suffix == ".json"):
         return {out: first[1]}
@@ -239,11 +235,7 @@ def _selected(request: ExportRequest) -> list[Row]:
 
 
 def _meant_commit(ref: str, start: Path) -> str:
-    """Return the hash of a ref, or the digits themselves where git does not know them.
-
-    Raises:
-        RepositoryError: it is neither.
-    """
+    """Return the hash of a ref, or the digits themselves where git does not know them."""
     try:
         return resolve(open_repository(start), ref).sha
     except RepositoryError:
@@ -433,11 +425,7 @@ class _Folders:
 
 
 def _check_runs(runs: Sequence[ForeignRun]) -> None:
-    """Refuse a file without any result, and one whose runs ``--commit`` cannot stand for.
-
-    Raises:
-        UsageError: it is such a file.
-    """
+    """Refuse a file without any result, and one whose runs ``--commit`` cannot stand for."""
     if not runs:
         raise UsageError("holds no result")
     unnamed = sum(run.commit is None for run in runs)
@@ -464,11 +452,7 @@ def _time_of(run: ForeignRun, commit: Commit) -> datetime:
 
 
 def _files_of(place: Path) -> list[Path]:
-    """Return the files that a place stands for: itself, or those in a folder that may hold results.
-
-    Raises:
-        UsageError: there is no such place, or no such file in it.
-    """
+    """Return the files that a place stands for: itself, or those in a folder that may hold results."""
     if not place.is_dir():
         if not place.exists():
             raise UsageError(f"there is no file or folder {place}")

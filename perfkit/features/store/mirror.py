@@ -147,12 +147,7 @@ class Mirror:
     open_store: Callable[..., Store] = field(default=Store.at, repr=False)
 
     def refresh(self, on_copied: OnCopied) -> None:
-        """Copy what the store has more, and drop what it has no longer.
-
-        Raises:
-            LedgerError: the store cannot be read, changes all the time, or holds something else under the
-                name of a pending file; or the mirror cannot be written.
-        """
+        """Copy what the store has more, and drop what it has no longer."""
         try:
             with self._held():
                 self._refresh(on_copied)

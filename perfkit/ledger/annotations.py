@@ -1,0 +1,206 @@
+"""What people add to measurements: notes on commits, acceptances of findings, states of change points.
+
+Each is a small file that is written once and never changed. Its name ends with a checksum of its bytes: a
+digit that flips in an acceptance could let a slowdown pass. Names of older perfkits have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from perfkit.bounded import read_bytes
+from perfkit.errors import LedgerError
+from perfkit.gating.acceptance import Acceptance
+from perfkit.identity import new_run_id
+from perfkit.ledger.files import listed, open_locked, sync_folder
+from perfkit.ledger.remote import put_published
+from perfkit.model.comparisons import Verdict
+from perfkit.model.history import State
+
+Statement = TypeVar("Statement")
+_DIGITS = 16
+_CHECKED = re.compile(rf"[0-9a-f-]{{36}}-([0-9a-f]{{{_DIGITS}}})\.json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statements(Generic[Statement]):
+    """The statements of one kind, kept in a folder of the ledger; ``noun`` is what a person calls one."""
+
+    kind: type[Statement]
+    noun: str
+    folder: str
+
+    def keep(self, ledger: Path, statement: Statement) -> Path:
+        """Write a statement into a new file and return it.
+
+        Raises:
+            LedgerError: the folder cannot be written, or the statement is no text.
+            RecordingError: it is in the copy of a ledger in a store, and not in the store yet.
+        """
+        folder = ledger / self.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            content = msgspec.json.format(msgspec.json.encode(statement)) + b"\n"
+            target = folder / f"{new_run_id()}-{_checksum(content)}.json"
+            _write_at_once(target, content)
+        except (OSError, UnicodeEncodeError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise LedgerError(f"cannot keep the {self.noun} in {folder} ({reason})") from error
+        put_published(target)
+        return target
+
+    def read(self, ledger: Path) -> list[Statement]:
+        """Return all statements, in the order of their files' names, which is that of keeping."""
+        return [self.read_one(file) for file in self.files(ledger)]
+
+    def files(self, ledger: Path) -> list[Path]:
+        """Return the files of a ledger's statements, in the order of keeping."""
+        return listed(ledger / self.folder, "*.json")
+
+    def read_one(self, file: Path) -> Statement:
+        """Return the statement of a file."""
+        try:
+            return msgspec.json.decode(_unchanged_content(file), type=self.kind)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, _ChangedError) as error:
+            raise LedgerError(f"{file} is not a readable {self.noun}; bring it back or delete it") from error
+
+
+class _ChangedError(Exception):
+    """The bytes of a statement are not those that were written."""
+
+    def __str__(self) -> str:
+        return "its bytes are not those that were written, as the checksum in its name shows"
+
+
+def _unchanged_content(file: Path) -> bytes:
+    content = read_bytes(file)
+    checked = _CHECKED.fullmatch(file.name)
+    if checked and checked[1] != _checksum(content):
+        raise _ChangedError
+    return content
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:_DIGITS]
+
+
+def _write_at_once(target: Path, content: bytes) -> None:
+    """Write to a temporary name, then give the final one: a reader never sees half a file."""
+    temporary = target.with_suffix(".tmp")
+    try:
+        with open_locked(temporary) as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+            temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A change description for one commit, in the author's own words."""
+
+    commit: str
+    text: str
+    recorded_at: datetime
+
+
+NOTES = Statements(kind=Note, noun="note", folder="notes")
+
+
+def add_note(ledger: Path, note: Note) -> Path:
+    """Keep a note and return its file; a later note on the same commit takes precedence."""
+    return NOTES.keep(ledger, note)
+
+
+def read_notes(ledger: Path) -> dict[str, Note]:
+    """Return the newest note of each commit."""
+    return {note.commit: note for note in sorted(NOTES.read(ledger), key=lambda note: note.recorded_at)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptState:
+    """What a person said of a change point, named by its id, or of a benchmark that went silent, and why."""
+
+    subject: str
+    state: State
+    reason: str
+    author: str | None
+    recorded_at: datetime
+
+
+STATES = Statements(kind=KeptState, noun="state of a change point", folder="states")
+
+
+def keep_state(ledger: Path, state: KeptState) -> Path:
+    """Keep what is said and return its file; a later statement on the same subject takes precedence."""
+    return STATES.keep(ledger, state)
+
+
+def read_states(ledger: Path) -> Mapping[str, KeptState]:
+    """Return the newest statement on each subject."""
+    return {kept.subject: kept for kept in sorted(STATES.read(ledger), key=lambda kept: kept.recorded_at)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptAcceptance(Acceptance):
+    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``.
+
+    It covers the ``counts`` that it names and no others. Of uncommitted changes ``code`` is the hash of all
+    code with them, where they were still there as they had been measured: a commit of that code is covered.
+    Of commits ``change`` is the content of base..head as a whole and ``parts`` that of each commit, so that
+    the same change is covered after a rebase or a squash.
+    """
+
+    verdict: Verdict
+    counts: Mapping[str, float] = field(default_factory=dict)
+    run_id: str
+    recorded_at: datetime
+    diff_hash: str | None = None
+    code: str | None = None
+    change: str | None = None
+    parts: tuple[str, ...] = ()
+
+
+ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
+
+
+def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
+    """Keep an acceptance and return its file."""
+    return ACCEPTANCES.keep(ledger, acceptance)
+
+
+def _never_here(_: KeptAcceptance) -> bool:
+    """Know of no other commit with the content that was accepted."""
+    return False
+
+
+def acceptances_for(
+    ledger: Path,
+    shas_in_range: Collection[str],
+    diff_hash: str | None,
+    is_here: Callable[[KeptAcceptance], bool] = _never_here,
+) -> tuple[KeptAcceptance, ...]:
+    """Return the acceptances that apply to a gate, newest first.
+
+    ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
+    applies to the very same ones, told by the ``diff_hash`` of the gate's head. Any acceptance applies where
+    the content that was accepted ``is_here``, in the range.
+    """
+    applying = (
+        kept
+        for kept in ACCEPTANCES.read(ledger)
+        if (kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash)) or is_here(kept)
+    )
+    return tuple(sorted(applying, key=lambda kept: kept.recorded_at, reverse=True))
