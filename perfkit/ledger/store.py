@@ -164,24 +164,6 @@ class Trends:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_runs(questions: Questions) -> list[RunSummary]:
-    """Return what each run measured in a line, oldest first."""
-    found = questions.ask(_RUNS)
-    several = {one[0]: one[-3] for one in found if one[-2] != one[-1]}
-    commits: dict[str, list[str]] = {}
-    if several:
-        within = set(several.values())
-        for run_id, commit in questions.ask(_COMMITS_OF_RUNS, within=within, runs=list(several)):
-            commits.setdefault(run_id, []).append(commit)
-    failed = {one[0]: one[-3] for one in found if one[6]}
-    counts: dict[str, int] = {}
-    if failed:
-        within = set(failed.values())
-        counts = dict(questions.ask(_FAILED_COUNTS, within=within))
-    runs = (_summary(one, commits.get(one[0], one[-1:]), counts.get(one[0], 0)) for one in found)
-    return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
-
-
 def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -> RunSummary:
     run_id, recorded_at, rows, dirty, benchmarks, launches, failed, first, *_ = found
     return RunSummary(
@@ -196,41 +178,6 @@ def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -
         rows=rows,
         failed=failed - failed_counts,
         machine_id=first["where"],
-    )
-
-
-def read_trends(questions: Questions, wanted: Wanted) -> Trends:
-    """Return the trends of what is wanted, in the order of their benchmarks' names."""
-    meant = Meant(sorted(wanted.benchmarks))
-    levels = _LEVELS.format(benchmarks=meant.condition, here="true" if wanted.here is None else _HERE)
-    limits: dict[str, object] = {}
-    if (here := wanted.here) is not None:
-        levels = _LAST.format(levels=levels)
-        limits = {"named": sorted(here.benchmarks), "machine_id": here.machine_id, "env_id": here.env_id}
-        limits["most"] = here.runs
-    found = questions.columns(
-        levels + _IN_ORDER,
-        metric=wanted.metric,
-        **meant.parameters,
-        **limits,
-        since=0 if wanted.since is None else to_microseconds(wanted.since),
-    ).to_pydict()
-    runs, commits = found["run_id"], found["commit"]
-    dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
-    files = dict(zip(runs, found["filename"], strict=True))
-    # Who asks for what was measured here knows this machine and this environment.
-    machines, environments = ({}, {}) if wanted.here else _places(questions, found, files)
-    told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
-    return Trends(
-        trends=tuple(_trends(found, dirty)),
-        dirty_runs=dirty,
-        commits={
-            sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
-            for sha, (subject, time) in told.items()
-        },
-        machines=machines,
-        environments=environments,
-        files=files,
     )
 
 
@@ -282,69 +229,10 @@ def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
     return {name: [column[place] for place in order] for name, column in columns.items()}
 
 
-def timed_benchmarks(questions: Questions) -> dict[str, int]:
-    """Return the benchmarks that were timed, with the number of commits without changes beside them."""
-    return dict(questions.ask(_TIMED))
-
-
-def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Measurements:
-    """Return the times of benchmarks at commits, a place for each launch, and failures.
-
-    ``benchmarks`` are node ids, or ends of some; none of them means none.
-    """
-    if not benchmarks:
-        return Measurements(measured=())
-    meant = Meant(sorted(benchmarks))
-    found = questions.columns(_MEASURED.format(benchmarks=meant.condition), **meant.parameters).to_pydict()
-    is_dirty, names = found.pop("dirty"), found.pop("filename")
-    dirty = frozenset(itertools.compress(found["run_id"], is_dirty))
-    files = dict(zip(found["run_id"], names, strict=True))
-    for name in ("recorded_at", "commit_time"):
-        found[name] = _times(found[name])
-    measured = [one for one in map(Measured, *found.values()) if one.run_id not in dirty]
-    if failed := {one.run_id for one in measured if one.status != "ok"}:
-        # Rows whose launch failed are few, and so are the files that hold them.
-        known = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed}))
-        measured = [
-            one if one.status == "ok" else one._replace(compared=(one.run_id, one.benchmark) not in known)
-            for one in measured
-        ]
-    machines, environments = _places(questions, found, files)
-    return Measurements(
-        measured=tuple(measured),
-        machines=machines,
-        environments=environments,
-        dirty_runs=dirty,
-    )
-
-
 def _times(microseconds: Sequence[int | None]) -> list[datetime | None]:
     """Return times, each made once: many rows share one."""
     made = {one: None if one is None else from_microseconds(one) for one in set(microseconds)}
     return [made[one] for one in microseconds]
-
-
-def _places(
-    questions: Questions, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]
-) -> tuple[dict[str, Machine], dict[str, Environment]]:
-    """Return the machines and environments of what was found, by the facts of one run in each."""
-    ids = zip(found["machine_id"], found["env_id"], strict=True)
-    samples = dict(zip(ids, found["run_id"], strict=True))
-    facts = read_facts(questions, {run: files[run] for run in samples.values()}).values()
-    machines = {machine.machine_id: machine for machine, _ in facts}
-    return machines, {environment.env_id: environment for _, environment in facts}
-
-
-def read_facts(questions: Questions, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
-    """Return the machine and the environment of some runs, each given with the file that holds it."""
-    found = questions.ask(_FACTS, within=set(files.values()), runs=sorted(files))
-    return {
-        run: (
-            Machine(machine_id=machine_id, facts=machine or {}),
-            Environment(env_id=env_id, facts=env or {}),
-        )
-        for run, machine_id, machine, env_id, env in found
-    }
 
 
 _FRAME = "a data frame"
@@ -464,12 +352,36 @@ class Ledger:
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark, **names))
 
     def timed_benchmarks(self) -> dict[str, int]:
-        """Return the benchmarks that were timed at commits, with the number of those."""
-        return timed_benchmarks(self._questions)
+        """Return the benchmarks that were timed, with the number of commits without uncommitted changes."""
+        return dict(self._questions.ask(_TIMED))
 
     def measurements(self, benchmarks: Collection[str]) -> Measurements:
-        """Return the times of benchmarks, node ids or ends of some, at commits: a place for each launch."""
-        return read_measurements(self._questions, benchmarks)
+        """Return the times of benchmarks at commits, a place for each launch, and failures.
+
+        ``benchmarks`` are node ids or ends of some; without any there are no measurements.
+        """
+        if not benchmarks:
+            return Measurements(measured=())
+        meant = Meant(sorted(benchmarks))
+        question = _MEASURED.format(benchmarks=meant.condition)
+        found = self._questions.columns(question, **meant.parameters).to_pydict()
+        is_dirty, names = found.pop("dirty"), found.pop("filename")
+        dirty = frozenset(itertools.compress(found["run_id"], is_dirty))
+        files = dict(zip(found["run_id"], names, strict=True))
+        for name in ("recorded_at", "commit_time"):
+            found[name] = _times(found[name])
+        measured = [one for one in map(Measured, *found.values()) if one.run_id not in dirty]
+        if failed := {one.run_id for one in measured if one.status != "ok"}:
+            # Rows whose launch failed are few, and so are the files that hold them.
+            known = set(self._questions.ask(_NO_FAILURES, within={files[run] for run in failed}))
+            measured = [
+                one if one.status == "ok" else one._replace(compared=(one.run_id, one.benchmark) not in known)
+                for one in measured
+            ]
+        machines, environments = self._places(found, files)
+        return Measurements(
+            measured=tuple(measured), machines=machines, environments=environments, dirty_runs=dirty
+        )
 
     def imported_commits(self) -> frozenset[str]:
         """Return the commits that the ledger has other tools' measurements of."""
@@ -486,8 +398,17 @@ class Ledger:
         return {run_id: (measured, reason) for run_id, measured, reason in found}
 
     def runs(self) -> list[RunSummary]:
-        """Return what each run measured in a line, oldest first."""
-        return read_runs(self._questions)
+        """Return a summary of each run, oldest first."""
+        found = self._questions.ask(_RUNS)
+        commits: dict[str, list[str]] = {}
+        if several := {one[0]: one[-3] for one in found if one[-2] != one[-1]}:
+            question, within = _COMMITS_OF_RUNS, set(several.values())
+            for run_id, commit in self._questions.ask(question, within=within, runs=list(several)):
+                commits.setdefault(run_id, []).append(commit)
+        failed_in = {one[-3] for one in found if one[6]}
+        counts = dict(self._questions.ask(_FAILED_COUNTS, within=failed_in)) if failed_in else {}
+        runs = (_summary(one, commits.get(one[0], one[-1:]), counts.get(one[0], 0)) for one in found)
+        return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
 
     def runs_in(self, file: Path) -> list[str]:
         """Return the ids of the runs that a file of this ledger holds, in the order of recording."""
@@ -558,9 +479,56 @@ class Ledger:
         return pd.DataFrame(points_of(self.trends(wanted).trends))
 
     def trends(self, wanted: Wanted) -> Trends:
-        """Return the trends of what is wanted, each in the order of recording."""
-        return read_trends(self._questions, wanted)
+        """Return the trends of what is wanted, in the order of their benchmarks' names."""
+        meant = Meant(sorted(wanted.benchmarks))
+        levels = _LEVELS.format(benchmarks=meant.condition, here="true" if wanted.here is None else _HERE)
+        limits: dict[str, object] = {}
+        if (here := wanted.here) is not None:
+            levels = _LAST.format(levels=levels)
+            limits = {"named": sorted(here.benchmarks), "machine_id": here.machine_id, "env_id": here.env_id}
+            limits["most"] = here.runs
+        found = self._questions.columns(
+            levels + _IN_ORDER,
+            metric=wanted.metric,
+            **meant.parameters,
+            **limits,
+            since=0 if wanted.since is None else to_microseconds(wanted.since),
+        ).to_pydict()
+        runs, commits = found["run_id"], found["commit"]
+        dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
+        files = dict(zip(runs, found["filename"], strict=True))
+        # Who asks for what was measured here knows this machine and this environment.
+        machines, environments = ({}, {}) if wanted.here else self._places(found, files)
+        told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
+        return Trends(
+            trends=tuple(_trends(found, dirty)),
+            dirty_runs=dirty,
+            commits={
+                sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
+                for sha, (subject, time) in told.items()
+            },
+            machines=machines,
+            environments=environments,
+            files=files,
+        )
 
     def facts_of_runs(self, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
         """Return the machine and the environment of some runs, each given with the file that holds it."""
-        return read_facts(self._questions, files)
+        found = self._questions.ask(_FACTS, within=set(files.values()), runs=sorted(files))
+        return {
+            run: (
+                Machine(machine_id=machine_id, facts=machine or {}),
+                Environment(env_id=env_id, facts=env or {}),
+            )
+            for run, machine_id, machine, env_id, env in found
+        }
+
+    def _places(
+        self, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]
+    ) -> tuple[dict[str, Machine], dict[str, Environment]]:
+        """Return the machines and environments of what was found, by the facts of one run in each."""
+        ids = zip(found["machine_id"], found["env_id"], strict=True)
+        samples = dict(zip(ids, found["run_id"], strict=True))
+        facts = self.facts_of_runs({run: files[run] for run in samples.values()}).values()
+        machines = {machine.machine_id: machine for machine, _ in facts}
+        return machines, {environment.env_id: environment for _, environment in facts}

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from perfkit.errors import UsageError
 from perfkit.features.exchange import asv
-from perfkit.features.exchange.decoding import decode
-from perfkit.features.exchange.foreign import ForeignRun, metric_of, rows_of
 from perfkit.features.exchange.formats import format_of, read
+from perfkit.features.exchange.records import ToolRun, decode, metric_of, rows_of
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.model import WALL_TIME, Commit, Outcome, Summary
 
@@ -28,7 +27,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
-def runs_of(data: bytes) -> list[ForeignRun]:
+def runs_of(data: bytes) -> list[ToolRun]:
     """Return the runs of a file's bytes, in whatever format they are."""
     value = decode(data)
     return list(read(value, format_of(value)))

@@ -27,10 +27,9 @@ from synthetic import START, build_row
 from perfkit.config import load_project, parse_percent
 from perfkit.errors import PerfkitError
 from perfkit.features.exchange import asv, pytest_benchmark
-from perfkit.features.exchange.decoding import decode
-from perfkit.features.exchange.foreign import commit_of, metric_of, moment, rows_of, run_id_of
+from perfkit.features.exchange.command import csv_text, json_text
 from perfkit.features.exchange.formats import FORMATS, format_of, read
-from perfkit.features.exchange.tables import csv_text, json_text
+from perfkit.features.exchange.records import commit_of, decode, metric_of, moment, rows_of, run_id_of
 from perfkit.features.experiments.definition import read_experiment
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Statements, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table

@@ -15,25 +15,24 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.features.exchange.decoding import convert, digest
-from perfkit.features.exchange.foreign import (
+from perfkit.features.exchange.records import (
+    LONGEST_NAME,
     UNKNOWN_VERSION,
-    ForeignResult,
-    ForeignRun,
+    ToolResult,
+    ToolRun,
+    Written,
     as_text,
+    checked,
     commit_of,
+    convert,
+    digest,
+    entries_of,
     environment_of,
     facts,
+    grouped,
     machine_of,
     metric_of,
     moment,
-)
-from perfkit.features.exchange.sense import checked
-from perfkit.features.exchange.written import (
-    LONGEST_NAME,
-    Written,
-    entries_of,
-    grouped,
     number_of,
     plain_name,
 )
@@ -103,7 +102,7 @@ def recognises(value: Mapping[str, Any]) -> bool:
     return "commit_hash" in value and "results" in value
 
 
-def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ForeignRun]:
+def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ToolRun]:
     """Yield the run of a result file: one result for each combination of a benchmark's parameters.
 
     Raises:
@@ -118,7 +117,7 @@ def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ForeignRun]:
     begun = [moment(text) for text in {result.entries.get("started_at") for result, _ in found}]
     hardware = {**context.machine, **file.params}
     known = {name: hardware.get(name) for name in _HARDWARE}
-    yield ForeignRun(
+    yield ToolRun(
         tool=TOOL,
         content=digest(value),
         commit=commit_of(file.commit_hash, time=moment(file.date)),
@@ -146,7 +145,7 @@ def parameterised(name: str, parameters: Sequence[str]) -> str:
     return f"{name}[{', '.join(parameters)}]" if parameters else name
 
 
-def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[ForeignResult, tuple[str, ...]]]:
+def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[ToolResult, tuple[str, ...]]]:
     columns = _columns(name, file)
     described = context.benchmarks.get(name, {})
     metric, divisor = _metric(name, described)
@@ -187,7 +186,7 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[Fore
         entries = {**shared, **facts(kept)}
         if not raw and kept["repeat"] is not None and status == "ok":
             entries["value"] = "the median of the samples, which were not kept"
-        yield ForeignResult(outcome=outcome, entries=entries), doubts
+        yield ToolResult(outcome=outcome, entries=entries), doubts
 
 
 def _columns(name: str, file: _File) -> Mapping[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,7 @@ from perfkit.cli.output import stages, tell, write_text
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 
 if TYPE_CHECKING:
-    from perfkit.features.exchange.command import ExportFormat, ExportReport, ImportReport
-    from perfkit.features.exchange.formats import Format
+    from perfkit.features.exchange.command import ExportReport, ImportReport
 
 _SHOWN = 10
 
@@ -65,6 +65,7 @@ def import_(
     series. A file for each commit is added, and what was imported before is not added again.
     """
     from perfkit.features.exchange.command import ImportRequest, import_files
+    from perfkit.features.exchange.formats import FORMATS
 
     project = project_in(None)
     start = repo or project.root
@@ -74,7 +75,7 @@ def import_(
         places=tuple(files),
         ledger=ledger_at(ledger or project.ledger_place),
         start=start,
-        format=_format(format_),
+        format=None if format_ is None else _checked_format(format_, FORMATS),
         commit=commit,
     )
     with stages() as progress:
@@ -118,12 +119,12 @@ def export(
     csv and json have a record for each row of the ledger, with all of its columns. asv gets a folder of
     results, and pytest-benchmark a file for each run and commit, with times alone.
     """
-    from perfkit.features.exchange.command import ExportRequest, export_rows
+    from perfkit.features.exchange.command import EXPORT_FORMATS, ExportRequest, export_rows
 
     request = ExportRequest(
         ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
         start=Path.cwd(),
-        format=_export_format(format_),
+        format=_checked_format(format_, EXPORT_FORMATS),
         out=out,
         benchmarks=tuple(benchmark or ()),
         commit=commit,
@@ -134,16 +135,6 @@ def export(
         progress.info("exporting")
         report = export_rows(request)
     _tell_export(report, out)
-
-
-def _export_format(text: str) -> ExportFormat:
-    """Return the format that ``--format`` names."""
-    from perfkit.features.exchange.command import EXPORT_FORMATS
-
-    for name in EXPORT_FORMATS:
-        if text == name:
-            return name
-    raise UsageError(f'--format must be one of {", ".join(EXPORT_FORMATS)}, found "{text}"')
 
 
 def _tell_export(report: ExportReport, out: Path | None) -> None:
@@ -161,16 +152,10 @@ def _tell_export(report: ExportReport, out: Path | None) -> None:
         typer.echo(f"perfkit: left out: {count} {what}", err=True)
 
 
-def _format(text: str | None) -> Format | None:
-    """Return the format that ``--format`` names."""
-    from perfkit.features.exchange.formats import FORMATS
-
-    for name in FORMATS:
-        if text == name:
-            return name
-    if text is not None:
-        raise UsageError(f'--format must be one of {", ".join(FORMATS)}, found "{text}"')
-    return None
+def _checked_format(text: str, formats: Sequence[Any]) -> Any:  # noqa: ANN401 (one of them)
+    if text not in formats:
+        raise UsageError(f'--format must be one of {", ".join(formats)}, found "{text}"')
+    return text
 
 
 def _told(report: ImportReport) -> str:

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from perfkit.bounded import read_bytes
 from perfkit.commands.text_files import replace_texts
 from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.features.exchange import asv, pytest_benchmark
 from perfkit.features.exchange.asv import AsvContext
-from perfkit.features.exchange.decoding import MOST_BYTES, decode
-from perfkit.features.exchange.foreign import ForeignRun, commit_of, rows_of, run_id_of
 from perfkit.features.exchange.formats import Format, format_of, read
-from perfkit.features.exchange.tables import csv_text, json_text
-from perfkit.features.exchange.written import Written
+from perfkit.features.exchange.records import (
+    MOST_BYTES,
+    ToolRun,
+    Written,
+    commit_of,
+    decode,
+    rows_of,
+    run_id_of,
+)
 from perfkit.identity import short_run_id
 from perfkit.ledger.files import recorded_ends
 from perfkit.ledger.schema import SCHEMA, to_record
@@ -31,6 +39,30 @@ from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import describe_commits, open_repository, resolve
 from perfkit.runner.clock import utc_now
 from perfkit.units import counted
+
+
+def csv_text(records: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return a heading and a line a record; lists and maps are JSON, and what is not known is empty."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    for record in records:
+        writer.writerow([_cell(record[name]) for name in columns])
+    return stream.getvalue()
+
+
+def json_text(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a list of objects, a line each; a value that is no number is null."""
+    import msgspec
+
+    # Python's own JSON would write NaN, which most readers refuse.
+    lines = (msgspec.json.encode(record).decode() for record in records)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value) if isinstance(value, (list, dict)) else value
+
 
 ExportFormat = Literal["csv", "json", "asv", "pytest-benchmark"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
@@ -104,7 +136,7 @@ class _Found:
     """A run and the file that it was found in."""
 
     origin: Path
-    run: ForeignRun
+    run: ToolRun
 
 
 @reading_only()
@@ -273,13 +305,20 @@ class _Importing:
 
     def file(self, batch: Sequence[_Found]) -> None:
         """File runs, with what git knows of their commits."""
-        commits = self._commits_of(batch)
-        runs = [(found, commits[place]) for place, found in enumerate(batch) if commits[place] is not None]
-        new = [(found, commit) for found, commit in runs if commit and not self._note_recorded(found, commit)]
-        shared = self._known_commits & {commit.sha for _, commit in new}
+        new: list[tuple[_Found, list[Row]]] = []
+        for found, commit in zip(batch, self._commits_of(batch), strict=True):
+            if commit is not None:
+                recorded_at = found.run.recorded_at or commit.time or utc_now()
+                run_id = run_id_of(found.run, commit.sha, recorded_at)
+                rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+                if short_run_id(run_id) in self._recorded:
+                    self._note(found, rows, present=len(rows), file=None)
+                else:
+                    new.append((found, rows))
+        shared = self._known_commits & {rows[0].commit.sha for _, rows in new}
         present = _Present(self._ledger.rows_on(shared) if shared else [])
-        for found, commit in new:
-            self._file_one(found, commit, present)
+        for found, rows in new:
+            self._file_one(found, rows, present)
 
     def report(self, files: int) -> ImportReport:
         """Return what was done.
@@ -329,35 +368,25 @@ class _Importing:
         )
         return None
 
-    def _note_recorded(self, found: _Found, commit: Commit) -> bool:
-        """Note a run that the ledger has, and tell whether it does."""
-        recorded_at = _time_of(found.run, commit)
-        run_id = run_id_of(found.run, commit.sha, recorded_at)
-        if short_run_id(run_id) not in self._recorded:
-            return False
-        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
-        self._note(found, rows, present=len(rows), file=None)
-        return True
-
-    def _file_one(self, found: _Found, commit: Commit, present: _Present) -> None:
-        recorded_at = _time_of(found.run, commit)
-        run_id = run_id_of(found.run, commit.sha, recorded_at)
-        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+    def _file_one(self, found: _Found, rows: Sequence[Row], present: _Present) -> None:
         new = present.without(rows)
-        if short_run_id(run_id) in self._recorded or not new:
+        end = short_run_id(rows[0].run_id)
+        file = self._append(new) if new and end not in self._recorded else None
+        if file is None:
             self._note(found, rows, present=len(rows), file=None)
             return
-        try:
-            file = self._ledger.append(new)
-        except LedgerError as error:
-            # Another import has just filed it.
-            if not isinstance(error.__cause__, FileExistsError):
-                raise
-            self._note(found, rows, present=len(rows), file=None)
-            return
-        self._recorded.add(short_run_id(run_id))
+        self._recorded.add(end)
         self._doubts += [f"{found.origin.name}: {doubt}" for doubt in found.run.doubts]
         self._note(found, rows, present=len(rows) - len(new), file=file)
+
+    def _append(self, rows: Sequence[Row]) -> Path | None:
+        """Write a run's file; None where another import has just done so."""
+        try:
+            return self._ledger.append(rows)
+        except LedgerError as error:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+            return None
 
     def _note(self, found: _Found, rows: Sequence[Row], *, present: int, file: Path | None) -> None:
         first = rows[0]
@@ -424,7 +453,7 @@ class _Folders:
         return self._values[file]
 
 
-def _check_runs(runs: Sequence[ForeignRun]) -> None:
+def _check_runs(runs: Sequence[ToolRun]) -> None:
     """Refuse a file without any result, and one whose runs ``--commit`` cannot stand for."""
     if not runs:
         raise UsageError("holds no result")
@@ -445,10 +474,6 @@ def _given_commit(ref: str, start: Path) -> Commit:
         if said is None or len(said.sha) != _SHA_DIGITS:
             raise
         return said
-
-
-def _time_of(run: ForeignRun, commit: Commit) -> datetime:
-    return run.recorded_at or commit.time or utc_now()
 
 
 def _files_of(place: Path) -> list[Path]:

@@ -1,14 +1,519 @@
-"""The formats that can be read, and which of them a file has."""
+"""The formats that can be read, and which of them a file has.
+
+Here are those that are only read: Google Benchmark; pyperf, versions 5, 6 and 1.0 of its format; the data.js
+of github-action-benchmark, which has an entry a commit; and a plain series: a name, a unit, and values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from perfkit.errors import UsageError
-from perfkit.features.exchange import asv, github_action, google_benchmark, pyperf, pytest_benchmark, series
+from perfkit.features.exchange import asv, pytest_benchmark
 from perfkit.features.exchange.asv import AsvContext
-from perfkit.features.exchange.foreign import ForeignRun
+from perfkit.features.exchange.records import (
+    UNKNOWN_VERSION,
+    ToolResult,
+    ToolRun,
+    as_text,
+    checked,
+    commit_of,
+    convert,
+    digest,
+    divided,
+    environment_of,
+    facts,
+    machine_of,
+    metric_of,
+    moment,
+)
+from perfkit.model import WALL_TIME, Benchmark, Better, Commit, Machine, Outcome, Summary
+from perfkit.units import counted
+
+_GOOGLE = "google-benchmark"
+# Versions before 1.5 do not say which of their entries are aggregates, but name them so.
+_AGGREGATE = re.compile(r"_(mean|median|stddev|cv|BigO|RMS)$")
+_COMMITS = ("commit", "commit_id", "git_commit", "git_sha", "git_hash", "revision", "sha")
+_OLD_DATE = "%Y/%m/%d-%H:%M:%S"
+# What Complexity() adds of a family: the parameters of a curve through its sizes, which are no times.
+_FITS = frozenset({"BigO", "RMS"})
+
+
+class _GoogleEntry(msgspec.Struct):
+    """A repetition, or an aggregate over some; times are per iteration, in ``time_unit``."""
+
+    name: str
+    run_name: str | None = None
+    run_type: str | None = None
+    aggregate_name: str | None = None
+    repetitions: int | None = None
+    iterations: float | None = None
+    real_time: float | None = None
+    time_unit: str = "ns"
+    threads: int | None = None
+    label: str | None = None
+    error_occurred: bool = False
+    error_message: str | None = None
+    skipped: bool = False
+    skip_message: str | None = None
+
+    @property
+    def aggregate(self) -> str:
+        """The name of the aggregate that this is, "" for a repetition."""
+        if self.run_type is not None:
+            return (self.aggregate_name or "") if self.run_type == "aggregate" else ""
+        found = _AGGREGATE.search(self.name)
+        return found.group(1) if found else ""
+
+    @property
+    def benchmark(self) -> str:
+        """The name that all repetitions and aggregates share."""
+        if self.run_name is not None:
+            return self.run_name
+        return _AGGREGATE.sub("", self.name) if self.aggregate else self.name
+
+
+class _GoogleFile(msgspec.Struct):
+    context: dict[str, Any]
+    benchmarks: list[_GoogleEntry]
+
+
+def is_google_benchmark(value: Mapping[str, Any]) -> bool:
+    """Tell whether a file is one of Google Benchmark's."""
+    return isinstance(value.get("context"), dict) and isinstance(value.get("benchmarks"), list)
+
+
+def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+    """Yield the run of a file: the real times of a benchmark's repetitions, or else of its aggregates.
+
+    Raises:
+        UsageError: it is not as Google Benchmark writes it.
+    """
+    file = convert(value, _GoogleFile, _GOOGLE)
+    entries: dict[str, list[_GoogleEntry]] = {}
+    for entry in file.benchmarks:
+        entries.setdefault(entry.benchmark, []).append(entry)
+    found = [
+        _google_result(name, ones)
+        for name, ones in entries.items()
+        if not {one.aggregate for one in ones} <= _FITS
+    ]
+    if not found:
+        return
+    context = file.context
+    yield ToolRun(
+        tool=_GOOGLE,
+        content=digest(value),
+        commit=_google_commit(context),
+        recorded_at=_google_time(context.get("date")),
+        machine=machine_of(
+            {"node": context.get("host_name"), "logical_cpus": context.get("num_cpus")},
+            {"mhz_per_cpu": context.get("mhz_per_cpu"), "scaling": context.get("cpu_scaling_enabled")},
+        ),
+        environment=environment_of(
+            {
+                "library": context.get("library_version"),
+                "build": context.get("library_build_type"),
+                "executable": context.get("executable"),
+            }
+        ),
+        results=tuple(result for result, _ in found),
+        doubts=(*_google_left_out(value), *(doubt for _, doubts in found for doubt in doubts)),
+    )
+
+
+def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> tuple[ToolResult, Sequence[str]]:
+    benchmark = Benchmark(name=name, version=UNKNOWN_VERSION)
+    first = entries[0]
+    extra = facts({"label": first.label, "threads": first.threads})
+    failed = next((one for one in entries if one.error_occurred or one.skipped), None)
+    if failed is not None:
+        outcome = Outcome(
+            benchmark=benchmark,
+            status="error" if failed.error_occurred else "skipped",
+            message=failed.error_message or failed.skip_message,
+        )
+        return ToolResult(outcome=outcome, entries=extra), ()
+    repetitions = [one for one in entries if not one.aggregate]
+    _, divisor = metric_of(first.time_unit)
+    times = [one.real_time for one in repetitions if one.real_time is not None]
+    loops = {one.iterations for one in repetitions}
+    outcome, doubts = checked(
+        Outcome(
+            benchmark=benchmark,
+            metric=WALL_TIME,
+            loops=int(first.iterations) if len(loops) == 1 and first.iterations is not None else None,
+            values=divided(times, divisor),
+            summary=None if times else _google_summary(entries, divisor),
+        )
+    )
+    if not outcome.is_measured and outcome.status == "ok":
+        outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no time of it")
+    return ToolResult(outcome=outcome, entries=extra), doubts
+
+
+def _google_summary(entries: Sequence[_GoogleEntry], divisor: float) -> Summary | None:
+    known = {one.aggregate: one.real_time / divisor for one in entries if one.real_time is not None}
+    size = max((one.repetitions or int(one.iterations or 0) for one in entries), default=0)
+    if "mean" not in known or size < 1:
+        return None
+    return Summary(
+        n=size, mean=known["mean"], sd=known.get("stddev") if size > 1 else None, median=known.get("median")
+    )
+
+
+def _google_left_out(value: Mapping[str, Any]) -> Iterator[str]:
+    """Say which further numbers of its entries are not taken."""
+    others = ("cpu_time", "bytes_per_second", "items_per_second")
+    seen = [name for name in others if any(name in one for one in value["benchmarks"])]
+    if seen[1:]:
+        yield f"of each benchmark its real time is taken, and not {', '.join(seen)}"
+
+
+def _google_commit(context: Mapping[str, Any]) -> Commit | None:
+    """Return the commit that was given by ``--benchmark_context=commit=…``."""
+    found = (commit_of(context.get(name)) for name in _COMMITS)
+    return next((commit for commit in found if commit is not None), None)
+
+
+def _google_time(date: object) -> datetime | None:
+    if isinstance(date, str):
+        with contextlib.suppress(ValueError):
+            return datetime.strptime(date, _OLD_DATE).replace(tzinfo=UTC)
+    return moment(date)
+
+
+_PYPERF = "pyperf"
+_PYPERF_VERSIONS = (5, 6, "1.0")
+# What is of a run or a benchmark: all else that is said is of the environment.
+_OF_RUNS = frozenset(
+    {
+        *("name", "unit", "date", "duration", "uptime", "boot_time", "load_avg_1min", "mem_max_rss", "loops"),
+        *("inner_loops", "calibrate_loops", "recalibrate_loops", "calibrate_warmups", "recalibrate_warmups"),
+        *("runnable_threads", "hostname", "cpu_model_name", "cpu_count", "platform", "description", "tags"),
+        *("commit_id", "commit_branch", "commit_date", "command", "command_max_rss", "cpu_freq", "cpu_temp"),
+        *("timeit_stmt", "timeit_setup", "timeit_teardown", "mem_peak_pagefile_usage", "python_hash_seed"),
+    }
+)
+_PYPERF_KEPT = ("date", "duration", "mem_max_rss", "tags")
+
+
+class _PyperfRun(msgspec.Struct):
+    """A process; one that only calibrates has no values. Before version 6 they were called samples."""
+
+    values: list[float] = []
+    samples: list[float] = []
+    warmups: list[Any] = []
+    metadata: dict[str, Any] = {}
+
+
+class _PyperfBench(msgspec.Struct):
+    runs: list[_PyperfRun]
+    metadata: dict[str, Any] = {}
+    common_metadata: dict[str, Any] = {}
+
+
+class _PyperfFile(msgspec.Struct):
+    benchmarks: list[_PyperfBench]
+    version: str | int
+    metadata: dict[str, Any] | None = None
+
+
+def is_pyperf(value: Mapping[str, Any]) -> bool:
+    """Tell whether a file is one of pyperf's."""
+    benchmarks = value.get("benchmarks")
+    first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
+    return "version" in value and isinstance(first, dict) and "runs" in first
+
+
+def read_pyperf(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+    """Yield the run of a file; each of its processes with values is a launch.
+
+    Raises:
+        UsageError: it is not as pyperf writes it, or of a version that pyperf no longer reads.
+    """
+    file = convert(value, _PyperfFile, _PYPERF)
+    if file.version not in _PYPERF_VERSIONS:
+        raise UsageError(
+            f"has version {file.version!r} of pyperf's format, and versions 5, 6 and 1.0 can be read"
+        )
+    common = [_pyperf_metadata(file, bench) for bench in file.benchmarks]
+    pairs = zip(file.benchmarks, common, strict=True)
+    found = [one for bench, known in pairs for one in _pyperf_results(bench, known)]
+    if not found:
+        return
+    known = common[0]
+    yield ToolRun(
+        tool=_PYPERF,
+        content=digest(value),
+        commit=commit_of(
+            known.get("commit_id"),
+            time=moment(known.get("commit_date")),
+            branch=_metadata_text(known, "commit_branch"),
+        ),
+        recorded_at=_pyperf_begun(file.benchmarks),
+        machine=_pyperf_machine(known),
+        environment=environment_of(
+            {name: one for name, one in known.items() if name not in _OF_RUNS}
+            | {"python": _pyperf_python(known)}
+        ),
+        results=tuple(result for result, _ in found),
+        doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+    )
+
+
+def _pyperf_machine(known: Mapping[str, Any]) -> Machine:
+    model, node = known.get("cpu_model_name"), known.get("hostname")
+    identity = {"cpu": model, "logical_cpus": known.get("cpu_count")}
+    return machine_of(
+        identity if model else {**identity, "node": node}, {"node": node, "system": known.get("platform")}
+    )
+
+
+def _pyperf_python(known: Mapping[str, Any]) -> str:
+    words = (known.get("python_implementation"), known.get("python_version"))
+    return " ".join(as_text(word) for word in words if word)
+
+
+def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
+    """Return what is said of all runs of a benchmark, wherever a version of the format says it."""
+    first = bench.runs[0].metadata if bench.runs else {}
+    shared = {
+        name: one
+        for name, one in first.items()
+        if all(name in run.metadata and run.metadata[name] == one for run in bench.runs)
+    }
+    return {**(file.metadata or {}), **bench.common_metadata, **bench.metadata, **shared}
+
+
+def _pyperf_results(
+    bench: _PyperfBench, known: Mapping[str, Any]
+) -> Iterator[tuple[ToolResult, Sequence[str]]]:
+    name = _metadata_text(known, "name")
+    if name is None:
+        raise UsageError(f"is not as {_PYPERF} writes it: a benchmark in it has no name")
+    metric, divisor = metric_of(_metadata_text(known, "unit") or "second")
+    launches = itertools.count()
+    for run in bench.runs:
+        values = run.values or run.samples
+        if not values:
+            continue
+        said = {**known, **run.metadata}
+        outcome, doubts = checked(
+            Outcome(
+                benchmark=Benchmark(name=name, version=UNKNOWN_VERSION),
+                metric=metric,
+                warmup=_untimed(run) * _metadata_loops(said, "inner_loops"),
+                loops=_metadata_loops(said, "loops") * _metadata_loops(said, "inner_loops"),
+                values=divided(values, divisor),
+            )
+        )
+        entries = facts({key: said.get(key) for key in _PYPERF_KEPT})
+        yield ToolResult(outcome=outcome, launch=next(launches), entries=entries), doubts
+
+
+def _untimed(run: _PyperfRun) -> int:
+    """Return the loops of a process's warm-ups, which are pairs of loops and a time."""
+    loops = [warmup[0] for warmup in run.warmups if isinstance(warmup, list) and warmup]
+    return sum(one for one in loops if isinstance(one, int))
+
+
+def _pyperf_begun(benchmarks: Sequence[_PyperfBench]) -> datetime | None:
+    times = [moment(run.metadata.get("date")) for bench in benchmarks for run in bench.runs]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _metadata_text(known: Mapping[str, Any], name: str) -> str | None:
+    found = known.get(name)
+    return found if isinstance(found, str) and found else None
+
+
+def _metadata_loops(known: Mapping[str, Any], name: str) -> int:
+    """Return how many loops there are: one where nothing is said."""
+    found = known.get(name, 1)
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise UsageError(f"is not as {_PYPERF} writes it: {name} must be a whole number, found {found!r}")
+    return found
+
+
+_ACTION = "github-action-benchmark"
+# Of the other tools the unit tells: some of them have times and rates.
+_ACTION_BETTER: Mapping[str, Better] = {
+    "benchmarkjs": "higher",
+    "pytest": "higher",
+    "customBiggerIsBetter": "higher",
+    "customSmallerIsBetter": "lower",
+}
+_NUMBER = r"([0-9][0-9.,]*(?:e[-+]?\d+)?)"
+_DEVIATION = re.compile(rf"stddev:\s*{_NUMBER}", re.IGNORECASE)
+_ROUNDS = re.compile(r"\brounds:\s*(\d+)")
+_ITERATIONS = re.compile(r"\b(?:iterations:\s*(\d+)|(\d+) times)\b")
+
+
+class _ActionCommit(msgspec.Struct):
+    id: str
+    message: str | None = None
+    timestamp: str | None = None
+
+
+class _ActionBench(msgspec.Struct):
+    name: str
+    value: float | str | None
+    unit: str = ""
+    range: str | float | None = None
+    extra: str | None = None
+
+
+class _ActionEntry(msgspec.Struct):
+    """What a tool measured at a commit; ``date`` is in milliseconds since 1970."""
+
+    commit: _ActionCommit
+    benches: list[_ActionBench]
+    tool: str = ""
+    date: float | None = None
+
+
+class _ActionFile(msgspec.Struct):
+    entries: dict[str, list[Any]]
+    repoUrl: str | None = None  # noqa: N815 (the name of the member)
+
+
+def is_github_action(value: Mapping[str, Any]) -> bool:
+    """Tell whether a file is one of github-action-benchmark's."""
+    return isinstance(value.get("entries"), dict) and ("lastUpdate" in value or "repoUrl" in value)
+
+
+def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+    """Yield a run for each entry of each suite.
+
+    Raises:
+        UsageError: it is not as github-action-benchmark writes it.
+    """
+    file = convert(value, _ActionFile, _ACTION)
+    for suite, entries in file.entries.items():
+        for raw in entries:
+            entry = convert(raw, _ActionEntry, _ACTION)
+            found = [_action_result(bench, suite, entry.tool) for bench in entry.benches]
+            if not found:
+                continue
+            # A suite is a platform or a tool: nothing else says where it ran.
+            machine = machine_of({"suite": suite, "repository": file.repoUrl}, {})
+            yield ToolRun(
+                tool=_ACTION,
+                content=digest([suite, raw]),
+                commit=commit_of(
+                    entry.commit.id,
+                    time=moment(entry.commit.timestamp),
+                    subject=(entry.commit.message or "").partition("\n")[0] or None,
+                ),
+                recorded_at=moment(entry.date),
+                machine=machine,
+                environment=environment_of({"tool": entry.tool}),
+                results=tuple(result for result, _ in found),
+                doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+            )
+
+
+def _action_result(bench: _ActionBench, suite: str, tool: str) -> tuple[ToolResult, Sequence[str]]:
+    benchmark = Benchmark(name=bench.name, version=UNKNOWN_VERSION, group=suite)
+    entries = facts({"range": bench.range, "extra": bench.extra})
+    value = _action_value(bench.value)
+    if value is None:
+        outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no number of it")
+        return ToolResult(outcome=outcome, entries=entries), ()
+    summary = _action_summary(bench, value) if tool == "pytest" else None
+    metric, divisor = (WALL_TIME, 1.0) if summary else metric_of(bench.unit, _ACTION_BETTER.get(tool))
+    outcome, doubts = checked(
+        Outcome(
+            benchmark=benchmark,
+            metric=metric,
+            loops=_action_loops(bench.extra),
+            values=() if summary else divided([value], divisor),
+            summary=summary,
+        )
+    )
+    return ToolResult(outcome=outcome, entries=entries), doubts
+
+
+def _action_summary(bench: _ActionBench, value: float) -> Summary | None:
+    """Return the times that an entry of pytest-benchmark is of: its value is the inverse of their mean."""
+    deviation = _DEVIATION.search(str(bench.range or ""))
+    rounds = _ROUNDS.search(bench.extra or "")
+    if bench.unit != "iter/sec" or deviation is None or rounds is None or value <= 0:
+        return None
+    size = int(rounds.group(1))
+    sd = float(deviation.group(1).replace(",", "")) if size > 1 else None
+    return Summary(n=size, mean=1 / value, sd=sd, median=None) if size else None
+
+
+def _action_value(value: float | str | None) -> float | None:
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _action_loops(extra: str | None) -> int | None:
+    found = _ITERATIONS.search(extra or "")
+    return int(found.group(1) or found.group(2)) if found else None
+
+
+_SERIES = "series"
+
+
+class _Series(msgspec.Struct):
+    name: str
+    values: list[float | list[float]]
+    unit: str = "s"
+    commit: str | None = None
+    date: str | None = None
+
+
+def is_series(value: Mapping[str, Any]) -> bool:
+    """Tell whether a file is such a series."""
+    return isinstance(value.get("name"), str) and isinstance(value.get("values"), list)
+
+
+def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+    """Yield the run of a file: each of its values, or of its lists of values, is a launch.
+
+    Raises:
+        UsageError: something of it is missing or of another type.
+    """
+    file = convert(value, _Series, "a series")
+    metric, divisor = metric_of(file.unit)
+    benchmark = Benchmark(name=file.name, version=UNKNOWN_VERSION)
+    launches = [divided(one if isinstance(one, list) else [one], divisor) for one in file.values if one != []]
+    found = [checked(Outcome(benchmark=benchmark, metric=metric, values=values)) for values in launches]
+    if not found:
+        return
+    commit = commit_of(file.commit)
+    told = f"{file.name}: its {counted(len(found), 'value')} are filed as launches of one commit"
+    yield ToolRun(
+        tool=_SERIES,
+        content=digest(value),
+        commit=commit,
+        recorded_at=moment(file.date),
+        machine=machine_of({}, {}),
+        environment=environment_of({}),
+        results=tuple(
+            ToolResult(outcome=outcome, launch=launch) for launch, (outcome, _) in enumerate(found)
+        ),
+        doubts=(
+            *([told] if commit is None and len(found) > 1 else []),
+            *(doubt for _, doubts in found for doubt in doubts),
+        ),
+    )
+
 
 Format = Literal["asv", "github-action-benchmark", "google-benchmark", "pyperf", "pytest-benchmark", "series"]
 
@@ -16,17 +521,17 @@ Format = Literal["asv", "github-action-benchmark", "google-benchmark", "pyperf",
 _RECOGNISERS: Mapping[Format, Callable[[Mapping[str, Any]], bool]] = {
     "pytest-benchmark": pytest_benchmark.recognises,
     "asv": asv.recognises,
-    "google-benchmark": google_benchmark.recognises,
-    "pyperf": pyperf.recognises,
-    "github-action-benchmark": github_action.recognises,
-    "series": series.recognises,
+    "google-benchmark": is_google_benchmark,
+    "pyperf": is_pyperf,
+    "github-action-benchmark": is_github_action,
+    "series": is_series,
 }
-_READERS: Mapping[Format, Callable[[Mapping[str, Any]], Iterator[ForeignRun]]] = {
+_READERS: Mapping[Format, Callable[[Mapping[str, Any]], Iterator[ToolRun]]] = {
     "pytest-benchmark": pytest_benchmark.read,
-    "google-benchmark": google_benchmark.read,
-    "pyperf": pyperf.read,
-    "github-action-benchmark": github_action.read,
-    "series": series.read,
+    "google-benchmark": read_google_benchmark,
+    "pyperf": read_pyperf,
+    "github-action-benchmark": read_github_action,
+    "series": read_series,
 }
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -46,7 +551,7 @@ def format_of(value: object) -> Format:
     )
 
 
-def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[ForeignRun]:
+def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[ToolRun]:
     """Yield the runs of what a file holds; ``context`` is what lies beside a result file of asv.
 
     Raises:

@@ -11,20 +11,25 @@ from typing import Any
 
 import msgspec
 
-from perfkit.features.exchange.decoding import convert, digest
-from perfkit.features.exchange.foreign import (
+from perfkit.features.exchange.records import (
     UNKNOWN_VERSION,
-    ForeignResult,
-    ForeignRun,
+    ToolResult,
+    ToolRun,
+    Written,
     as_text,
+    checked,
     commit_of,
+    convert,
+    digest,
+    entries_of,
     environment_of,
     facts,
+    grouped,
     machine_of,
     moment,
+    number_of,
+    plain_name,
 )
-from perfkit.features.exchange.sense import checked
-from perfkit.features.exchange.written import Written, entries_of, grouped, number_of, plain_name
 from perfkit.identity import short_run_id
 from perfkit.model import WALL_TIME, Benchmark, Machine, Outcome, Row, Summary
 
@@ -79,7 +84,7 @@ def recognises(value: Mapping[str, Any]) -> bool:
     return "machine_info" in value and "benchmarks" in value
 
 
-def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
+def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     """Yield the run of a file.
 
     Raises:
@@ -91,7 +96,7 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
         return
     info = file.commit_info or {}
     branch = info.get("branch")
-    yield ForeignRun(
+    yield ToolRun(
         tool=TOOL,
         content=digest(value),
         commit=commit_of(
@@ -114,7 +119,7 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
     )
 
 
-def _result(bench: _Bench) -> tuple[ForeignResult, Sequence[str]]:
+def _result(bench: _Bench) -> tuple[ToolResult, Sequence[str]]:
     stats = bench.stats
     outcome, doubts = checked(
         Outcome(
@@ -132,7 +137,7 @@ def _result(bench: _Bench) -> tuple[ForeignResult, Sequence[str]]:
     )
     extra = {f"{_EXTRA}{name}": as_text(one) for name, one in bench.extra_info.items()}
     further = {} if stats.data else {f"{_STAT}{name}": getattr(stats, name) for name in _FURTHER}
-    return ForeignResult(outcome=outcome, entries={**facts(bench.options), **facts(further), **extra}), doubts
+    return ToolResult(outcome=outcome, entries={**facts(bench.options), **facts(further), **extra}), doubts
 
 
 def _summary(stats: _Stats) -> Summary:
