@@ -7,7 +7,6 @@ digit that flips in an acceptance could let a slowdown pass. Names of older perf
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from perfkit.bounded import read_bytes
 from perfkit.errors import LedgerError
 from perfkit.gating.acceptance import Acceptance
 from perfkit.identity import new_run_id
-from perfkit.ledger.files import listed, open_locked, sync_folder
+from perfkit.ledger.files import copy_bytes, listed
 from perfkit.ledger.remote import put_published
 from perfkit.model.comparisons import Verdict
 from perfkit.model.history import State
@@ -48,10 +47,9 @@ class Statements(Generic[Statement]):
         """
         folder = ledger / self.folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             content = msgspec.json.format(msgspec.json.encode(statement)) + b"\n"
             target = folder / f"{new_run_id()}-{_checksum(content)}.json"
-            _write_at_once(target, content)
+            copy_bytes(content, target)
         except (OSError, UnicodeEncodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise LedgerError(f"cannot keep the {self.noun} in {folder} ({reason})") from error
@@ -93,20 +91,6 @@ def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
-def _write_at_once(target: Path, content: bytes) -> None:
-    """Write to a temporary name, then give the final one: a reader never sees half a file."""
-    temporary = target.with_suffix(".tmp")
-    try:
-        with open_locked(temporary) as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-            temporary.rename(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(target.parent)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """A change description for one commit, in the author's own words."""
@@ -131,7 +115,7 @@ def read_notes(ledger: Path) -> dict[str, Note]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptState:
-    """What a person said of a change point, named by its id, or of a benchmark that went silent, and why."""
+    """The state that a person gave a change point, named by its id, or a silent benchmark, and why."""
 
     subject: str
     state: State
@@ -144,7 +128,7 @@ STATES = Statements(kind=KeptState, noun="state of a change point", folder="stat
 
 
 def keep_state(ledger: Path, state: KeptState) -> Path:
-    """Keep what is said and return its file; a later statement on the same subject takes precedence."""
+    """Keep a state and return its file; a later one of the same subject takes precedence."""
     return STATES.keep(ledger, state)
 
 
@@ -195,7 +179,7 @@ def acceptances_for(
     """Return the acceptances that apply to a gate, newest first.
 
     ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
-    applies to the very same ones, told by the ``diff_hash`` of the gate's head. Any acceptance applies where
+    applies to the very same ones, by the ``diff_hash`` of the gate's head. Any acceptance applies where
     the content that was accepted ``is_here``, in the range.
     """
     applying = (

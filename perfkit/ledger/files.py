@@ -19,7 +19,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,7 +37,7 @@ from perfkit.temporary import hold_lock
 STAGED_FOLDER = ".staged"
 QUARANTINE_FOLDER = ".quarantine"
 _IGNORED = ".gitignore"
-# Is told each step of writing once it is done: tests end a process there.
+# Called after each step of writing: tests kill a process there.
 OnStep = Callable[[str], None]
 Result = TypeVar("Result")
 
@@ -54,7 +54,7 @@ _MOST_TRIES = 20
 _TRIED_FOR_S = 10.0
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-# A file that is refused so is refused to whoever reads it next, who says so; another reason may pass.
+# These errors are permanent and reported by the next reader; others may be transient.
 _LASTING = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
@@ -93,7 +93,7 @@ def write_table(
 def new_file(
     target: Path, schema: pa.Schema, *, replaces: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> Iterator[pq.ParquetWriter]:
-    """Write a file as the block says, with its checksum and the names of the files it takes the place of.
+    """Write a file by a block, with its checksum and the names of the files it takes the place of.
 
     It has a temporary name and a lock until the end of the block, and is durable before it gets the final
     name: a reader never sees half a file. Where the block raises, nothing is left.
@@ -143,7 +143,7 @@ def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
 
 
 def open_locked(temporary: Path) -> BinaryIO:
-    """Open a new temporary file with a lock: who finds it without one knows that its process was killed."""
+    """Open a new temporary file with a lock: one without a lock is of a process that was killed."""
     while True:
         stream = temporary.open("w+b")
         try:
@@ -170,7 +170,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_temporary(ledger: Path, names: str) -> None:
-    """Remove what killed processes left of writing files whose names match; nobody may be writing one now."""
+    """Remove temporary files of matching names; no process may be writing one now."""
     for temporary in files_in(ledger, f".{names}.*{TEMPORARY}"):
         temporary.unlink(missing_ok=True)
 
@@ -204,7 +204,7 @@ def listed_if_readable(folder: Path, pattern: str) -> list[Path]:
 
 
 def is_abandoned(temporary: Path) -> bool:
-    """Tell whether nobody writes a temporary file any more: its process would hold its lock."""
+    """Whether the process that wrote a temporary file is dead: it would hold its lock."""
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -260,7 +260,7 @@ def end_hidden_folder(folder: Path) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; wait for whoever holds it."""
+    """Hold the lock of a folder; wait until it is free."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         hold_lock(descriptor)
@@ -328,7 +328,7 @@ class Listing:
         )
 
     def holders(self, name: str) -> tuple[Path, ...]:
-        """Return the present files which say that they hold a run of this file."""
+        """Return the present files that claim to hold a run of this file."""
         mine = self.runs_of(name)
         return tuple(file for file in self.present if mine & self.runs_of(file.name))
 
@@ -373,15 +373,6 @@ def list_files(ledger: Path) -> Listing:
     raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
 
 
-def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
-    """Return the files that no other one replaces, oldest first, each with the runs that it holds twice.
-
-    A file may have gone when it is opened, since a compacting took its place: ``read_consistently`` then
-    reads again.
-    """
-    return list_files(ledger).present
-
-
 def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]]], Result]) -> Result:
     """Return what ``read`` makes of the present files; it is called again if one of them went meanwhile.
 
@@ -391,29 +382,17 @@ def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]
     tries, until_s = 0, time.monotonic() + _TRIED_FOR_S
     while tries < _MOST_TRIES or time.monotonic() < until_s:
         tries += 1
-        files = present_files(ledger)
-        _refuse_special(files)
+        files = list_files(ledger).present
+        for file in files:
+            # Reading a device or a pipe could wait, or go on, for ever.
+            if is_special(file):
+                raise LedgerError(f"{file} is a device or a pipe; move it out of the ledger")
         try:
             return read(files)
         except Exception:
             if all(file.exists() for file in files):
                 raise
     raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
-
-
-def _refuse_special(files: Iterable[Path]) -> None:
-    """Refuse devices and pipes: reading one could wait, or go on, for ever."""
-    for file in files:
-        if is_special(file):
-            raise LedgerError(f"{file} is a device or a pipe; move it out of the ledger")
-
-
-def replaced_names(ledger: Path) -> frozenset[str]:
-    """Return the names of all files that others have taken the place of, whether they are still there or not.
-
-    A damaged file takes no place: whoever reads it next says that it is damaged.
-    """
-    return list_files(ledger).replaced
 
 
 def recorded_ends(ledger: Path) -> frozenset[str]:
@@ -436,7 +415,7 @@ def _replaced_by(file: Path) -> frozenset[str]:
     """Return the names in a file, none in one that is damaged or gone."""
     try:
         found = file.stat()
-        # Opening a pipe would wait for somebody to write to it.
+        # Opening a pipe would wait for a writer.
         if stat.S_ISREG(found.st_mode):
             return _names_in(file, found.st_size, found.st_mtime_ns)
     except OSError as error:
@@ -446,7 +425,7 @@ def _replaced_by(file: Path) -> frozenset[str]:
 
 
 def reason_of(error: Exception) -> str:
-    """Return in a few words why the system refused something, or what a library said of it."""
+    """Return an error of the system or of a library in a few words."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error).partition("\n")[0].strip() or type(error).__name__
 
@@ -464,7 +443,7 @@ def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
         return frozenset()
     if not isinstance(names, list):
         return frozenset()
-    # No file takes the place of itself, whatever it says.
+    # No file takes the place of itself.
     return frozenset(name for name in names if isinstance(name, str)) - {file.name}
 
 
@@ -489,7 +468,7 @@ def _give_name(temporary: Path, target: Path) -> None:
     """Link the final name, which fails where it is taken; a file system without links gets a rename.
 
     No two processes write a file of one name: a run's is guarded by the lock on its staged file, and that of
-    compacting by a lock of its own. So nobody comes between the look at the name and the rename.
+    compacting by a lock of its own. So the name cannot be taken between the check and the rename.
     """
     try:
         os.link(temporary, target)

@@ -88,12 +88,12 @@ def compact(
     dry_run: bool = False,
     part_bytes: int = PART_BYTES,
     on_step: OnStep = ignore_log,
-    tell: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Compaction:
     """Put the files of each month together, in parts of at most ``part_bytes`` that later ones leave alone.
 
     ``before`` is the first month to leave as it is, as in 2026-01; None for none. Files whose names do not
-    begin with a time are left alone. ``tell`` hears which share of the bytes is done.
+    begin with a time are left alone. ``progress`` is called with the share of bytes done.
     """
     with alone(ledger):
         files_before = len(list_files(ledger).names)
@@ -109,7 +109,7 @@ def compact(
             except UnsoundError as error:
                 problems.append(error.problem)
             done += part.bytes_before
-            tell(done / total)
+            progress(done / total)
         fewer = sum(len(part.files) - 1 for part in parts)
     return Compaction(
         ledger=str(ledger),
@@ -124,12 +124,12 @@ def compact(
 
 @contextmanager
 def alone(ledger: Path) -> Iterator[None]:
-    """Wait until no other process looks after the ledger; what the disk refuses is told in one line."""
+    """Lock out other maintenance; errors of the disk become one line."""
     try:
         with only_one(ledger):
             yield
     except BrokenPipeError:
-        # It is not the disk that refuses: nobody reads any more what is told of the work.
+        # Not the disk: the reader of the progress has closed its pipe.
         raise
     except OSError as error:
         raise LedgerError(f"cannot change the ledger {ledger} ({error.strerror or error})") from error
@@ -207,7 +207,7 @@ def _put_together(
                 writer.write_table(table)
                 rows += table.num_rows
             if not rows:
-                # Only then would the files that say they hold these runs be all that is left of them.
+                # Otherwise only files that claim to hold these runs would be left.
                 raise _without_rows(files[0])
             # Who interrupts it now need not find the replaced files beside the one in their place.
             replacing.enter_context(signals_put_off())
@@ -219,7 +219,7 @@ def _put_together(
 
 
 def _without_rows(file: Path) -> UnsoundError:
-    what = "it has no row of the runs that it says it holds"
+    what = "it has no row of the runs that it claims to hold"
     return UnsoundError(file, "damaged", what, f"bring it back with `git checkout -- {file}`")
 
 
@@ -285,7 +285,7 @@ def repair(
     dry_run: bool = False,
     on_step: OnStep = ignore_log,
     log: Callable[[str], None] = ignore_log,
-    tell: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Repair:
     """Do what can be done about a ledger's problems without losing a row, and return what is left.
 
@@ -307,7 +307,7 @@ def repair(
                 if one.file is not None
             ]
         for _ in range(_MOST_ROUNDS):
-            found, checks = verify(ledger, log=log, tell=tell)
+            found, checks = verify(ledger, log=log, progress=progress)
             repairer = _Repairer(ledger, checks, dry_run=dry_run, on_step=on_step)
             done = list(repairer.actions(found.problems))
             actions += done
@@ -328,7 +328,7 @@ def _untouched(problems: Sequence[Problem], actions: Sequence[Action]) -> tuple[
 
 
 class _Repairer:
-    """Does what one round of a repair can do; with ``dry_run`` only says it."""
+    """One round of a repair; with ``dry_run`` it only lists the actions."""
 
     def __init__(self, ledger: Path, checks: Sequence[FileCheck], *, dry_run: bool, on_step: OnStep) -> None:
         self._ledger = ledger
@@ -367,10 +367,10 @@ class _Repairer:
             if problem.kind in _MOVED and problem.file not in gone:
                 yield problem.file, problem.what
         for name in listing.leftovers:
-            # Files that say of each other that they take their place hide their rows from all readers.
+            # Two files that claim to replace each other hide their rows from all readers.
             by = [one for one, names in listing.replaces.items() if name in names]
             if by and not listing.is_held(name, listing.holders(name)) and name not in gone:
-                yield by[0], f"it says that it has taken the place of {name}, and does not have its rows"
+                yield by[0], f"it claims to replace {name}, and does not have its rows"
                 return
 
     def _made_single(self, gone: Collection[str]) -> Iterator[Action]:
@@ -432,13 +432,13 @@ def merge(
     *,
     dry_run: bool = False,
     on_step: OnStep = ignore_log,
-    tell: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Merge:
     """Copy the files of another ledger whose runs are not here, and its notes, acceptances and states.
 
     Each is looked at before it is copied. What is damaged, foreign or of a newer perfkit stays where it is,
-    and so does a file that tells of a run otherwise than this ledger. Where a compacted file holds runs that
-    are here in files of their own, these are removed once it is here. ``tell`` hears which share is done.
+    and so does a file with other rows of a run than this ledger. Where a compacted file holds runs that
+    are here in files of their own, these are removed. ``progress`` is called with the share done.
 
     Raises:
         UsageError: the other one is no folder, or the same.
@@ -455,7 +455,7 @@ def merge(
         taker = _Taker(ledger, other, dry_run=dry_run, on_step=on_step)
         for number, file in enumerate(taker.theirs.present):
             if number % (len(taker.theirs.present) // 100 + 1) == 0:
-                tell(number / len(taker.theirs.present))
+                progress(number / len(taker.theirs.present))
             taker.take_file(file)
         for kind in STATEMENTS:
             for file in kind.files(other):
@@ -476,7 +476,7 @@ def merge(
 
 
 def _is_partial(file: Path) -> bool:
-    """Tell whether all rows of a file are of runs that were cut off; of a damaged one nobody can say so."""
+    """Whether all rows of a file are of runs that were cut off; False for a damaged one."""
     try:
         return bool(pc.all(pq.read_table(file, columns=["partial"])["partial"]).as_py())
     except (OSError, pa.ArrowException):
@@ -531,10 +531,7 @@ class _Taker:
         self.runs += len(lacking)
 
     def _completes(self, file: Path) -> bool:
-        """Tell whether a file has all of a run that was taken for cut off, and that this ledger has only so.
-
-        It says that it takes the place of the part.
-        """
+        """Whether a file has all of a run of which this ledger has a part, recovered as cut off."""
         runs = self.theirs.runs_of(file.name)
         if len(runs) != 1 or not is_compacted(file.name):
             return False
@@ -557,11 +554,11 @@ class _Taker:
             self._copy(content, target)
             self.statements += 1
         elif target.read_bytes() != content:
-            what, advice = f"{target} says something else", "see which is right, and remove the other"
+            what, advice = f"{target} differs", "see which is right, and remove the other"
             self.problems.append(Problem(kind="differs", file=name, what=what, advice=advice))
 
     def _free_name(self, file: Path) -> Path:
-        """Return where a file goes: names of older perfkits do not tell what a compacted file holds."""
+        """Return a free name: older names do not depend on what a compacted file holds."""
         target = self._ledger / file.name
         if target.exists():
             return self._ledger / compacted_name(file.name, self.theirs.replaces.get(file.name, ()))
@@ -583,7 +580,7 @@ class _Taker:
         self.problems += check.problems or tuple(self._differing(check))
 
     def _differing(self, check: FileCheck) -> Iterator[Problem]:
-        """Yield what a file of the other ledger says otherwise than the file that has that run here."""
+        """Yield the runs whose rows here differ from those in a file of the other ledger."""
         ends = {run: run_end(short_run_id(run)) for run in check.runs}
         both = {run: self._of_runs[end] for run, end in ends.items() if end in self._of_runs}
         theirs = run_digests(check.file, both) if both else {}

@@ -42,7 +42,7 @@ _KINDS: Mapping[str, type[RowPolicy]] = {
     "timed": RowPolicy,
 }
 _PARTS = frozenset({"rules", "rehearsal", "run"})
-# What a profile's policy says besides; "all" stands for None.
+# Constant entries of a profile's policy; "all" stands for None.
 _FIRST_STEP, _ALL_STEPS = {"first_step": "has the set-up in it"}, {"steps": "all"}
 
 
@@ -83,7 +83,7 @@ def _from_items(source: str, items: tuple[tuple[str, str], ...]) -> RowPolicy:
         return RowPolicy()
     entries = dict(items)
     for kind in _kinds_of(source):
-        # Something may be missing, or say something else than it should.
+        # An entry may be missing or malformed.
         with contextlib.suppress(TypeError, ValueError, KeyError, RecursionError, msgspec.ValidationError):
             policy: RowPolicy = _build(kind, entries)
             return policy

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,7 +40,7 @@ from perfkit.ledger.files import (
     read_consistently,
     reason_of,
 )
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds, upgraded
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, upgraded
 
 if TYPE_CHECKING:
     import duckdb
@@ -58,9 +57,10 @@ _VERSION = 2
 _BYTES_AT_ONCE = 1 << 20
 _COVERED = b"perfkit_indexed"
 _LEFT_OUT = ("values", "params", "machine", "env", "policy", "causes")
-COLUMNS = tuple(name for name in SCHEMA.names if name not in _LEFT_OUT)
-# What follows from columns that are left out.
-DERIVED = ("counted", "lowest")
+# The last two follow from columns that are left out.
+_INDEXED = ", ".join(
+    f'"{name}"' for name in (*(one for one in SCHEMA.names if one not in _LEFT_OUT), "counted", "lowest")
+)
 _ASKS_FOR_MORE = re.compile(rf"\b({'|'.join(_LEFT_OUT)})\b|SELECT \*")
 
 
@@ -96,7 +96,7 @@ class Index:
         return tuple(name for covered in self.parts.values() for name in covered if name not in held)
 
 
-def is_begun(ledger: Path) -> bool:
+def _is_begun(ledger: Path) -> bool:
     """Tell whether a ledger has an index, or may begin one; it is begun where not."""
     folder = ledger / INDEX_FOLDER
     if folder.is_dir():
@@ -105,66 +105,15 @@ def is_begun(ledger: Path) -> bool:
     return False
 
 
-def is_answerable(question: str) -> bool:
+def _is_answerable(question: str) -> bool:
     """Tell whether a question asks for nothing that the index leaves out."""
     return _ASKS_FOR_MORE.search(question) is None
 
 
-def to_index(files: Iterable[Path], held: Collection[str]) -> tuple[Path, ...]:
+def _to_index(files: Iterable[Path], held: Collection[str]) -> tuple[Path, ...]:
     """Return files to index: the oldest ones of single runs that are not, where they are many."""
     missing = tuple(file for file in files if file.name not in held and not is_compacted(file.name))
     return missing[:_MOST_AT_ONCE] if len(missing) >= FEWEST_FILES else ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part to write into ``folder``: the files that it covers, with their sizes; what it replaces goes.
-
-    Its name tells what it covers, and ends with a checksum of its bytes: what is read from it is believed.
-    """
-
-    folder: Path
-    covered: Mapping[str, int]
-    replaces: tuple[Path, ...] = ()
-
-    @classmethod
-    def of(cls, index: Index, held: Collection[str], new: Iterable[Path]) -> Part:
-        """Return the part that adds files to an index; too many parts become one."""
-        covered = {file.name: _size(file) for file in new}
-        replaces: tuple[Path, ...] = ()
-        if len(index.parts) >= _MOST_PARTS or len(index.outdated(held)) > len(held):
-            replaces = tuple(index.parts)
-            for names in index.parts.values():
-                covered |= {name: size for name, size in names.items() if name in held}
-        return cls(folder=index.folder, covered=covered, replaces=replaces)
-
-    @property
-    def metadata(self) -> str:
-        """What the part says of the files that it covers, as a value in a file's metadata."""
-        return json.dumps(self.covered)
-
-    @property
-    def key(self) -> str:
-        """The name of that value."""
-        return _COVERED.decode()
-
-    @property
-    def temporary(self) -> Path:
-        """Where it is written at first."""
-        return self.folder / f".{self._stem}.{os.getpid()}{TEMPORARY}"
-
-    @property
-    def _stem(self) -> str:
-        digits = hashlib.sha256(json.dumps(sorted(self.covered)).encode()).hexdigest()[:16]
-        return f"{_prefix()}{digits}"
-
-    def publish(self) -> None:
-        """Give it its name once it is written, and remove the parts that it replaces."""
-        target = self.folder / f"{self._stem}-{_checksum(self.temporary)}.parquet"
-        self.temporary.rename(target)
-        for part in self.replaces:
-            if part != target:
-                part.unlink(missing_ok=True)
 
 
 def damaged_parts(ledger: Path) -> tuple[Path, ...]:
@@ -284,7 +233,7 @@ class Meant:
         return f"({' OR '.join(conditions)})" if self.benchmarks else "true"
 
     def matches(self, name: str) -> bool:
-        """Return what the condition says of one benchmark's name."""
+        """Evaluate the condition for one name."""
         return not self.benchmarks or any(
             name == end or name.endswith((f"/{end}", f"::{end}")) for end in self.benchmarks
         )
@@ -308,8 +257,8 @@ class Questions:
 
         Besides the ledger's columns that has ``filename``, ``file_row_number``, ``counted``, true for rows
         of counts, and ``lowest``, the least of the values. ``$name`` stands for a parameter. ``within``
-        names the files to look into, which an earlier answer told; where one of them is gone since, all files
-        are looked into.
+        names the files to read, from an earlier answer; where one of them is gone since, all files
+        are read.
         """
         index = self._ledger if within is None else None
         return self._answer(
@@ -360,12 +309,12 @@ class Questions:
         return read_consistently(self._ledger, answer_or_explain)
 
     def _explained(self, error: duckdb.Error, files: Present, asked: str) -> Exception:
-        """Return what an error of DuckDB means to who asked."""
+        """Translate an error of DuckDB."""
         import duckdb
 
         mistakes = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
         if not (asked and isinstance(error, mistakes)):
-            # What reads a file by itself tells what is wrong with it.
+            # Reading a file alone raises what is wrong with it.
             for file in files:
                 read_table(file)
             for file in files:
@@ -379,41 +328,6 @@ class Questions:
             # Each file can be read by now: what kept this one from it has passed.
             return LedgerError(f"cannot read the ledger {self._ledger} ({reason_of(error)})")
         return LedgerError(f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger check`")
-
-
-def select_rows(
-    questions: Questions,
-    columns: Sequence[str] | None,
-    *,
-    benchmark: str | None = None,
-    commit: str | None = None,
-    source: str | None = None,
-    since: datetime | None = None,
-) -> pa.Table:
-    """Return columns of the rows that are asked for, in the order of recording.
-
-    Raises:
-        UsageError: there is no such column.
-        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-    """
-    for name in columns or ():
-        if name not in SCHEMA.names:
-            raise UsageError(f'the ledger has no column "{name}"; it has {", ".join(SCHEMA.names)}')
-    chosen = pa.schema([SCHEMA.field(name) for name in columns or SCHEMA.names])
-    listed = ", ".join(f'"{name}"' for name in chosen.names)
-    meant = Meant(() if benchmark is None else (benchmark,))
-    where = (
-        f'{meant.condition} AND starts_with("commit", $commit) AND ($source IS NULL OR source = $source)'
-        " AND epoch_us(recorded_at) >= $since"
-    )
-    found = questions.columns(
-        f"SELECT {listed} FROM ledger WHERE {where} ORDER BY filename, file_row_number",
-        **meant.parameters,
-        commit=commit or "",
-        source=source,
-        since=0 if since is None else to_microseconds(since),
-    )
-    return found.cast(chosen)
 
 
 def read_table(file: Path) -> pa.Table:
@@ -438,17 +352,17 @@ def _ask(
     import duckdb
 
     with closing(duckdb.connect(config=_SETTINGS)) as connection:
-        if index is not None and len(files) >= FEWEST_FILES and is_answerable(question):
+        if index is not None and len(files) >= FEWEST_FILES and _is_answerable(question):
             # It only makes things quicker: others may change it meanwhile, or it cannot be written.
             with contextlib.suppress(duckdb.Error, OSError):
-                if is_begun(index):
+                if _is_begun(index):
                     known = _by_index(connection, index, files)
                     return take(connection.sql(_about(known, question), params=parameters))
         if files:
             # An older file lacks columns; another cause shows again below.
             with contextlib.suppress(duckdb.Error):
                 return take(connection.sql(_about(_alike(files), question), params=parameters))
-            _refuse_strangers(connection, files)
+            _refuse_unreadable(connection, files)
         return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
 
 
@@ -461,56 +375,67 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
     """Return the rows of files as the index has them, and of those that it lacks; it is extended by many."""
     index = Index.of(ledger)
     held = index.held(files)
-    if to_index(files, held):
+    if _to_index(files, held):
         with only_one(index.folder):
             index = Index.of(ledger)
             held = index.held(files)
-            if new := to_index(files, held):
+            if new := _to_index(files, held):
                 _extend(connection, index, held, {file: files[file] for file in new})
                 index = Index.of(ledger)
                 held = index.held(files)
     rest = {file: ends for file, ends in files.items() if file.name not in held}
-    listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
     outdated = index.outdated(held)
     known = ", ".join(_quoted(str(part)) for part in index.parts)
     current = f" WHERE filename NOT IN ({', '.join(map(_quoted, outdated))})" if outdated else ""
     # As the files' own names begin: those of a ledger called "." do so with nothing.
     begin = str(ledger / "_")[:-1]
     found = (
-        f"SELECT {listed}, {_quoted(begin)} || filename AS filename, file_row_number"
+        f"SELECT {_INDEXED}, {_quoted(begin)} || filename AS filename, file_row_number"
         f" FROM read_parquet([{known}], hive_partitioning=false){current}"
     )
-    others = f"SELECT {listed}, filename, file_row_number FROM ({_alike(rest)})"
+    others = f"SELECT {_INDEXED}, filename, file_row_number FROM ({_alike(rest)})"
     return f"{found} UNION ALL BY NAME {others}" if rest else found
 
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
-    _refuse_strangers(connection, new)
+    """Add a part for new files to an index; too many parts become one.
+
+    A part's name tells what it covers, and ends with a checksum of its bytes: its rows are trusted.
+    """
+    _refuse_unreadable(connection, new)
     for leftover in index.folder.glob(f".*{TEMPORARY}"):
-        # Only who holds the lock writes here.
+        # Only the holder of the lock writes here.
         leftover.unlink(missing_ok=True)
-    part = Part.of(index, held, new)
-    listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
+    covered = {file.name: _size(file) for file in new}
     places = "parse_filename(filename) AS filename, file_row_number"
-    rows = f"SELECT {listed}, {places} FROM ({_of_any_version(new)})"
-    for before in part.replaces:
-        names = ", ".join(_quoted(name) for name in index.parts[before] if name in held)
+    rows = f"SELECT {_INDEXED}, {places} FROM ({_of_any_version(new)})"
+    is_long = len(index.parts) >= _MOST_PARTS or len(index.outdated(held)) > len(held)
+    merged = index.parts if is_long else {}
+    for part, sizes in merged.items():
+        kept = {name: size for name, size in sizes.items() if name in held}
+        covered |= kept
         rows += (
-            f" UNION ALL BY NAME SELECT * FROM read_parquet([{_quoted(str(before))}])"
-            f" WHERE filename IN ({names or 'NULL'})"
+            f" UNION ALL BY NAME SELECT * FROM read_parquet([{_quoted(str(part))}])"
+            f" WHERE filename IN ({', '.join(map(_quoted, kept)) or 'NULL'})"
         )
+    stem = _prefix() + hashlib.sha256(json.dumps(sorted(covered)).encode()).hexdigest()[:16]
+    temporary = index.folder / f".{stem}.{os.getpid()}{TEMPORARY}"
     try:
         connection.execute(
-            f"COPY ({rows}) TO {_quoted(str(part.temporary))} (FORMAT parquet, COMPRESSION zstd,"
-            f" KV_METADATA {{{part.key}: {_quoted(part.metadata)}}})"
+            f"COPY ({rows}) TO {_quoted(str(temporary))} (FORMAT parquet, COMPRESSION zstd,"
+            f" KV_METADATA {{{_COVERED.decode()}: {_quoted(json.dumps(covered))}}})"
         )
-        part.publish()
+        target = index.folder / f"{stem}-{_checksum(temporary)}.parquet"
+        temporary.rename(target)
     finally:
-        part.temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+    for part in merged:
+        if part != target:
+            part.unlink(missing_ok=True)
 
 
-def _refuse_strangers(connection: duckdb.DuckDBPyConnection, files: Present) -> None:
-    """Read what is no file of this version or an older one by itself, which tells what is wrong with it."""
+def _refuse_unreadable(connection: duckdb.DuckDBPyConnection, files: Present) -> None:
+    """Raise what is wrong with files that are of no version that can be read."""
     odd = f"SELECT DISTINCT filename FROM ledger WHERE coalesce(schema_version > {SCHEMA_VERSION}, true)"
     for (name,) in connection.execute(_about(_of_any_version(files), odd)).fetchall():
         read_table(Path(name))

@@ -42,7 +42,6 @@ from perfkit.ledger.files import (
     names_in_turn,
     reason_of,
     remove_temporary,
-    replaced_names,
     run_stem,
     sync_folder,
     write_table,
@@ -160,7 +159,7 @@ def read_staged(staged: Path) -> Content:
     content = _read_batches(None, rest, size=len(first) + 1)
     if not content.rows:
         return Content(problem="is no staged run of perfkit; move it away")
-    # Each line of rows has its own checksum, and says itself of which run it is.
+    # Each line of rows has its own checksum and run id.
     return replace(content, damaged=content.damaged + 1)
 
 
@@ -179,7 +178,7 @@ def _header_of(line: bytes) -> Header | None:
 
 
 def _read_batches(header: Header | None, text: bytes, *, size: int) -> Content:
-    # What follows the last line was being written when the run was cut off: nobody was told that it stands.
+    # An unfinished last line was never acknowledged.
     *lines, _ = text.split(b"\n")
     batches = [_read_batch(line) for line in lines]
     return Content(
@@ -295,7 +294,7 @@ class Run:
     def resume(cls, ledger: Path, *, folder: Path, on_step: OnStep = ignore_log) -> Run | None:
         """Go on with the run that is staged in ``folder``; None where there is none.
 
-        Its ``file`` says whether it was published already, and only what was staged is still there.
+        Its ``file`` is set where it was published already and only the staged file is left.
         """
         try:
             for staged in files_in(folder, "*.jsonl"):
@@ -368,18 +367,17 @@ class Run:
         self._on_step("rows staged")
 
     def publish(
-        self, settle: Callable[[Row], Row] = lambda row: row, *, instead: Sequence[Row] | None = None
+        self, complete: Callable[[Row], Row] = lambda row: row, *, instead: Sequence[Row] | None = None
     ) -> Path | None:
         """Write all rows as one file of the ledger and return it, None without a row; the run is over.
 
-        ``settle`` gives each row what is known only now. ``instead`` are the rows where those that were added
-        were provisional.
+        ``complete`` adds to each row what is known only now; ``instead`` replaces provisional rows.
 
         Raises:
             RecordingError: the file cannot be written; the rows stay staged.
         """
         self._open_descriptor()
-        return self._publish([settle(row) for row in (self._rows if instead is None else instead)])
+        return self._publish([complete(row) for row in (self._rows if instead is None else instead)])
 
     def discard(self) -> None:
         """Forget what was added, as where it is found that another code was measured; the run is over."""
@@ -557,7 +555,7 @@ class Recovered:
 def recover(ledger: Path, *, on_step: OnStep = ignore_log) -> tuple[Recovered, ...]:
     """Publish what runs staged that were cut off, marked partial, and return what was found of each.
 
-    A run that still goes on is left alone. What cannot be read or published is left where it is, and told.
+    A run that still goes on is left alone. What cannot be published stays where it is, and is reported.
     """
     found = [
         _recover_one(staged, ledger, on_step)
@@ -573,7 +571,16 @@ def _recover_one(staged: Path, ledger: Path, on_step: OnStep) -> Recovered | Non
         with claimed(staged):
             content = read_staged(staged)
             target = ledger / f"{staged.stem}.parquet"
-            found = _describe(staged, content)
+            header = content.header
+            found = Recovered(
+                staged=staged,
+                source=header.source if header else None,
+                run_id=header.run_id if header else None,
+                recorded_at=header.recorded_at if header else None,
+                rows=len(content.rows),
+                launches=len({(row.commit.sha, row.placement.launch) for row in content.rows}),
+                problem=content.problem,
+            )
             if content.problem:
                 return found
             if _is_published(target) or not (content.rows or content.damaged):
@@ -609,21 +616,8 @@ def _put_into_ledger(found: Recovered, content: Content, target: Path, on_step: 
     return dataclasses.replace(found, file=file, staged=aside, problem=problem)
 
 
-def _describe(staged: Path, content: Content) -> Recovered:
-    header = content.header
-    return Recovered(
-        staged=staged,
-        source=header.source if header else None,
-        run_id=header.run_id if header else None,
-        recorded_at=header.recorded_at if header else None,
-        rows=len(content.rows),
-        launches=len({(row.commit.sha, row.placement.launch) for row in content.rows}),
-        problem=content.problem,
-    )
-
-
 def _is_removed(descriptor: int) -> bool:
-    """Tell whether an open file has no name any more; a server may say so where another host removed it."""
+    """Whether an open file was removed; for one that another host removed a server may report ESTALE."""
     try:
         return not os.fstat(descriptor).st_nlink
     except OSError as error:
@@ -664,7 +658,7 @@ def _is_whole(file: Path, rows: Sequence[Row]) -> bool:
 
 
 def _is_published(target: Path) -> bool:
-    return target.exists() or target.name in replaced_names(target.parent)
+    return target.exists() or target.name in list_files(target.parent).replaced
 
 
 def _partial(rows: Sequence[Row]) -> list[Row]:

@@ -312,7 +312,7 @@ def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _read_maps(column: pa.ChunkedArray) -> list[Mapping[str, str]]:
-    """Return the maps of a column; rows that say the same share one, and few texts are made of many."""
+    """Return the maps of a column; equal rows share one."""
     return [found for chunk in column.chunks for found in _read_chunk(chunk)]
 
 

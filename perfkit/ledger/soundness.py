@@ -68,12 +68,16 @@ _BRING_BACK = (
 _SEE_TO_THE_DISK = "see to its permissions, or to the disk or the network that it is on"
 
 
+def _problem(kind: ProblemKind, file: str, what: str, advice: str) -> Problem:
+    return Problem(kind=kind, file=file, what=what, advice=advice)
+
+
 class UnsoundError(LedgerError):
-    """A file is not as perfkit wrote it, or not perfkit's; ``problem`` says which and what to do."""
+    """A file is not as perfkit wrote it, or not perfkit's."""
 
     def __init__(self, file: Path, kind: ProblemKind, what: str, advice: str) -> None:
         super().__init__(f"{file} is not a readable ledger file: {what}; {advice}")
-        self.problem = Problem(kind=kind, file=file.name, what=what, advice=advice)
+        self.problem = _problem(kind, file.name, what, advice)
 
 
 def sound_tables(file: Path) -> Iterator[pa.Table]:
@@ -101,7 +105,7 @@ def decoded(content: bytes, file: Path) -> Iterator[pa.Table]:
             for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 _check_version(table, file)
-                # Bytes that are no text come through all that reads a file, until somebody looks at them.
+                # Reading does not check that texts are UTF-8.
                 table.validate(full=True)
                 yield upgraded(table, file)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -129,7 +133,7 @@ def _damaged(file: Path, what: str) -> UnsoundError:
 
 
 def _unreadable(file: Path, error: OSError) -> UnsoundError:
-    """Return that the system does not let a file be read, which says nothing of what is in it."""
+    """The system does not let a file be read; its content is unknown."""
     return UnsoundError(file, "unreadable", f"it cannot be read ({reason_of(error)})", _SEE_TO_THE_DISK)
 
 
@@ -188,11 +192,11 @@ def check_content(file: Path, content: bytes, *, replaces: Collection[str] = ())
     except UnsoundError as error:
         return FileCheck(file=file, sealed=sealed, runs={}, problems=(error.problem,))
     problems = [
-        Problem(
-            kind="impossible",
-            file=file.name,
-            what=f"it has {what} in {counted(rows, 'row')}",
-            advice="see who wrote it; perfkit does not write such rows",
+        _problem(
+            "impossible",
+            file.name,
+            f"it has {what} in {counted(rows, 'row')}",
+            "see who wrote it; perfkit does not write such rows",
         )
         for what, rows in wrong.items()
     ]
@@ -202,21 +206,21 @@ def check_content(file: Path, content: bytes, *, replaces: Collection[str] = ())
 
 
 def _misnamed(file: Path, runs: Collection[str], replaces: Collection[str]) -> Iterator[Problem]:
-    """Yield what a file's name says otherwise than its rows: readers know the runs of a file by it."""
+    """Yield a problem where a file's name does not fit its rows: readers go by names."""
     if is_compacted(file.name) and replaces:
         if not all(is_compacted(name) or _RUN_FILE.fullmatch(name) for name in replaces):
             return
-        told = {run_end(name) for name in replaces}
+        named = {run_end(name) for name in replaces}
     else:
-        told = {run_end(file.name)}
-    strangers = sorted(run for run in runs if run_end(short_run_id(run)) not in told)
-    if strangers:
-        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
-        yield Problem(
-            kind="misnamed",
-            file=file.name,
-            what=f"it holds the run {strangers[0]}{more}, of which its name says nothing",
-            advice=f"name it TIME-SOURCE-{short_run_id(strangers[0])}.parquet as its neighbours are named",
+        named = {run_end(file.name)}
+    others = sorted(run for run in runs if run_end(short_run_id(run)) not in named)
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        yield _problem(
+            "misnamed",
+            file.name,
+            f"it holds the run {others[0]}{more}, which its name does not have",
+            f"name it TIME-SOURCE-{short_run_id(others[0])}.parquet as its neighbours are named",
         )
 
 
@@ -280,16 +284,16 @@ def verify(
     ledger: Path,
     *,
     log: Callable[[str], None] = ignore_log,
-    tell: Callable[[float], None] = lambda _: None,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[Verification, Sequence[FileCheck]]:
     """Look at every file of a ledger and change nothing; return all that is wrong, and what each file holds.
 
-    ``log`` hears what is looked at, and ``tell`` which share of the files is done. Runs and files that other
-    processes write meanwhile are no problems.
+    ``log`` is called with what is read, and ``progress`` with the share of files done. Runs and files
+    that other processes write meanwhile are no problems.
     """
     log(f"reading every file of {ledger}")
     listing = list_files(ledger)
-    checks = list(_checks(listing, tell))
+    checks = list(_checks(listing, progress))
     statements = list(_statement_problems(ledger))
     problems = (
         *(problem for check in checks for problem in check.problems),
@@ -323,10 +327,10 @@ def verify(
     return found, checks
 
 
-def _checks(listing: Listing, tell: Callable[[float], None]) -> Iterator[FileCheck]:
+def _checks(listing: Listing, progress: Callable[[float], None]) -> Iterator[FileCheck]:
     for number, name in enumerate(sorted(listing.names)):
         if number % (len(listing.names) // 100 + 1) == 0:
-            tell(number / len(listing.names))
+            progress(number / len(listing.names))
         try:
             yield check_file(listing.folder / name, replaces=listing.replaces.get(name, ()))
         except FileNotFoundError:
@@ -340,18 +344,18 @@ def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[
         holders = listing.holders(name)
         if not listing.is_held(name, holders):
             by = next(one for one, names in sorted(listing.replaces.items()) if name in names)
-            what = f"{by} says that it has taken its place, and no file that is read has its rows"
+            what = f"{by} claims to replace it, and no file that is read has its rows"
             advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
-            yield Problem(kind="hidden", file=name, what=what, advice=advice)
+            yield _problem("hidden", name, what, advice)
         elif any(file.name not in readable for file in holders):
             damaged = next(file.name for file in holders if file.name not in readable)
             what = f"{damaged}, which has taken its place, cannot be read"
             advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
-            yield Problem(kind="hidden", file=name, what=what, advice=advice)
+            yield _problem("hidden", name, what, advice)
         else:
             what = f"{holders[0].name} has taken its place, and it is still there"
             advice = "`perfkit ledger check --fix` or the next compacting removes it"
-            yield Problem(kind="replaced", file=name, what=what, advice=advice)
+            yield _problem("replaced", name, what, advice)
 
 
 def _runs_twice(checks: Sequence[FileCheck], listing: Listing) -> Iterator[Problem]:
@@ -360,11 +364,11 @@ def _runs_twice(checks: Sequence[FileCheck], listing: Listing) -> Iterator[Probl
         which = "the same" if one.is_same else "other"
         kind: ProblemKind = "twice" if one.is_same else "differs"
         stays = "`perfkit ledger check --fix` leaves one of them"
-        yield Problem(
-            kind=kind,
-            file=one.file.name,
-            what=f"{one.keeper.name} has rows of the run {one.run} too, and {which} ones",
-            advice=stays if one.is_same else "see which are right, and move the others out of the ledger",
+        yield _problem(
+            kind,
+            one.file.name,
+            f"{one.keeper.name} has rows of the run {one.run} too, and {which} ones",
+            stays if one.is_same else "see which are right, and move the others out of the ledger",
         )
 
 
@@ -407,7 +411,7 @@ def _rank(file: Path, run: str) -> tuple[bool, bool, str]:
 
 
 def run_digests(file: Path, runs: Collection[str]) -> Mapping[str, str]:
-    """Return a hash of what a file says of each of some runs, whatever schema it was written with."""
+    """Return a hash of the rows of each of some runs, the same for each schema version."""
     import pyarrow.compute as pc
 
     digests = {run: hashlib.sha256() for run in runs}
@@ -420,21 +424,21 @@ def run_digests(file: Path, runs: Collection[str]) -> Mapping[str, str]:
 
 def _temporary_problems(ledger: Path) -> Iterator[Problem]:
     for file in abandoned_files(ledger):
-        yield Problem(
-            kind="temporary",
-            file=str(file.relative_to(ledger)),
-            what="a process that was killed left it half written",
-            advice="`perfkit ledger check --fix` removes it",
+        yield _problem(
+            "temporary",
+            str(file.relative_to(ledger)),
+            "a process that was killed left it half written",
+            "`perfkit ledger check --fix` removes it",
         )
 
 
 def _index_problems(ledger: Path) -> Iterator[Problem]:
     for file in damaged_parts(ledger):
-        yield Problem(
-            kind="damaged",
-            file=str(file.relative_to(ledger)),
-            what="its bytes are not those that were written, as its checksum shows; no question reads it",
-            advice="`perfkit ledger check --fix` moves it into quarantine; an index is made anew by itself",
+        yield _problem(
+            "damaged",
+            str(file.relative_to(ledger)),
+            "its bytes are not those that were written, as its checksum shows; no question reads it",
+            "`perfkit ledger check --fix` moves it into quarantine; an index is made anew by itself",
         )
 
 
@@ -454,11 +458,11 @@ def _staged_problems(ledger: Path) -> Iterator[Problem]:
         yield _unreadable_now(STAGED_FOLDER, error)
         return
     for file in damaged:
-        yield Problem(
-            kind="staged damage",
-            file=f"{STAGED_FOLDER}/{file.name}",
-            what="lines of what a killed run had staged are damaged; the others were recovered",
-            advice="`perfkit ledger check --fix` moves it into quarantine",
+        yield _problem(
+            "staged damage",
+            f"{STAGED_FOLDER}/{file.name}",
+            "lines of what a killed run had staged are damaged; the others were recovered",
+            "`perfkit ledger check --fix` moves it into quarantine",
         )
     for file in staged:
         yield from _staged_problem(file)
@@ -476,25 +480,25 @@ def _staged_problem(file: Path) -> Iterator[Problem]:
         return
     except OSError as error:
         what = f"it cannot be read ({error.strerror or error})"
-        yield Problem(kind="staged", file=name, what=what, advice="see to its permissions")
+        yield _problem("staged", name, what, "see to its permissions")
         return
     if content.problem:
         what, _, advice = content.problem.rpartition("; ")
         kind: ProblemKind = "newer" if content.header else "staged damage"
-        yield Problem(kind=kind, file=name, what=f"it {what}", advice=advice)
+        yield _problem(kind, name, f"it {what}", advice)
     else:
         damaged = f", and {counted(content.damaged, 'damaged line')}" if content.damaged else ""
-        yield Problem(
-            kind="staged",
-            file=name,
-            what=f"a run was cut off; it has {counted(len(content.rows), 'row')} of it{damaged}",
-            advice="`perfkit ledger check --fix` or the next perfkit command recovers them",
+        yield _problem(
+            "staged",
+            name,
+            f"a run was cut off; it has {counted(len(content.rows), 'row')} of it{damaged}",
+            "`perfkit ledger check --fix` or the next perfkit command recovers them",
         )
 
 
 def _unreadable_now(name: str, error: OSError) -> Problem:
     what = f"it cannot be read ({reason_of(error)})"
-    return Problem(kind="unreadable", file=name, what=what, advice=_SEE_TO_THE_DISK)
+    return _problem("unreadable", name, what, _SEE_TO_THE_DISK)
 
 
 def _statement_problems(ledger: Path) -> Iterator[Problem]:
@@ -513,9 +517,9 @@ def _statement_problems(ledger: Path) -> Iterator[Problem]:
                     yield _unreadable_now(name, cause)
                     continue
                 reason = str(cause or error).partition("\n")[0]
-                yield Problem(
-                    kind="statement",
-                    file=name,
-                    what=f"it is not a readable {kind.noun} ({reason})",
-                    advice=_BRING_BACK.format(file=file),
+                yield _problem(
+                    "statement",
+                    name,
+                    f"it is not a readable {kind.noun} ({reason})",
+                    _BRING_BACK.format(file=file),
                 )

@@ -10,19 +10,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfkit.errors import LedgerError
+import pyarrow as pa
+
+from perfkit.errors import LedgerError, UsageError
 from perfkit.extras import need
 from perfkit.ledger.files import (
     OnStep,
     ignore_log,
-    present_files,
+    list_files,
     run_stem,
     write_table,
 )
-from perfkit.ledger.queries import Meant, Questions, select_rows
+from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted
-from perfkit.ledger.schema import from_microseconds, from_table, to_microseconds, to_table
+from perfkit.ledger.schema import SCHEMA, from_microseconds, from_table, to_microseconds, to_table
 from perfkit.model import (
     IMPORT_PREFIX,
     OF_CHANGED_CODE,
@@ -80,7 +82,7 @@ list_contains($commits, "commit") OR ({_OF_COMMITS} AND NOT dirty AND "commit" I
     GROUP BY "commit" HAVING count(DISTINCT run_id) > 1
 ))
 """
-# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
+# These findings of a gate mean that its sides differ, not that the benchmark failed.
 _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger
 WHERE status <> 'ok' AND map_extract(policy, 'verdict')[1] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
@@ -312,7 +314,7 @@ class Ledger:
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""
-        return list(present_files(self.path))
+        return list(list_files(self.path).present)
 
     def rows(self) -> list[Row]:
         """Return every row, in the order of recording."""
@@ -325,7 +327,7 @@ class Ledger:
     def rows_beside(self, commits: Collection[str]) -> list[Row]:
         """Return the rows of some commits, and the times of all that were measured in more than one run.
 
-        These tell by how much runs of identical code differ, of which a commit with one run says nothing.
+        These show by how much runs of identical code differ.
         """
         return from_table(self._questions.rows(BESIDE, commits=sorted(commits)))
 
@@ -442,10 +444,22 @@ class Ledger:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
         need("pandas", by=_FRAME)
-        found = select_rows(
-            self._questions, columns, benchmark=benchmark, commit=commit, source=source, since=since
+        for name in columns or ():
+            if name not in SCHEMA.names:
+                raise UsageError(f'the ledger has no column "{name}"; it has {", ".join(SCHEMA.names)}')
+        chosen = pa.schema([SCHEMA.field(name) for name in columns or SCHEMA.names])
+        listed = ", ".join(f'"{name}"' for name in chosen.names)
+        meant = Meant(() if benchmark is None else (benchmark,))
+        found = self._questions.columns(
+            f"SELECT {listed} FROM ledger WHERE {meant.condition}"
+            ' AND starts_with("commit", $commit) AND ($source IS NULL OR source = $source)'
+            " AND epoch_us(recorded_at) >= $since ORDER BY filename, file_row_number",
+            **meant.parameters,
+            commit=commit or "",
+            source=source,
+            since=0 if since is None else to_microseconds(since),
         )
-        frame: pd.DataFrame = found.to_pandas()
+        frame: pd.DataFrame = found.cast(chosen).to_pandas()
         return frame
 
     def sql(self, question: str) -> pd.DataFrame:
@@ -499,13 +513,13 @@ class Ledger:
         files = dict(zip(runs, found["filename"], strict=True))
         # Who asks for what was measured here knows this machine and this environment.
         machines, environments = ({}, {}) if wanted.here else self._places(found, files)
-        told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
+        described = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
         return Trends(
             trends=tuple(_trends(found, dirty)),
             dirty_runs=dirty,
             commits={
                 sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
-                for sha, (subject, time) in told.items()
+                for sha, (subject, time) in described.items()
             },
             machines=machines,
             environments=environments,

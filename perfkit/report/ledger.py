@@ -75,7 +75,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 
 def rows_sentence(rows: Sequence[Row]) -> str:
-    """Return how many rows a run has, and how many of them say that something failed."""
+    """Return how many rows a run has, and how many of them failed."""
     failed = sum(row.outcome.status != "ok" for row in rows)
     return f"run {rows[0].run_id}: {counted(len(rows), 'row')}, {failed or 'none'} of them not measured"
 

@@ -84,16 +84,6 @@ def test_a_session_files_into_the_configured_store(project: Path, url: str) -> N
     assert not row.commit.dirty
 
 
-def test_a_session_takes_a_url(repository: Repository, url: str) -> None:
-    """As it takes a folder."""
-    repository.commit({"test_suite.py": SUITE}, "Add a suite")
-
-    measured = _pytest(f"--perfkit-ledger={url}", folder=repository.root)
-
-    assert 0 == measured.returncode, measured.stdout
-    assert 1 == len(Ledger(ledger_folder(url)).rows())
-
-
 def test_a_session_that_could_not_file_says_so(project: Path, url: str, server: ObjectServer) -> None:
     """Where the store takes nothing it does not begin; where it no longer does, it ends with exit code 4."""
     server.denied = {"PUT"}
@@ -189,22 +179,3 @@ def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url:
     assert f"{url}/{file.name}" == told_place(file)
     assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
     assert [0, 1, 2] == [row.placement.launch for row in there.rows()]
-
-
-def test_a_compacting_that_the_store_does_not_take_is_no_success(
-    project: Path, url: str, server: ObjectServer
-) -> None:
-    """It ends with exit code 4, and no row is lost or seen twice."""
-    ledger = Ledger(ledger_folder(url))
-    for number in range(3):
-        ledger.append([build_row(run=f"{number:012}", launch=number)])
-    server.denied = {"PUT"}
-
-    compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
-    server.denied = set()
-
-    assert 4 == compacted.returncode
-    assert compacted.stderr.splitlines()[-1].startswith(
-        f"perfkit: 1 file is not yet in {url} (permission denied"
-    )
-    assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]

@@ -197,20 +197,6 @@ def test_an_exception_without_a_row_leaves_nothing(tmp_path: Path) -> None:
     assert [] == _staged(tmp_path)
 
 
-def test_a_failure_to_settle_loses_nothing(tmp_path: Path) -> None:
-    """Rows that could not be settled are filed as they were added."""
-
-    def settle(row: Row) -> Row:
-        raise ZeroDivisionError(row.run_id)
-
-    run = _begin(tmp_path)
-    run.add(_rows(0))
-    with pytest.raises(ZeroDivisionError), run:
-        run.publish(settle)
-
-    assert [True] == [row.partial for row in Ledger(tmp_path).rows()]
-
-
 # After which steps of a run a process is killed, with the launches that are then in the ledger.
 _ENDS = [
     ("run begun", [], []),
@@ -250,29 +236,6 @@ def test_a_run_has_no_other_steps(tmp_path: Path) -> None:
     _two_launches(tmp_path, steps.append)
 
     assert [step for step, _, _ in _ENDS] == steps
-
-
-def test_a_recovery_killed_at_any_step_is_gone_on_with(tmp_path: Path) -> None:
-    """Who recovers may be killed too; the next one publishes the same rows, once."""
-    step = 0
-    while True:
-        step += 1
-        ledger = tmp_path / str(step)
-        kill_after(lambda ledger=ledger: _begin(ledger).add(_rows(0, 1)))  # type: ignore[misc]
-
-        def work(on_step: OnStep, ledger: Path = ledger) -> None:
-            recover(ledger, on_step=on_step)
-
-        if not killed_at(step, work):
-            break
-        recover(ledger)
-        assert [(0, True), (1, True)] == [
-            (row.placement.launch, row.partial) for row in Ledger(ledger).rows()
-        ]
-        assert [] == _staged(ledger)
-        assert [] == [*ledger.glob(".*.tmp")]
-
-    assert 4 == step
 
 
 def test_what_is_recovered_is_told(tmp_path: Path) -> None:
@@ -408,24 +371,6 @@ def test_a_run_that_another_host_took_for_cut_off_is_recorded_whole(
     assert [run.file] == [*tmp_path.glob("*.parquet")]
     assert () == verify(tmp_path)[0].problems
     assert [] == _staged(tmp_path)
-
-
-def test_a_part_that_another_host_has_just_published_is_replaced(tmp_path: Path) -> None:
-    """The staged file is still there when the run ends, so that only the published one tells of it."""
-
-    def stop_in_between(step: str) -> None:
-        if step == "file published":
-            die()
-
-    with _begin(tmp_path) as run:
-        run.add(_rows(0))
-        _recover_without_locks(tmp_path, on_step=stop_in_between)
-        assert 1 == len(_staged(tmp_path)) - 1
-        run.add(_rows(1))
-
-    assert [0, 1] == _launches(tmp_path)
-    assert [False] * 2 == [row.partial for row in Ledger(tmp_path).rows()]
-    assert () == verify(tmp_path)[0].problems
 
 
 def test_a_run_that_was_taken_for_cut_off_and_is_killed_then_loses_no_row(tmp_path: Path) -> None:
@@ -643,25 +588,6 @@ def test_a_ledger_that_cannot_be_written_is_told(small_disk: Path) -> None:
     assert 1 == _recovered(ledger).rows
 
 
-def test_a_full_disk_loses_no_row_that_was_added(small_disk: Path) -> None:
-    """What no longer fits is told with exit code 4; with room again the next command recovers the others."""
-    filler = small_disk / "filler"
-    run = _begin(small_disk)
-    run.add(_rows(0))
-    filler.write_bytes(b"x" * 40_000)
-    with pytest.raises(RecordingError, match="No space left on device") as caught, run:
-        _add_without_end(run)
-    kept = len(run.rows)
-    filler.unlink()
-
-    assert 4 == caught.value.exit_code
-    assert f"the {kept} rows before them are kept there" in str(caught.value)
-    assert f"its {kept} rows so far are in {run.staged}" in run.kept
-    assert run.file is None
-    assert kept == _recovered(small_disk).rows
-    assert list(range(kept)) == _launches(small_disk)
-
-
 def _add_without_end(run: Run) -> None:
     while True:
         run.add(_rows(*range(len(run.rows), len(run.rows) + 8)))
@@ -683,6 +609,7 @@ def test_a_file_that_cannot_grow_loses_no_row_that_was_added(tmp_path: Path) -> 
     count, _, message = report.read_text().partition(" ")
 
     assert "File too large" in message
+    assert f"the {count} rows before them are kept there" in message
     assert list(range(int(count))) == [row.placement.launch for row in _after_recovery(tmp_path)]
 
 
@@ -775,31 +702,6 @@ def test_staged_rows_are_no_uncommitted_change(repository: Repository) -> None:
         assert not describe_working_tree(repository.root, ignored=()).dirty
 
 
-def test_compacting_killed_at_any_step_counts_no_row_twice(tmp_path: Path) -> None:
-    """Readers pass over what a compacted file replaces, and the next compacting removes it."""
-    step = 0
-    while True:
-        step += 1
-        ledger = tmp_path / str(step)
-        for number in range(3):
-            Ledger(ledger).append([build_row(run=f"run-{number}", minute=number, launch=number)])
-
-        def work(on_step: OnStep, ledger: Path = ledger) -> None:
-            Ledger(ledger, on_step=on_step).compact()
-
-        if not killed_at(step, work):
-            break
-        assert [0, 1, 2] == _launches(ledger)
-        assert 3 == len(Ledger(ledger).to_pandas())
-        Ledger(ledger).append([build_row(run="run-3", minute=3, launch=3)])
-        Ledger(ledger).compact()
-        assert [0, 1, 2, 3] == _launches(ledger)
-        assert 1 == len([*ledger.glob("*.parquet")])
-        assert [] == [*ledger.glob(".*.tmp")]
-
-    assert 6 == step
-
-
 def test_a_compacted_file_that_is_damaged_replaces_nothing(tmp_path: Path) -> None:
     """What it replaced and is still there is not removed for it; it is named as damaged."""
     for number in range(2):
@@ -816,20 +718,6 @@ def test_a_compacted_file_that_is_damaged_replaces_nothing(tmp_path: Path) -> No
         Ledger(tmp_path).compact()
 
     assert set(before) < set(tmp_path.glob("*.parquet"))
-
-
-def test_two_compactings_at_once_count_no_row_twice(tmp_path: Path) -> None:
-    """One waits for the other."""
-    for number in range(6):
-        Ledger(tmp_path).append([build_row(run=f"run-{number}", minute=number, launch=number)])
-    threads = [threading.Thread(target=Ledger(tmp_path).compact) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert list(range(6)) == _launches(tmp_path)
-    assert 1 == len(Ledger(tmp_path).files())
 
 
 @settings(max_examples=25)

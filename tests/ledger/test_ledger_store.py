@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,7 @@ from hypothesis import strategies as st
 from ledger_rows import rows
 from synthetic import build_row
 
-import perfkit
-from perfkit.errors import LedgerError, UsageError
+from perfkit.errors import LedgerError
 from perfkit.ledger.schema import SCHEMA, from_table, to_cells, to_table
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
@@ -103,37 +101,11 @@ def test_appending_needs_no_reading(tmp_path: Path) -> None:
     assert ledger.append([build_row(1.0)]).exists()
 
 
-def test_a_foreign_parquet_file_is_refused(tmp_path: Path) -> None:
-    """A parquet file that is no ledger file is named."""
-    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
-
-    with pytest.raises(LedgerError, match="no ledger file"):
-        Ledger(tmp_path).rows()
-
-
-def test_a_newer_schema_asks_for_an_upgrade(tmp_path: Path) -> None:
-    """A file of a later perfkit is not guessed at."""
-    table = to_table([build_row(1.0)])
-    later = table.set_column(0, "schema_version", pa.array([999], pa.int32()))
-    pq.write_table(later, tmp_path / "later.parquet")
-
-    with pytest.raises(LedgerError, match="has ledger schema 999"):
-        Ledger(tmp_path).rows()
-
-
 def test_a_column_that_a_file_lacks_reads_as_unknown(tmp_path: Path) -> None:
     """Files written before a column existed stay readable."""
     pq.write_table(to_table([build_row(1.0)]).drop_columns(["preloader"]), tmp_path / "older.parquet")
 
     assert [None] == [row.placement.preloader for row in Ledger(tmp_path).rows()]
-
-
-def test_the_stored_file_of_schema_1_stays_readable() -> None:
-    """The first schema's file, kept as a fixture, reads with all it held."""
-    rows = Ledger(Path(__file__).parent / "schema_1").rows()
-
-    assert [(0.25, 0.5, 0.75)] == [row.outcome.values for row in rows]
-    assert "benchmarks/bench_a.py::test_a" == rows[0].outcome.benchmark.name
 
 
 def test_an_unwritable_place_is_refused_beforehand(tmp_path: Path) -> None:
@@ -184,72 +156,3 @@ def test_a_damaged_file_is_not_passed_over_for_having_no_such_rows(tmp_path: Pat
     pq.write_table(pa.table({"x": [1]}), tmp_path / "half.parquet")
     with pytest.raises(LedgerError, match="no ledger file"):
         ledger.rows_on({"b" * 40})
-
-
-def test_compacting_keeps_every_row(tmp_path: Path) -> None:
-    """Many files become one, again and again, with the same rows in the same order; one stays as it is."""
-    ledger = Ledger(tmp_path)
-    for number in range(5):
-        ledger.append([build_row(0.1 * number, run=f"run-{number:012}", minute=number)])
-        if number in (2, 3):
-            before = ledger.rows()
-            ledger.compact()
-            assert before == ledger.rows()
-            assert 1 == len(ledger.files())
-    ledger.compact()
-    (file,) = ledger.files()
-    ledger.compact()
-
-    assert [file] == ledger.files()
-    assert [f"run-{number:012}" for number in range(5)] == [row.run_id for row in ledger.rows()]
-
-
-def test_what_two_branches_compacted_counts_once_after_their_merge(tmp_path: Path) -> None:
-    """Each has the rows of both in one file, with those of a run of its own; compacting leaves one file."""
-    ours, theirs = Ledger(tmp_path / "ours"), Ledger(tmp_path / "theirs")
-    for number in range(2):
-        ours.append([build_row(0.1 + number, run=f"both-{number:012}", minute=number)])
-    shutil.copytree(ours.path, theirs.path)
-    ours.append([build_row(0.3, run="ours-000000000002", minute=2, sha="b" * 40)])
-    theirs.append([build_row(0.4, run="theirs-000000000003", minute=3)])
-    for ledger in (ours, theirs):
-        ledger.compact()
-    (file,) = theirs.files()
-    shutil.copy(file, ours.path)
-
-    expected = ["both-000000000000", "both-000000000001", "ours-000000000002", "theirs-000000000003"]
-    for _ in range(2):
-        assert expected == [row.run_id for row in ours.rows()]
-        assert expected == ours.to_pandas()["run_id"].tolist()
-        assert ["both-000000000001"] == [row.run_id for row in ours.rows_of("000000000001")]
-        ours.compact()
-    assert 1 == len(ours.files())
-
-
-def test_a_damaged_file_stops_compacting(tmp_path: Path) -> None:
-    """Nothing is removed where one of the files cannot be read."""
-    ledger = Ledger(tmp_path)
-    ledger.append([build_row(0.1)])
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-
-    with pytest.raises(LedgerError, match="not a readable ledger file"):
-        ledger.compact()
-
-    assert 2 == len(ledger.files())
-
-
-def test_pandas_gets_every_column(tmp_path: Path) -> None:
-    """A notebook sees the ledger's own columns and raw values."""
-    Ledger(tmp_path).append([build_row(1.0, 2.0)])
-
-    frame = perfkit.open_ledger(tmp_path).to_pandas()
-
-    assert SCHEMA.names == list(frame.columns)
-    assert [1.0, 2.0] == list(frame["values"][0])
-    assert 1.5 == frame["mean"][0]
-
-
-def test_an_absent_ledger_is_not_opened(tmp_path: Path) -> None:
-    """Reading a ledger that is not there is a mistake, not an empty result."""
-    with pytest.raises(UsageError, match="there is no ledger at"):
-        perfkit.open_ledger(tmp_path / "nowhere")

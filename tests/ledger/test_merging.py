@@ -14,7 +14,7 @@ from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.annotations import KeptState, Note, add_note, keep_state, read_notes, read_states
+from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.files import OnStep, run_stem, write_table
 from perfkit.ledger.maintenance import compact, merge
 from perfkit.ledger.recording import Run, recover
@@ -84,16 +84,6 @@ def test_no_row_comes_twice_whichever_is_compacted(
         compact(ledger, before=None)
         assert whole(range(6)) == seen(ledger)
         assert 1 == len([*ledger.glob("*.parquet")])
-
-
-def test_what_was_said_of_a_change_point_comes_over(two: tuple[Path, Path]) -> None:
-    """An alarm that somebody settled there is settled here."""
-    ours, theirs = two
-    said = KeptState(subject="1f0c", state="ignored", reason="a new host", author=None, recorded_at=START)
-    keep_state(theirs, said)
-
-    assert 2 == merge(ours, theirs).statements
-    assert {"1f0c": said} == read_states(ours)
 
 
 def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:

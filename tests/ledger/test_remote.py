@@ -43,7 +43,6 @@ import sys
 from perfkit.ledger.remote import ledger_folder
 ledger_folder(sys.argv[1])
 """
-DAMAGES = 12
 
 
 @pytest.fixture(scope="module")
@@ -202,24 +201,6 @@ def test_what_cannot_be_put_is_pending(machines: Machines, server: ObjectServer,
     assert [0] == machines.launches("there")
 
 
-def test_a_run_whose_file_is_pending_is_not_recovered(machines: Machines, server: ObjectServer) -> None:
-    """It is published here and no longer staged; a note that cannot be put is told of likewise."""
-    here = machines.open("here")
-    server.denied = {"PUT"}
-    with (
-        pytest.raises(RecordingError),
-        here.run(source="gate", run_id="run-1", recorded_at=START) as run,
-    ):
-        run.add([build_row(run="run-1")])
-
-    with pytest.raises(RecordingError, match="2 files are not yet in"):
-        add_note(here.path, Note(commit="a" * 40, text="x", recorded_at=START))
-
-    assert not run.staged.exists()
-    assert run.kept.startswith("its rows so far are in ")
-    assert run.kept.endswith(f"not yet in {mirrored_url(here.path)}")
-
-
 def test_without_a_network_nothing_is_lost(
     machines: Machines, url: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,15 +237,6 @@ def test_a_store_that_does_not_answer_is_told(
     server.held.set()
 
 
-def test_a_slow_store_is_waited_for(machines: Machines, server: ObjectServer) -> None:
-    """Each answer comes late, and all rows come."""
-    _append(machines.open("there"), 0, 1, 2)
-    late = threading.Event()
-    server.before = lambda _method, _path: (late.wait(0.05), None)[1]
-
-    assert [0, 1, 2] == machines.launches("here")
-
-
 def test_a_lost_answer_is_no_loss(machines: Machines, server: ObjectServer, url: str) -> None:
     """The object is there when it is put again, with the same content: that is success."""
     here = machines.open("here")
@@ -274,24 +246,6 @@ def test_a_lost_answer_is_no_loss(machines: Machines, server: ObjectServer, url:
 
     assert [file.name] == _objects(url)
     assert 2 == server.asked.count(f"PUT /{BUCKET}/{url.rpartition('/')[2]}/{file.name}")
-
-
-def test_a_put_whose_answer_never_came_is_found_done(
-    machines: Machines, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next command finds the object with the same content, and nothing is pending any more."""
-    here = machines.open("here")
-    server.lost = 1
-    with monkeypatch.context() as patch:
-        patch.setattr(mirror, "RETRIES", 0)
-        with pytest.raises(RecordingError):
-            _append(here, 0)
-
-    done = put_pending(here.path)
-
-    assert done is not None
-    assert () == done.left
-    assert [0] == machines.launches("there")
 
 
 @pytest.mark.parametrize("opened_first", [False, True])
@@ -386,20 +340,6 @@ def test_a_copy_that_was_killed_is_completed(machines: Machines, server: ObjectS
     assert list(range(8)) == _launches(Ledger(ledger_folder(url)))
     assert [] == [*folder.glob(".*.download")]
     assert [] == [asked for asked in server.asked if asked.startswith("PUT")]
-
-
-def test_compacting_a_store_leaves_one_file(machines: Machines, url: str) -> None:
-    """The other machines drop their copies, and none counts a row twice."""
-    here, there = machines.open("here"), machines.open("there")
-    _append(here, 0, 1)
-    _append(there, 2)
-    machines.open("there")
-
-    machines.open("here").compact()
-
-    assert 1 == len(_objects(url))
-    assert [0, 1, 2] == machines.launches("there")
-    assert _names(there) == _names(here) == _objects(url)
 
 
 def test_while_a_store_is_compacted_every_row_is_seen_once(machines: Machines, server: ObjectServer) -> None:
@@ -507,13 +447,6 @@ def test_a_store_that_takes_nothing_is_refused(machines: Machines, server: Objec
 
     assert f"cannot write to the ledger {url} (permission denied: Access Denied); " in str(caught.value)
     assert [] == here.files()
-
-
-def test_a_bucket_that_is_not_there_is_told(server: ObjectServer) -> None:
-    """Reading says so in a line."""
-    assert server.url
-    with pytest.raises(LedgerError, match=r"cannot read the ledger s3://none/a \(there is no such bucket\)"):
-        ledger_folder("s3://none/a/")
 
 
 def test_a_reader_without_permission_is_told(machines: Machines, server: ObjectServer) -> None:

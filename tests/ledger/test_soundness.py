@@ -17,7 +17,7 @@ from killing import kill_after, killed_at
 from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
-from perfkit.ledger.annotations import KeptState, Note, add_note, keep_state
+from perfkit.ledger.annotations import Note, add_note
 from perfkit.ledger.files import OnStep, is_intact, run_stem, write_table
 from perfkit.ledger.maintenance import compact, repair
 from perfkit.ledger.schema import SCHEMA, to_table
@@ -71,16 +71,6 @@ def test_a_sound_ledger_is_called_so(tmp_path: Path) -> None:
     assert 0 == found.exit_code
     assert (3, 10, 5, 0, 1) == (found.files, found.rows, found.runs, found.unsealed, found.statements)
     assert before == contents(tmp_path)
-
-
-def test_what_was_said_of_a_change_point_is_looked_at(tmp_path: Path) -> None:
-    """A letter that flipped in it would keep every history from being read."""
-    said = KeptState(subject="1f0c", state="ignored", reason="noise", author=None, recorded_at=START)
-    file = keep_state(tmp_path, said)
-    assert 1 == _verify(tmp_path).statements
-    file.write_bytes(file.read_bytes().replace(b"noise", b"nOise"))
-
-    assert [("statement", f"states/{file.name}")] == _problems(tmp_path)
 
 
 def test_a_mean_of_values_of_both_signs_is_no_wrong_one(tmp_path: Path) -> None:
@@ -233,10 +223,6 @@ def _replaced(ledger: Path) -> str:
     return left.name
 
 
-def _compact(ledger: Path, on_step: OnStep) -> None:
-    compact(ledger, before=None, on_step=on_step)
-
-
 def _temporary(ledger: Path) -> str:
     def work(on_step: OnStep) -> None:
         Ledger(ledger, on_step=on_step).append([build_row(run=run_id(50))])
@@ -315,25 +301,6 @@ def seen_of(ledger: Path, numbers: range) -> dict[str, int]:
     return {file.name: _rows_in(file) for file in files}
 
 
-def test_all_that_is_wrong_is_found_at_once(tmp_path: Path) -> None:
-    """No problem keeps the others from being found."""
-    add_runs(tmp_path, range(2))
-    expected = set()
-    for what in (
-        "a foreign file",
-        "an empty file",
-        "a wrong n",
-        "a temporary file",
-        "a broken note",
-        "a pipe",
-    ):
-        kind, make = MANY[what]
-        expected.add((kind, make(tmp_path)))
-
-    assert expected == set(_problems(tmp_path))
-    assert 4 == _verify(tmp_path).exit_code
-
-
 def test_what_others_write_just_now_is_no_problem(tmp_path: Path) -> None:
     """A run that goes on, and a file that is being written, have owners that live."""
     add_runs(tmp_path, range(2))
@@ -388,19 +355,6 @@ def test_a_damaged_compacted_file_gives_way_to_what_it_replaced(tmp_path: Path) 
 
     assert () == done.left
     assert [compacted.name] == [action.file for action in done.actions]
-    assert whole(range(3)) == seen(tmp_path)
-
-
-def test_an_interrupted_compacting_is_finished(tmp_path: Path) -> None:
-    """What was replaced goes only where its replacement is sound."""
-    add_runs(tmp_path, range(3))
-    assert killed_at(2, lambda on_step: _compact(tmp_path, on_step))
-    assert ["replaced"] * 3 == [kind for kind, _ in _problems(tmp_path)]
-
-    done = repair(tmp_path)
-
-    assert ["removed"] * 3 == [action.kind for action in done.actions]
-    assert 1 == len([*tmp_path.glob("*.parquet")])
     assert whole(range(3)) == seen(tmp_path)
 
 

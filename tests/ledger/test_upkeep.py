@@ -15,13 +15,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from killing import killed_at
-from ledger_files import MONTH_MINUTES, add_run, add_runs, contents, run_id, seen, whole
-from synthetic import build_row
+from ledger_files import add_run, add_runs, contents, seen, whole
 
 from perfkit.errors import LedgerError
 from perfkit.ledger import files as ledger_files_module
 from perfkit.ledger import maintenance
-from perfkit.ledger.files import OnStep, is_intact, list_files, present_files, read_consistently
+from perfkit.ledger.files import OnStep, is_intact, list_files, read_consistently
 from perfkit.ledger.maintenance import compact, compact_all
 from perfkit.ledger.store import Ledger
 
@@ -89,7 +88,7 @@ def test_a_part_is_written_in_row_groups_of_one_size(tmp_path: Path, monkeypatch
 
     compact(tmp_path, before=None)
 
-    (file,) = present_files(tmp_path)
+    (file,) = list_files(tmp_path).present
     with pq.ParquetFile(file) as parquet:
         groups = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
     assert [3, 3, 3, 1] == groups
@@ -102,7 +101,7 @@ def test_compacting_again_and_again_does_not_grow(tmp_path: Path) -> None:
         add_run(tmp_path, number)
         compact(tmp_path, before=None)
 
-    (file,) = present_files(tmp_path)
+    (file,) = list_files(tmp_path).present
     (names,) = list_files(tmp_path).replaces.values()
     assert 8 + 1 == len(names)
     assert whole(range(8)) == seen(tmp_path)
@@ -223,7 +222,7 @@ def test_a_run_is_not_left_out_for_a_file_that_cannot_be_read(tmp_path: Path) ->
     add_runs(tmp_path, range(2))
     shutil.copytree(tmp_path, tmp_path / "branch")
     compact(tmp_path, before=None)
-    (january,) = present_files(tmp_path)
+    (january,) = list_files(tmp_path).present
     add_runs(tmp_path / "branch", [2], month=1)
     compact_all(tmp_path / "branch")
     for file in (tmp_path / "branch").glob("*.parquet"):
@@ -240,16 +239,6 @@ def test_a_run_is_not_left_out_for_a_file_that_cannot_be_read(tmp_path: Path) ->
     assert whole(range(4)) == seen(tmp_path)
 
 
-def _write(ledger: Path, writer: int) -> None:
-    for number in range(APPENDS):
-        add_run(ledger, 100 * writer + number, month=number % 2)
-
-
-def _compact_until(ledger: Path, is_over: Callable[[], bool]) -> None:
-    while not is_over():
-        compact(ledger, before=None)
-
-
 def _in_process(work: Callable[[], None]) -> int:
     child = os.fork()
     if not child:
@@ -260,35 +249,6 @@ def _in_process(work: Callable[[], None]) -> int:
             traceback.print_exc()
             os._exit(1)
     return child
-
-
-def test_writers_and_readers_beside_a_compacting_lose_nothing(tmp_path: Path) -> None:
-    """Four processes record, one compacts, two read: no run is lost, none seen twice or in half."""
-    over = tmp_path / "over"
-    ledger = tmp_path / "ledger"
-    add_run(ledger, 99)
-    writers = [_in_process(lambda writer=writer: _write(ledger, writer)) for writer in range(WRITERS)]  # type: ignore[misc]
-    others = [_in_process(lambda: _compact_until(ledger, over.exists))]
-
-    def read() -> None:
-        known: set[str] = set()
-        while not over.exists():
-            found = seen(ledger)
-            assert {2} == set(found.values())
-            assert known <= found.keys()
-            known |= found.keys()
-
-    others += [_in_process(read) for _ in range(2)]
-    ended = [os.waitpid(child, 0)[1] for child in writers]
-    over.touch()
-    ended += [os.waitpid(child, 0)[1] for child in others]
-
-    assert [0] * (WRITERS + 3) == ended
-    expected = whole([99, *(100 * writer + number for writer in range(WRITERS) for number in range(APPENDS))])
-    assert expected == seen(ledger)
-    compact(ledger, before=None)
-    assert expected == seen(ledger)
-    assert 2 == len(_names(ledger))
 
 
 def test_a_reader_begins_again_where_a_file_went(tmp_path: Path) -> None:
@@ -335,25 +295,7 @@ def test_a_folder_that_changes_all_the_time_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(ledger_files_module, "_names", lambda _: frozenset({f"{next(numbers)}.parquet"}))
 
     with pytest.raises(LedgerError, match="being compacted again and again"):
-        present_files(tmp_path)
-
-
-def test_a_slow_reader_goes_on_while_the_folder_changes(tmp_path: Path) -> None:
-    """On a busy machine more compactings may be over than it has tries: it has some seconds as well."""
-    add_runs(tmp_path, range(1))
-    tries = 0
-
-    def read(files: Mapping[Path, frozenset[str]]) -> int:
-        nonlocal tries
-        tries += 1
-        if tries <= 30:
-            (file,) = files
-            file.rename(file.with_name(f"{tries:04}.parquet"))
-            raise FileNotFoundError(file)
-        return len(files)
-
-    assert 1 == read_consistently(tmp_path, read)
-    assert 31 == tries
+        list_files(tmp_path)
 
 
 def test_rows_of_older_schemas_become_current_ones(tmp_path: Path) -> None:
@@ -382,10 +324,3 @@ def test_a_full_disk_is_told_in_one_line_and_loses_nothing(tmp_path: Path) -> No
 
     assert 0 == os.waitpid(_in_process(work), 0)[1]
     assert before == contents(tmp_path)
-
-
-def test_minutes_of_a_month_are_in_the_names() -> None:
-    """The months of these tests are months of the names."""
-    row = build_row(run=run_id(1), minute=MONTH_MINUTES)
-
-    assert 2 == row.recorded_at.month

@@ -56,11 +56,11 @@ _VARIABLE = "variable "
 _COMMIT_DIGITS = 8
 _MOST_COMBINATIONS = 1_000_000
 _GIB = 1 << 30
-# So many KiB, 2 TiB, no machine had while asv said KiB; so few bytes, 2 GiB, none that ran macOS.
+# asv wrote KiB on Linux and bytes on macOS: no machine had 2 TiB then, and no Mac had less than 2 GiB.
 _LEAST_IN_BYTES = 1 << 31
 _MOST_DIGITS = 18
 _FAILED = "asv has no result: the benchmark failed, took too long or was not run"
-_SKIPPED = "skipped, as its setup said"
+_SKIPPED = "skipped by its setup"
 
 
 class _File(msgspec.Struct):
@@ -82,14 +82,14 @@ class _File(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class AsvContext:
-    """What a folder of results says of its machine, and of its benchmarks by name."""
+    """The machine of a folder of results, and its benchmarks by name."""
 
     machine: Mapping[str, Any] = field(default_factory=dict)
     benchmarks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def context_of(machine: object, benchmarks: object) -> AsvContext:
-    """Return what ``machine.json`` and ``benchmarks.json`` say, where they are there and say it."""
+    """Return the context of ``machine.json`` and ``benchmarks.json``, where they are valid."""
     named = benchmarks.items() if isinstance(benchmarks, dict) else ()
     return AsvContext(
         machine=machine if isinstance(machine, dict) else {},
@@ -190,7 +190,7 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[Tool
 
 
 def _columns(name: str, file: _File) -> Mapping[str, Any]:
-    """Return what a file says of a benchmark by the names of version 2's columns."""
+    """Return a file's data on a benchmark by the names of version 2's columns."""
     found = file.results[name]
     if file.version > 1 or file.result_columns:
         if not isinstance(found, list):
@@ -208,7 +208,7 @@ def _columns(name: str, file: _File) -> Mapping[str, Any]:
 
 
 def _metric(name: str, described: Mapping[str, Any]) -> tuple[Metric, float]:
-    """Return a benchmark's metric, by what is said of it or else by its name, as asv goes by it."""
+    """Return a benchmark's metric, by its description or else by its name, as asv does."""
     prefix = name.rpartition(".")[2].partition("_")[0]
     kind = described.get("type")
     kind = kind if isinstance(kind, str) else _TYPES.get(prefix.lower(), "track")
@@ -236,7 +236,7 @@ def _status(result: float | None) -> tuple[Status, str | None]:
 
 
 def _spread(column: object, size: int, name: str) -> list[Any]:
-    """Return what a column says of each combination of parameters: nothing, one for all, or a list."""
+    """Spread a column over the combinations of parameters: none, one for all, or a list."""
     if column is None:
         return [None] * size
     if not isinstance(column, list):
@@ -273,7 +273,7 @@ def _number(value: object, name: str) -> float | None:
 
 
 def _gib(ram: object) -> object:
-    """Return a memory in GiB: Linux tells asv its KiB and macOS its bytes; any other text stays as it is."""
+    """Return a memory in GiB from KiB (Linux) or bytes (macOS); any other text stays as it is."""
     text = as_text(ram)
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         return ram
@@ -346,7 +346,7 @@ def _named(rows: Sequence[Row], names: Mapping[tuple[str, str], str]) -> Iterato
 
 
 def _column(name: str, rows: Sequence[Row], described: dict[str, Any]) -> list[Any]:
-    """Return what a result file says of a benchmark, and note what ``benchmarks.json`` is to say of it."""
+    """Return a benchmark's data for a result file, and add its entry of ``benchmarks.json``."""
     first = rows[0].outcome
     params = first.benchmark.params if first.benchmark.name != _base(first.benchmark) else {}
     levels = [
@@ -371,8 +371,8 @@ def _column(name: str, rows: Sequence[Row], described: dict[str, Any]) -> list[A
     columns = {one: [cell.get(one) for cell in cells] for one in _COLUMNS if one not in shared}
     # asv takes a list in a column of statistics to have them all.
     known = {one: column for one, column in columns.items() if any(cell is not None for cell in column)}
-    said = [{**known, **shared}.get(one) for one in _COLUMNS]
-    return said[: max(place for place, one in enumerate(said, start=1) if one is not None)]
+    filled = [{**known, **shared}.get(one) for one in _COLUMNS]
+    return filled[: max(place for place, one in enumerate(filled, start=1) if one is not None)]
 
 
 def _cell(rows: Sequence[Row]) -> dict[str, Any]:

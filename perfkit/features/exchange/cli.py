@@ -81,7 +81,7 @@ def import_(
     with stages() as progress:
         progress.info("importing")
         report = import_files(request, progress=progress.tell)
-    tell(_told(report), report, json=json, failure=_failure(report))
+    tell(_summary(report), report, json=json, failure=_failure(report))
 
 
 def export(
@@ -158,7 +158,7 @@ def _checked_format(text: str, formats: Sequence[Any]) -> Any:  # noqa: ANN401 (
     return text
 
 
-def _told(report: ImportReport) -> str:
+def _summary(report: ImportReport) -> str:
     """Return what was done in sentences, and what is doubtful in a line each."""
     from perfkit.report.console import visible
     from perfkit.units import counted
@@ -174,7 +174,7 @@ def _told(report: ImportReport) -> str:
     ]
     failed = sum(run.failed for run in added)
     if failed:
-        lines.append(f"of these, {failed} say that the benchmark failed or was skipped")
+        lines.append(f"of these, {failed} are benchmarks that failed or were skipped")
     present, partly = len(report.runs) - len(added), sum(run.present for run in added)
     if present:
         lines.append(f"{counted(present, 'run')} {'is' if present == 1 else 'are'} in the ledger already")

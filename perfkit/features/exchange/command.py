@@ -83,9 +83,9 @@ _SHA_DIGITS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """What to import into which ledger: files and folders, and what they may not say themselves.
+    """What to import into which ledger: files and folders, and what they may not contain.
 
-    ``format`` is that of all files, None where their content tells; ``commit`` is a ref or 40 hex digits for
+    ``format`` is that of all files, None where it is recognised; ``commit`` is a ref or 40 hex digits for
     what names no commit. Commits are looked up in the git repository around ``start``, if there is one.
     """
 
@@ -143,7 +143,7 @@ class _Found:
 def import_files(
     request: ImportRequest, *, progress: Callable[[float], None] = lambda _: None
 ) -> ImportReport:
-    """File what other tools measured, a file of the ledger for each run; ``progress`` hears the share done.
+    """File other tools' measurements, a file for each run; ``progress`` is called with the share done.
 
     A run is filed whole or not at all. What the ledger has already is left out, and a file that cannot be
     imported is named and keeps none of the others from it.
@@ -277,7 +277,7 @@ def _meant_commit(ref: str, start: Path) -> str:
 
 
 class _Importing:
-    """One import: the runs that were filed, and what is to be said of them."""
+    """One import: the runs that were filed, and doubts and problems."""
 
     def __init__(self, ledger: Ledger, request: ImportRequest, given: Commit | None) -> None:
         self.runs: list[ImportedRun] = []
@@ -348,22 +348,22 @@ class _Importing:
         return [self._commit_of(found, described) for found in batch]
 
     def _commit_of(self, found: _Found, described: Mapping[str, Commit]) -> Commit | None:
-        said = found.run.commit
-        if said is None:
+        named = found.run.commit
+        if named is None:
             if self._given is None:
                 self._problems.append(
-                    f"{found.origin} does not say which commit it is of; name it with --commit "
+                    f"{found.origin} names no commit; name it with --commit "
                     f"(a ref of this repository, or {_SHA_DIGITS} hex digits)"
                 )
             self._used_given = self._used_given or self._given is not None
             return self._given
-        known = described.get(said.sha)
+        known = described.get(named.sha)
         if known is not None:
-            return replace(known, branch=said.branch, dirty=said.dirty)
-        if len(said.sha) == _SHA_DIGITS:
-            return said
+            return replace(known, branch=named.branch, dirty=named.dirty)
+        if len(named.sha) == _SHA_DIGITS:
+            return named
         self._problems.append(
-            f'{found.origin} names the commit "{said.sha}", which is cut short and not known in '
+            f'{found.origin} names the commit "{named.sha}", which is cut short and not known in '
             f"{self._request.start}; run this in its clone, or name that with --repo"
         )
         return None
@@ -434,7 +434,7 @@ class _Folders:
         self._contexts: dict[Path, AsvContext] = {}
 
     def context_of(self, file: Path) -> AsvContext:
-        """Return what is said of the machine and the benchmarks of a result file."""
+        """Return the machine and the benchmarks of a result file."""
         folder = file.parent
         if folder not in self._contexts:
             machine = self._value(folder / asv.MACHINE_FILE)
@@ -467,13 +467,13 @@ def _check_runs(runs: Sequence[ToolRun]) -> None:
 
 def _given_commit(ref: str, start: Path) -> Commit:
     """Return the commit that ``--commit`` names; all its digits name one that git does not have, too."""
-    said = commit_of(ref)
+    named = commit_of(ref)
     try:
         return resolve(open_repository(start), ref)
     except RepositoryError:
-        if said is None or len(said.sha) != _SHA_DIGITS:
+        if named is None or len(named.sha) != _SHA_DIGITS:
             raise
-        return said
+        return named
 
 
 def _files_of(place: Path) -> list[Path]:

@@ -38,7 +38,7 @@ from perfkit.model import WALL_TIME, Benchmark, Better, Commit, Machine, Outcome
 from perfkit.units import counted
 
 _GOOGLE = "google-benchmark"
-# Versions before 1.5 do not say which of their entries are aggregates, but name them so.
+# Versions before 1.5 mark aggregates by their names alone.
 _AGGREGATE = re.compile(r"_(mean|median|stddev|cv|BigO|RMS)$")
 _COMMITS = ("commit", "commit_id", "git_commit", "git_sha", "git_hash", "revision", "sha")
 _OLD_DATE = "%Y/%m/%d-%H:%M:%S"
@@ -192,7 +192,7 @@ def _google_time(date: object) -> datetime | None:
 
 _PYPERF = "pyperf"
 _PYPERF_VERSIONS = (5, 6, "1.0")
-# What is of a run or a benchmark: all else that is said is of the environment.
+# Metadata of runs and benchmarks; all other metadata are of the environment.
 _OF_RUNS = frozenset(
     {
         *("name", "unit", "date", "duration", "uptime", "boot_time", "load_avg_1min", "mem_max_rss", "loops"),
@@ -283,7 +283,7 @@ def _pyperf_python(known: Mapping[str, Any]) -> str:
 
 
 def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
-    """Return what is said of all runs of a benchmark, wherever a version of the format says it."""
+    """Return the metadata of all runs of a benchmark, wherever a version of the format has them."""
     first = bench.runs[0].metadata if bench.runs else {}
     shared = {
         name: one
@@ -305,17 +305,17 @@ def _pyperf_results(
         values = run.values or run.samples
         if not values:
             continue
-        said = {**known, **run.metadata}
+        metadata = {**known, **run.metadata}
         outcome, doubts = checked(
             Outcome(
                 benchmark=Benchmark(name=name, version=UNKNOWN_VERSION),
                 metric=metric,
-                warmup=_untimed(run) * _metadata_loops(said, "inner_loops"),
-                loops=_metadata_loops(said, "loops") * _metadata_loops(said, "inner_loops"),
+                warmup=_untimed(run) * _metadata_loops(metadata, "inner_loops"),
+                loops=_metadata_loops(metadata, "loops") * _metadata_loops(metadata, "inner_loops"),
                 values=divided(values, divisor),
             )
         )
-        entries = facts({key: said.get(key) for key in _PYPERF_KEPT})
+        entries = facts({key: metadata.get(key) for key in _PYPERF_KEPT})
         yield ToolResult(outcome=outcome, launch=next(launches), entries=entries), doubts
 
 
@@ -336,7 +336,7 @@ def _metadata_text(known: Mapping[str, Any], name: str) -> str | None:
 
 
 def _metadata_loops(known: Mapping[str, Any], name: str) -> int:
-    """Return how many loops there are: one where nothing is said."""
+    """Return a number of loops, 1 where there is none."""
     found = known.get(name, 1)
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UsageError(f"is not as {_PYPERF} writes it: {name} must be a whole number, found {found!r}")
@@ -344,7 +344,7 @@ def _metadata_loops(known: Mapping[str, Any], name: str) -> int:
 
 
 _ACTION = "github-action-benchmark"
-# Of the other tools the unit tells: some of them have times and rates.
+# For other tools the unit decides: some have times and rates.
 _ACTION_BETTER: Mapping[str, Better] = {
     "benchmarkjs": "higher",
     "pytest": "higher",
@@ -403,7 +403,7 @@ def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
             found = [_action_result(bench, suite, entry.tool) for bench in entry.benches]
             if not found:
                 continue
-            # A suite is a platform or a tool: nothing else says where it ran.
+            # A suite is a platform or a tool: nothing else identifies the machine.
             machine = machine_of({"suite": suite, "repository": file.repoUrl}, {})
             yield ToolRun(
                 tool=_ACTION,
@@ -497,7 +497,7 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     if not found:
         return
     commit = commit_of(file.commit)
-    told = f"{file.name}: its {counted(len(found), 'value')} are filed as launches of one commit"
+    several = f"{file.name}: its {counted(len(found), 'value')} are filed as launches of one commit"
     yield ToolRun(
         tool=_SERIES,
         content=digest(value),
@@ -509,7 +509,7 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
             ToolResult(outcome=outcome, launch=launch) for launch, (outcome, _) in enumerate(found)
         ),
         doubts=(
-            *([told] if commit is None and len(found) > 1 else []),
+            *([several] if commit is None and len(found) > 1 else []),
             *(doubt for _, doubts in found for doubt in doubts),
         ),
     )
@@ -517,7 +517,7 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
 
 Format = Literal["asv", "github-action-benchmark", "google-benchmark", "pyperf", "pytest-benchmark", "series"]
 
-# In this order they are tried: the first ones are told by more.
+# They are tried in this order, the most specific first.
 _RECOGNISERS: Mapping[Format, Callable[[Mapping[str, Any]], bool]] = {
     "pytest-benchmark": pytest_benchmark.recognises,
     "asv": asv.recognises,

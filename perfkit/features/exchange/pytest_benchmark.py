@@ -35,7 +35,7 @@ from perfkit.model import WALL_TIME, Benchmark, Machine, Outcome, Row, Summary
 
 TOOL = "pytest-benchmark"
 _WRITTEN_VERSION = "5.3.0"
-# These say nothing that raw values do not say; without values they are kept beside the summary.
+# Derived from raw values; without these they are kept beside the summary.
 _FURTHER = ("min", "max", "iqr", "q1", "q3", "iqr_outliers", "stddev_outliers", "ld15iqr", "hd15iqr")
 _STAT, _EXTRA = "stats.", "extra_info."
 _FENCE = 1.5
@@ -150,7 +150,7 @@ def _machine(info: Mapping[str, Any]) -> Machine:
     cpu = info.get("cpu")
     cpu = cpu if isinstance(cpu, dict) else {}
     model = cpu.get("brand_raw") or cpu.get("brand")
-    # A container has another name each time, so the name tells machines apart only where nothing else does.
+    # A container has another name each time, so the name identifies a machine only where nothing else does.
     identity = {"cpu": model, "logical_cpus": cpu.get("count"), "architecture": info.get("machine")}
     return machine_of(
         identity if model else {**identity, "node": info.get("node")},

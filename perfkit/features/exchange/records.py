@@ -89,7 +89,7 @@ def convert(value: object, kind: type[Kind], tool: str) -> Kind:
 
 
 def digest(value: object) -> str:
-    """Return the SHA-256, in hex digits, of what a file says; spaces and ends of lines do not count."""
+    """Return the SHA-256, in hex digits, of a file's content; spaces and ends of lines do not count."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
@@ -136,7 +136,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-# The version of a benchmark whose source no file says anything of; an empty one would mean a file of them.
+# The version of a benchmark of unknown source; an empty one would mean a whole file of benchmarks.
 UNKNOWN_VERSION = "unknown"
 _CUSTOM_VERSION = 8
 _SHA = re.compile(r"[0-9a-f]{7,40}")
@@ -156,7 +156,7 @@ _HIGHER, _LOWER = "higher is better", "lower is better"
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """One outcome of a launch; ``entries`` are what else the tool says of it, by name."""
+    """One outcome of a launch; ``entries`` are further data of the tool, by name."""
 
     outcome: Outcome
     launch: int = 0
@@ -169,9 +169,9 @@ class ToolRun:
 
     Attributes:
         tool: The name of the format.
-        content: A digest of all that the file says of the run.
+        content: A digest of the run's part of the file.
         commit: None where the file names none; its ``sha`` may be abbreviated.
-        recorded_at: None where the file says no time.
+        recorded_at: None where the file has no time.
         results: At least one.
         doubts: A sentence for each thing that a person should know of the numbers.
     """
@@ -187,7 +187,7 @@ class ToolRun:
 
 
 def run_id_of(run: ToolRun, sha: str, recorded_at: datetime) -> str:
-    """Return a run's id: what a file says of a commit has the same one whenever it is imported.
+    """Return a run's id: the same content has the same one whenever it is imported.
 
     It begins with the time, as all ids do, and goes on with digits of the content's hash (RFC 9562,
     section 5.8).
@@ -233,7 +233,7 @@ def commit_of(
 
 
 def machine_of(identity: Mapping[str, object], others: Mapping[str, object]) -> Machine:
-    """Return a machine that its known ``identity`` tells from others; what is not known is left out."""
+    """Return a machine that its ``identity`` distinguishes from others; unknown facts are left out."""
     known = facts(identity)
     return Machine(machine_id=fingerprint(known), facts={**known, **facts(others)})
 
@@ -257,7 +257,7 @@ def as_text(value: object) -> str:
 
 
 def moment(text: object) -> datetime | None:
-    """Return the time of an ISO text or of milliseconds since 1970, None where it says none.
+    """Return the time of an ISO text or of milliseconds since 1970, None where it is no time.
 
     A time without a zone is taken as UTC: which other one was meant is not known.
     """
@@ -280,8 +280,10 @@ def metric_of(unit: str, better: Better | None = None) -> tuple[Metric, float]:
     known = _SPELLINGS.get(word.strip().lower())
     if known is not None and (not each or each.strip().lower() in _EACH):
         return WALL_TIME, _PER_SECOND[known]
-    said: Better | None = "higher" if _HIGHER in unit.lower() else "lower" if _LOWER in unit.lower() else None
-    direction = said or better or ("higher" if _RATE.search(text) else "lower")
+    stated: Better | None = (
+        "higher" if _HIGHER in unit.lower() else "lower" if _LOWER in unit.lower() else None
+    )
+    direction = stated or better or ("higher" if _RATE.search(text) else "lower")
     stored = "B" if text.lower() in _BYTES else text or "1"
     return Metric(name="memory" if stored == "B" else text or "value", unit=stored, better=direction), 1.0
 
@@ -302,7 +304,7 @@ _MOST = (1 << 63) - 1
 def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tuple[str, ...]]:
     """Return an outcome as the ledger may keep it, and a sentence for each doubt about its numbers.
 
-    What is no measurement (no number, or a time that is not above zero) becomes an error that says so.
+    What is no measurement (no number, or a time that is not above zero) becomes an error.
     ``least`` is the smallest value, where a summary stands in place of the values.
 
     Raises:
@@ -310,7 +312,7 @@ def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tupl
     """
     for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
         if count is not None and not 0 <= count <= _MOST:
-            raise UsageError(f"says that there are {str(count)[:20]} loops or values, which cannot be")
+            raise UsageError(f"has {str(count)[:20]} loops or values, which cannot be")
     if outcome.status != "ok" or not outcome.is_measured:
         return outcome, ()
     problem = _problem(outcome)
@@ -391,12 +393,12 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[Sequenc
 
 
 def entries_of(row: Row) -> Mapping[str, str]:
-    """Return what another tool said of a row besides its outcome."""
+    """Return the other tool's data of a row besides its outcome."""
     return row.policy.entries if isinstance(row.policy, OtherPolicy) else {}
 
 
 def number_of(entries: Mapping[str, str], name: str) -> float | None:
-    """Return a number that another tool said of a row, None where it said none."""
+    """Return a number of the other tool's data, None where there is none."""
     with contextlib.suppress(ValueError, OverflowError, RecursionError):
         found = json.loads(entries.get(name, ""))
         if type(found) in (int, float) and math.isfinite(found):
@@ -405,7 +407,7 @@ def number_of(entries: Mapping[str, str], name: str) -> float | None:
 
 
 def plain_name(text: str) -> str:
-    """Return a text that can be one part of a path: a ledger of anybody's may name whatever it likes."""
+    """Return a text that is safe as one part of a path, whatever a ledger contains."""
     name = re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
     if len(name.encode()) <= LONGEST_NAME:
         return name

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perfkit.errors import LedgerError, RecordingError, UsageError
-from perfkit.ledger.files import COMPACTED_FILES, list_files, listed, only_one, replaced_names
+from perfkit.ledger.files import COMPACTED_FILES, list_files, listed, only_one
 from perfkit.ledger.remote import HIDDEN_FOLDER, STORE_FILE, OnCopied, Put
 
 # Where mirrors are in a cache.
@@ -57,7 +57,7 @@ _KNOWN_REASONS = {
     "ContainerNotFound": "there is no such container",
     "Missing AccessKeyId": _NO_CREDENTIALS,
     "MissingSecretAccessKey": _NO_CREDENTIALS,
-    # Where machines in a cloud ask for them; elsewhere nobody answers.
+    # Where machines in a cloud ask for them; elsewhere there is no answer.
     "//169.254.169.254": _NO_CREDENTIALS,
     "403 Forbidden": "permission denied",
     "401 Unauthorized": "its credentials are not accepted",
@@ -98,7 +98,7 @@ class Store:
             options: Any = {
                 "timeout": patience,
                 "connect_timeout": timedelta(seconds=_CONNECT_S),
-                # A person who writes http:// means it; nothing else leads to a connection without TLS.
+                # Only an explicit http:// leads to a connection without TLS.
                 "allow_http": (_server(url) or "").startswith("http://"),
             }
             retries: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=ANSWER_S)}
@@ -277,7 +277,7 @@ class Mirror:
         compacted = [name for name in lacking if Path(name).match(COMPACTED_FILES)]
         store = self._open(largest=max((listed[name] for name in lacking), default=0))
         self._fetch(store, compacted, stored, on_copied)
-        replaced = replaced_names(self.folder)
+        replaced = list_files(self.folder).replaced
         rest = [name for name in lacking if name not in replaced and name not in compacted]
         self._fetch(store, rest, stored, on_copied)
 
@@ -307,7 +307,7 @@ class Mirror:
 
     def _drop(self, listed: Collection[str]) -> None:
         """Drop copies of what the store has no longer, or has in a compacted file, and keep what it has."""
-        gone = self._stored().difference(listed).union(replaced_names(self.folder))
+        gone = self._stored().difference(listed).union(list_files(self.folder).replaced)
         for name in self._names():
             if name in gone:
                 (self.folder / name).unlink(missing_ok=True)
@@ -323,7 +323,7 @@ class Mirror:
 
     def _put_pending(self) -> Put:
         """Put what is pending; where the store does not answer, the rest is left for the next time."""
-        stored, replaced = self._stored(), replaced_names(self.folder)
+        stored, replaced = self._stored(), list_files(self.folder).replaced
         pending = [name for name in self._names() if name not in stored and name not in replaced]
         put: list[str] = []
         left: dict[str, str] = {}
@@ -402,8 +402,8 @@ def _mirror_name(url: str, server: str | None) -> Path:
 def mirror_in(ledger: Path) -> Mirror | None:
     """Return the mirror that a folder is, None where it is none.
 
-    Only a folder where perfkit would make the mirror is believed: a ledger that somebody else wrote could
-    name a store of theirs, and what is measured here would be put there.
+    Only a folder where perfkit would make the mirror counts: a ledger from elsewhere could name a store
+    of its author, and what is measured here would be uploaded there.
     """
     file = ledger / HIDDEN_FOLDER / STORE_FILE
     if not file.exists() or not _is_mirrors_place(ledger):
@@ -425,7 +425,7 @@ def _is_mirrors_place(ledger: Path) -> bool:
 
 def _unknown_store(file: Path) -> LedgerError:
     return LedgerError(
-        f"{file} does not say which store this folder is a copy of, or says another one; "
+        f"{file} does not name the store that this folder is a copy of; "
         "remove that file, and give the URL of the ledger: the next command on it writes the file anew"
     )
 
@@ -450,7 +450,7 @@ def _checked(url: str) -> str:
 
 
 def _server(url: str) -> str | None:
-    """Return where the store is besides its URL, as the environment says."""
+    """Return the server of the store from the environment."""
     names = _SERVERS[url.partition(":")[0]]
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
@@ -491,7 +491,7 @@ def _another_content(file: Path, url: str) -> LedgerError:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write to a temporary name, then give the final one: nobody sees half a file."""
+    """Write to a temporary name, then give the final one: no reader sees half a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.download")
     temporary.write_bytes(content)
@@ -522,8 +522,8 @@ def _reason(error: Exception) -> str:
     text = str(error)
     for sign, reason in _KNOWN_REASONS.items():
         if sign in text:
-            said = re.search(r"<Message>([^<]{1,200})</Message>", text)
-            return _without_secrets(f"{reason}: {said[1]}" if said and sign in _EXPLAINED else reason)
+            message = re.search(r"<Message>([^<]{1,200})</Message>", text)
+            return _without_secrets(f"{reason}: {message[1]}" if message and sign in _EXPLAINED else reason)
     line = text.splitlines()[0] if text else type(error).__name__
     return _without_secrets(line.rpartition(" - ")[2] or line)
 
