@@ -26,9 +26,13 @@ _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
 # So many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
+_ADVICE = (
+    "nothing measured with it was recorded: uninstall that copy, or list what may be preloaded in"
+    " tool.perfkit.gate.preload"
+)
 
 
-def prove_code(reports: Mapping[Side, SideReport]) -> None:
+def prove_code(reports: Mapping[Side, SideReport], *, advice: str = _ADVICE) -> None:
     """Check that times and counts are those of the sides' own code."""
     for side, report in reports.items():
         if report.foreign:
@@ -38,10 +42,7 @@ def prove_code(reports: Mapping[Side, SideReport]) -> None:
                     " checkout or in $TORCH_EXTENSIONS_DIR, which is a folder of each side"
                 )
             name, file = min(report.foreign.items())
-            raise NotMeasuredError(
-                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
-                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
-            )
+            raise NotMeasuredError(f"wrong code imported on {side}: {name} came from {file}; {advice}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,14 +157,8 @@ def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -
 
 def proven(found: Scouted, side: Side) -> Scouted:
     """Return what a side was found to have, once it is known to come from its own code."""
-    if found.report.foreign:
-        if is_native(found.report.foreign):
-            prove_code({side: found.report})
-        name, file = min(found.report.foreign.items())
-        raise NotMeasuredError(
-            f"wrong code imported on {side}: {name} came from {file}, not from the checkout;"
-            " uninstall that copy, or name a `prepare` command that installs each side"
-        )
+    advice = "uninstall that copy, or name a `prepare` command that installs each side"
+    prove_code({side: found.report}, advice=advice)
     return found
 
 
