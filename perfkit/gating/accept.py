@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import Commit
@@ -25,21 +26,16 @@ _CLOCKS_DIFFER = timedelta(days=1)
 MOST_COMMITS = 200
 
 
-def apply(comparisons: Sequence[Comparison], acceptances: Sequence[Acceptance]) -> tuple[Comparison, ...]:
-    """Return the comparisons, those that block and are covered with ``accepted`` set.
-
-    Where several acceptances cover a finding, the first of them is shown.
-    """
-    names = _names(comparisons)
-    return tuple(_accepted(comparison, acceptances, names) for comparison in comparisons)
+_Finding = TypeVar("_Finding", Comparison, ExactComparison)
 
 
-def apply_to_counts(
-    exact: Sequence[ExactComparison], acceptances: Sequence[Acceptance]
-) -> tuple[ExactComparison, ...]:
-    """Return the counts, those that block and are covered with ``accepted`` set."""
-    names = _counted(exact)
-    return tuple(_accepted_count(one, acceptances, names) for one in exact)
+def mark(found: Sequence[_Finding], acceptances: Sequence[Acceptance]) -> tuple[_Finding, ...]:
+    """Return the findings; those that block and are covered have the first acceptance that covers them."""
+    names = _names(found)
+    covering = (next((word for word in acceptances if _covers(word, one, names)), None) for one in found)
+    return tuple(
+        replace(one, accepted=word.text) if word else one for one, word in zip(found, covering, strict=True)
+    )
 
 
 def unused_notes(
@@ -48,45 +44,31 @@ def unused_notes(
     exact: Sequence[ExactComparison] = (),
 ) -> tuple[str, ...]:
     """Return a sentence for each acceptance that covers no finding, with what was found instead."""
-    names, counted = _names(comparisons), _counted(exact)
+    names, counted = _names(comparisons), _names(exact)
     return tuple(
         f"accepted but not found: {acceptance.benchmark}"
         f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons, exact)};"
         f" the reason given was: {acceptance.text}"
         for acceptance in acceptances
-        if not any(_covers(acceptance, comparison, names) for comparison in comparisons)
-        and not any(_covers_count(acceptance, one, counted) for one in exact)
+        if not any(_covers(acceptance, one, names) for one in comparisons)
+        and not any(_covers(acceptance, one, counted) for one in exact)
     )
 
 
-def _names(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    return tuple(comparison.benchmark.name for comparison in comparisons)
+def _names(found: Sequence[Comparison] | Sequence[ExactComparison]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.benchmark.name for one in found))
 
 
-def _accepted(comparison: Comparison, acceptances: Sequence[Acceptance], names: Sequence[str]) -> Comparison:
-    covering = (acceptance for acceptance in acceptances if _covers(acceptance, comparison, names))
-    first = next(covering, None)
-    return replace(comparison, accepted=first.text) if first else comparison
-
-
-def _counted(exact: Sequence[ExactComparison]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.benchmark.name for one in exact))
-
-
-def _accepted_count(
-    one: ExactComparison, acceptances: Sequence[Acceptance], names: Sequence[str]
-) -> ExactComparison:
-    covering = (acceptance for acceptance in acceptances if _covers_count(acceptance, one, names))
-    first = next(covering, None)
-    return replace(one, accepted=first.text) if first else one
-
-
-def _covers_count(acceptance: Acceptance, one: ExactComparison, names: Sequence[str]) -> bool:
+def _covers(acceptance: Acceptance, one: Comparison | ExactComparison, names: Sequence[str]) -> bool:
+    if (one.benchmark.name,) != meant_by(acceptance.benchmark, names) or not one.gating:
+        return False
+    if isinstance(one, ExactComparison):
+        return one.verdict in COUNTED and _allows_count(acceptance, one)
     return (
-        (one.benchmark.name,) == meant_by(acceptance.benchmark, names)
-        and one.gating
-        and one.verdict in COUNTED
-        and _allows_count(acceptance, one)
+        one.verdict in BLOCKING
+        and acceptance.verdict in (None, one.verdict)
+        and not acceptance.of_counts_alone
+        and not _clearly_worse(acceptance, one)
     )
 
 
@@ -96,17 +78,6 @@ def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
     if one.head is None:
         return one.metric.name in acceptance.uncounted
     return one.metric.name in acceptance.counts and one.head <= acceptance.counts[one.metric.name]
-
-
-def _covers(acceptance: Acceptance, comparison: Comparison, names: Sequence[str]) -> bool:
-    return (
-        (comparison.benchmark.name,) == meant_by(acceptance.benchmark, names)
-        and comparison.gating
-        and comparison.verdict in BLOCKING
-        and acceptance.verdict in (None, comparison.verdict)
-        and not acceptance.of_counts_alone
-        and not _clearly_worse(acceptance, comparison)
-    )
 
 
 def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
@@ -123,7 +94,7 @@ def _instead(
 ) -> str:
     """Say why an acceptance covers nothing."""
     found = {one.benchmark.name: one for one in comparisons}
-    meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_counted(exact)]))
+    meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_names(exact)]))
     if not meant:
         return "this gate has no such benchmark"
     name, *others = meant
@@ -140,20 +111,17 @@ def _instead(
 
 
 def _instead_of_counts(acceptance: Acceptance, counts: Sequence[ExactComparison]) -> str:
-    """Say how the counts stand that were accepted without a time."""
-    if not counts:
-        return "its counts alone were accepted, and this gate counted none of it"
-    named = {*(acceptance.counts or ()), *acceptance.uncounted}
+    """Return how the counts stand that were accepted without a time."""
     text = "its counts alone were accepted"
-    grown = [one for one in counts if one.metric.name in named and one.gating and one.verdict in COUNTED]
-    if not grown:
-        return f"{text}, and these pass now"
-    listed = ", ".join(f"{one.metric.name} ({_count_text(one)})" for one in grown)
-    return f"{text}, and they are beyond that now: {listed}"
-
-
-def _count_text(one: ExactComparison) -> str:
-    return "not counted" if one.head is None else f"{one.head:g}"
+    if not counts:
+        return f"{text}, and this gate counted none of it"
+    named = {*(acceptance.counts or ()), *acceptance.uncounted}
+    beyond = ", ".join(
+        f"{one.metric.name} ({'not counted' if one.head is None else f'{one.head:g}'})"
+        for one in counts
+        if one.metric.name in named and one.gating and one.verdict in COUNTED
+    )
+    return f"{text}, and they are beyond that now: {beyond}" if beyond else f"{text}, and these pass now"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +157,8 @@ def accept(
         head.source, base=base.commit, head=head.commit, ledger=ledger, outputs=outputs
     )
     return Accepted(
-        comparisons=apply(comparisons, acceptances),
-        exact=apply_to_counts(exact, acceptances),
+        comparisons=mark(comparisons, acceptances),
+        exact=mark(exact, acceptances),
         notes=(
             *warnings,
             *unused_notes(comparisons, acceptances, exact),
@@ -211,8 +179,8 @@ def _notes_on_others(
     What was accepted in the history of base is past, and is left out.
     """
     found: list[Comparison | ExactComparison] = [
-        *apply(comparisons, acceptances),
-        *apply_to_counts(exact, acceptances),
+        *mark(comparisons, acceptances),
+        *mark(exact, acceptances),
     ]
     blocking = {one.benchmark.name for one in found if blocks(one) and one.accepted is None}
     if not blocking:

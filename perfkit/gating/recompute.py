@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
-from perfkit.gating.accept import apply, apply_to_counts, find_acceptances
+from perfkit.gating.accept import find_acceptances, mark
 from perfkit.gating.counter_verdicts import explain_counts
 from perfkit.gating.rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
@@ -26,8 +26,8 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
         raise LedgerError(f'run "{run}" is a {one.source}, not a gate; see "perfkit ledger list"')
     commits = _commits(rows, base=gate_policy(one).base)
     acceptances = _acceptances(commits, ledger, project)
-    comparisons = apply(judge_anew(rows, kept), acceptances)
-    exact = apply_to_counts(exact_comparisons_of(rows), acceptances)
+    comparisons = mark(judge_anew(rows, kept), acceptances)
+    exact = mark(exact_comparisons_of(rows), acceptances)
     return _report(rows, commits, comparisons, exact)
 
 

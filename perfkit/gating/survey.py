@@ -125,7 +125,11 @@ def take_survey(
         notes=(
             *roots.warnings,
             *_laid_note(laid, roots.base),
-            *_overruled_note(head),
+            *(
+                ["overruled, as they would break lockstep: " + ", ".join(head.overruled)]
+                if head.overruled
+                else []
+            ),
             *_asv_note(sides, head),
         ),
         changed_markers=tuple(sorting.changed_markers()),
@@ -379,9 +383,3 @@ def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
         " there is not part of the comparison"
     )
     return (note,)
-
-
-def _overruled_note(head: Scouted) -> tuple[str, ...]:
-    if not head.overruled:
-        return ()
-    return (f"overruled, as they would break lockstep: {', '.join(head.overruled)}",)

@@ -18,7 +18,7 @@ from perfkit.commands.accept import Accepted, accept_finding
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import Accepted as Marked
-from perfkit.gating.accept import accept, apply
+from perfkit.gating.accept import accept, mark
 from perfkit.ledger.acceptances import acceptances_for
 from perfkit.gating.acceptance import apply
 from perfkit.gating.accepting import Accepted as Marked
@@ -427,7 +427,7 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
     shas = commits_in(repository.git, base, head)
     applying = acceptances_for(repository.root / LEDGER, shas, None)
     comparison = Comparison(benchmark=Benchmark(name=name, version="v1"), verdict=verdict, margin=0.02)
-    (found,) = apply([comparison], applying)
+    (found,) = mark([comparison], applying)
 
     assert (kept.text if passes else None) == found.accepted
 

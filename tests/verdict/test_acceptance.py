@@ -9,7 +9,7 @@ import pytest
 from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
-from perfkit.gating.accept import apply, apply_to_counts, unused_notes
+from perfkit.gating.accept import mark, unused_notes
 from perfkit.model.comparisons import BLOCKING, Acceptance, Comparison, Verdict, exit_code
 from perfkit.model.results import meant_by
 
@@ -40,7 +40,7 @@ def _acceptance(
 @pytest.mark.parametrize("verdict", BLOCKING_VERDICTS)
 @pytest.mark.parametrize("accepted", BLOCKING_VERDICTS)
 def test_only_the_kind_that_was_accepted_is_covered(verdict: Verdict, accepted: Verdict) -> None:
-    (found,) = apply([_comparison(verdict)], [_acceptance(accepted)])
+    (found,) = mark([_comparison(verdict)], [_acceptance(accepted)])
 
     assert ("Wanted (A. Tester, 1a2b3c4d)" if verdict == accepted else None) == found.accepted
 
@@ -50,12 +50,12 @@ def test_what_blocks_is_what_does_not_pass(verdict: Verdict) -> None:
     comparison = _comparison(verdict)
 
     assert (verdict in BLOCKING) == (exit_code([comparison]) != EXIT_PASS)
-    assert EXIT_PASS == exit_code(apply([comparison], [_acceptance(verdict)]))
+    assert EXIT_PASS == exit_code(mark([comparison], [_acceptance(verdict)]))
 
 
 @pytest.mark.parametrize("verdict", get_args(Verdict))
 def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
-    (found,) = apply([_comparison(verdict)], [_acceptance(None)])
+    (found,) = mark([_comparison(verdict)], [_acceptance(None)])
 
     assert (
         verdict
@@ -80,7 +80,7 @@ def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
 def test_a_clearly_worse_regression_is_not_covered(
     ratio: float | None, low: float | None, *, covered: bool
 ) -> None:
-    (found,) = apply([_comparison("REGRESSED", low=low)], [_acceptance("REGRESSED", ratio=ratio)])
+    (found,) = mark([_comparison("REGRESSED", low=low)], [_acceptance("REGRESSED", ratio=ratio)])
 
     assert covered == (found.accepted is not None)
 
@@ -88,7 +88,7 @@ def test_a_clearly_worse_regression_is_not_covered(
 def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
     comparisons = [_comparison("FAILED", name=f"bench_a.py::test_{letter}") for letter in "abc"]
 
-    found = apply(comparisons, [_acceptance("FAILED", benchmark="bench_a.py::test_b")])
+    found = mark(comparisons, [_acceptance("FAILED", benchmark="bench_a.py::test_b")])
 
     assert [None, "Wanted (A. Tester, 1a2b3c4d)", None] == [comparison.accepted for comparison in found]
     assert comparisons == [replace(comparison, accepted=None) for comparison in found]
@@ -100,7 +100,7 @@ def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
         _acceptance(None, benchmark=name) for name in ("bench_a.py::test_a", "x/bench_a.py::test_a")
     )
 
-    found = apply(comparisons, [vague, clear])
+    found = mark(comparisons, [vague, clear])
 
     assert [True, False] == [comparison.accepted is not None for comparison in found]
     (note,) = unused_notes(comparisons, [vague, clear])
@@ -111,7 +111,7 @@ def test_an_acceptance_of_counts_alone_does_not_let_a_time_pass() -> None:
     comparison = _comparison("REGRESSED", low=1.2)
     of_counts = replace(_acceptance("REGRESSED"), counts={"operators": 200.0})
 
-    (found,) = apply([comparison], [of_counts])
+    (found,) = mark([comparison], [of_counts])
     (note,) = unused_notes([comparison], [of_counts])
 
     assert found.accepted is None
@@ -123,14 +123,14 @@ def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one()
     word = _acceptance("REGRESSED", benchmark="bench_a.py::test_b")
 
     for accepted in (199.0, 200.0, 250.0):
-        found = apply_to_counts(grown, [replace(word, counts={"operators": accepted})])
+        found = mark(grown, [replace(word, counts={"operators": accepted})])
         assert [False, accepted >= 200, False] == [one.accepted is not None for one in found]
 
 
 @pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])
 def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
     word = replace(_acceptance(verdict), counts={"operators": 200.0})
-    (found,) = apply([_comparison(verdict)], [word])
+    (found,) = mark([_comparison(verdict)], [word])
 
     assert word.text == found.accepted
     assert () == unused_notes([_comparison(verdict)], [word])

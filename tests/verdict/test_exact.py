@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.gating.accept import apply_to_counts, unused_notes
+from perfkit.gating.accept import mark, unused_notes
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import Acceptance, ExactComparison, MovedCause, exit_code
@@ -309,7 +309,7 @@ def acceptance(
     ],
 )
 def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | None, *, covered: bool) -> None:
-    (found,) = apply_to_counts([REGRESSED], [acceptance(counts)])
+    (found,) = mark([REGRESSED], [acceptance(counts)])
 
     assert covered == (found.accepted is not None)
     assert (0 if covered else 1) == exit_code([found])
@@ -329,7 +329,7 @@ def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | Non
 )
 def test_what_head_could_not_count_passes_where_that_was_accepted(word: Acceptance, *, covered: bool) -> None:
     missing = lost(counted("operators", 7, 7))
-    (found,) = apply_to_counts([missing], [word])
+    (found,) = mark([missing], [word])
 
     assert covered == (found.accepted is not None)
     assert (0 if covered else 4) == exit_code([found])
