@@ -79,11 +79,12 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     besides = [found for found in in_order(report.comparisons) if _is_news(found, named)]
     skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
     files = [one.name for one in skipped if one.is_file]
+    kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, besides)).items())
     reasons = ", and ".join(_reasons(report, named, counts, names))
     lines = (
         f"{_more_cpu(report, names)}{_decision(report)}: {reasons}.",
         _rule(report, causes),
-        f"Besides: {_numbers_of(besides)}." if besides else "",
+        f"Besides: {kinds}." if besides else "",
         f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}." if files else "",
         " ".join(closing),
     )
@@ -350,10 +351,6 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     return comparison.verdict == "IMPROVED" or (
         comparison not in causes and not (comparison.verdict in NOT_SLOWER and decides(comparison))
     )
-
-
-def _numbers_of(comparisons: Sequence[Comparison]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, comparisons)).items())
 
 
 def _kind(comparison: Comparison) -> str:

@@ -129,7 +129,7 @@ def _single_comment(report: GateReport) -> str:
         counters_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
         collapsed("How to read this", _guide(report, names)) if is_timed(report) else "",
-        collapsed("Machine, cost, rules, and how to measure it again", _footer(report)),
+        collapsed("Machine, cost, rules, and how to measure it again", _LINE_BREAK.join(_footer(report))),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -290,11 +290,7 @@ def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Ve
     return collapsed(f"<code>{name}</code>: {title}", text) if text else ""
 
 
-def _footer(report: GateReport) -> str:
-    return _LINE_BREAK.join(_footer_lines(report))
-
-
-def _footer_lines(report: GateReport) -> Iterator[str]:
+def _footer(report: GateReport) -> Iterator[str]:
     yield cost_sentence(report)
     yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
     if (difference := difference_of_sides(report)) is not None:
