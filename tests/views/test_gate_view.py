@@ -374,20 +374,15 @@ def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
         "Times are of a typical call where calls are short; the mean of all calls, slow ones too, scatters"
         " more."
     ) in told
+    assert "PASS: none of 3 benchmarks became slower by more than 2 %." in told
     assert (
-        "PASS: none of 3 benchmarks became slower by more than 2 % in a typical call; the mean of all calls,"
-        " rare slow ones too, is known less well for 2 of them (at most +11.4 %, test_c), which fails"
-        " nothing."
+        "That is in a typical call, for 2 of 3; the mean of all calls is known less well (at most +11.4 %,"
+        " test_c)."
     ) in told
     comment = render_comment(report)
     assert "| Verdict | Launches | Mean of all calls |" in comment
     assert " | UNCHANGED | 12 | at most +3.7 % |" in comment
     assert "Mean of all calls" not in render_comment(build_report(B_SAME))
-    alone = " ".join(_text(build_report(same)).split())
-    assert (
-        "by more than 2 % in a typical call; the mean of all calls, rare slow ones too, is known less well"
-        " (at most +3.7 %), which fails nothing. gate 4e596ef1 "
-    ) in alone
 
 
 def test_a_verdict_by_all_calls_says_so() -> None:
@@ -396,7 +391,7 @@ def test_a_verdict_by_all_calls_says_so() -> None:
 
     text = " ".join(_text(build_report(replace(whole, other=typical))).split())
 
-    assert "slower by 3.1 to 7.0 %" in text
+    assert "+3.1 to +7.0 %" in text
     assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
 
 

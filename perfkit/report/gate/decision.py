@@ -84,6 +84,7 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     lines = (
         f"{_more_cpu(report, names)}{_decision(report)}: {reasons}.",
         _rule(report, causes),
+        _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
         f"Besides: {kinds}." if besides else "",
         f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}." if files else "",
         " ".join(closing),
@@ -243,7 +244,7 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: Names) -> str
             "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
         )
         limit = _range(one.margin for one in causes)
-        return f"{none} slower by more than {limit}{_in_typical_calls(causes, names)}"
+        return f"{none} slower by more than {limit}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
         slower = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
@@ -283,17 +284,15 @@ def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
-    """Return of how many benchmarks only a typical call is known, and what bounds all calls."""
+    """Return what bounds all calls, where only a typical call is known to be no slower."""
     typical = [one for one in causes if limit_of_all_calls(one) is not None]
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    whose = "" if len(typical) == len(causes) else f" for {len(typical)} of them"
+    whose = "" if len(typical) == len(causes) else f", for {len(typical)} of {len(causes)}"
     which = "" if len(causes) == 1 else f", {_name(most, names)}"
-    return (
-        " in a typical call; the mean of all calls, rare slow ones too, is known less well"
-        f"{whose} ({at_most(most.other)}{which}), which fails nothing"
-    )
+    bound = f"{at_most(most.other)}{which}"
+    return f"That is in a typical call{whose}; the mean of all calls is known less well ({bound})."
 
 
 def _some(report: Report, comparisons: Sequence[Comparison]) -> str:

@@ -272,7 +272,7 @@ def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mappi
 def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"most of what was added is spent in {_place_of(part)}" if part else ""
-    text = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
+    text = "; ".join(filter(None, (where, escape("; ".join(details(comparison))))))
     return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {text}" if text else None
 
 

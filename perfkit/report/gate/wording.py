@@ -238,11 +238,8 @@ def need_text(need: Need) -> str:
     return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
 
 
-def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
-    """Return the remarks that a reader of a comparison needs besides its numbers.
-
-    Without ``directions`` the interval of a slowdown is left out, where a table has it already.
-    """
+def details(comparison: Comparison) -> list[str]:
+    """Return the remarks that a reader of a comparison needs besides the numbers of the table."""
     words = [comparison.message or _CAUSES.get(comparison.verdict)]
     need = comparison.need
     if comparison.verdict == "NOT REACHED":
@@ -251,8 +248,9 @@ def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
     if comparison.verdict == "NOT SLOWER":
         words = [f"not slower ({interval_text(comparison.estimate)})"]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
-        text = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
-        words = [direction_text(comparison.estimate) if text else None, comparison.message]
+        # The table has the interval of a slowdown.
+        known = comparison.verdict == "REGRESSED" and comparison.estimate is not None
+        words = [None if known else direction_text(comparison.estimate), comparison.message]
         if comparison.estimate is None:
             # The message only says how many launches are too few.
             words = [": ".join(one for one in words if one)]
