@@ -82,13 +82,10 @@ def test_it_says_what_to_do() -> None:
     of_counts = replace(of_counts, exit_code=exit_code(of_counts.exact))
     look = "do not merge yet: look at what is named below, and push again."
     wanted = "If it is meant to be so, give a reason, and it passes:"
-    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`,"
-    ledger = 'or, where the ledger is that has this gate, `perfkit accept {} --reason "…"`'
+    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
 
     assert ["nothing; for all that was measured, this can be merged."] == _what_to_do(build_report(same))
-    assert [look, wanted, commit.format("test_a"), ledger.format("test_a")] == (
-        _what_to_do(build_report(slower, same))
-    )
+    assert [look, wanted, commit.format("test_a")] == (_what_to_do(build_report(slower, same)))
     assert [
         "do not merge yet: run it again, which goes on where it ended, or give it more seconds by `--budget`."
     ] == _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
@@ -96,19 +93,17 @@ def test_it_says_what_to_do() -> None:
         "do not merge yet: mend the lines named below, in the code or in the benchmark, and push again.",
         "To merge it without comparing them, give a reason, and it passes:",
         commit.format("test_c"),
-        ledger.format("test_c"),
     ] == _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
-    assert [look, wanted, commit.format("test_f"), ledger.format("test_f")] == _what_to_do(of_counts)
+    assert [look, wanted, commit.format("test_f")] == _what_to_do(of_counts)
 
 
 def test_all_that_fails_passes_by_one_commit() -> None:
     slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"]
 
-    _, _, typed, other = _what_to_do(build_report(*slower))
+    _, _, typed = _what_to_do(build_report(*slower))
 
     assert 1 == typed.count("git commit")
     assert 4 == typed.count("--trailer 'Perf-Accept: test_")
-    assert other.endswith('`perfkit accept test_c --reason "…"`, and likewise for 1 other')
 
 
 def test_uncommitted_changes_are_accepted_by_a_command() -> None:
@@ -122,7 +117,7 @@ def test_uncommitted_changes_are_accepted_by_a_command() -> None:
 def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
     base = repository.commit({"a.py": "1"})
     slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
-    _, _, typed, _ = _what_to_do(build_report(slower))
+    _, _, typed = _what_to_do(build_report(slower))
     command = typed.partition(" && ")[0].strip("` ").replace("REASON", "it has to be")
 
     subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)

@@ -39,7 +39,6 @@ from perfkit.report.gate.wording import (
     MOST_MOVED,
     accept_command,
     accept_line,
-    bound_of_all_calls,
     can_accept,
     change_text,
     changed_rules_text,
@@ -50,7 +49,6 @@ from perfkit.report.gate.wording import (
     interval_text,
     is_timed,
     launches_text,
-    limit_of_all_calls,
     percent,
     slower_text,
     slowest_part,
@@ -64,26 +62,18 @@ from perfkit.report.names import short_names
 from perfkit.report.surroundings import difference_of_sides, options_of
 from perfkit.units import counted, human_seconds
 
-# The last column is left out where no verdict is about typical calls alone.
-_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches", "Mean of all calls")
+_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 _UNDER_PROFILER = (
     "Under cProfile, which makes every call slower: compare these lines with one another, not with the table"
     " above."
 )
 _SIDES = "Base is the code before this change, head the code with it."
-_HOW_MADE = (
-    "A launch is a fresh process of each side, which are timed in turns; a benchmark is launched until its"
-    " verdict is certain, so that an interval that is wide may be enough. Change is taken within launches, so"
-    " that its last digit may differ from what the rounded times give."
-)
 _EXPLAINED = "Every word and number is explained in perfkit's docs/gate.md."
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
-# So many benchmarks have their command beside the commit that lets all pass.
-_MOST_COMMANDS = 3
 _BARS_SAID = (
     "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
     " quickest to the slowest."
@@ -135,7 +125,7 @@ def _single_comment(report: GateReport) -> str:
 
 
 def _guide(report: GateReport, names: Mapping[str, str]) -> str:
-    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, _EXPLAINED)))
+    return escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
 
 
 def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
@@ -161,10 +151,10 @@ def _next_step(report: GateReport) -> str:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    text, passing = f"**What to do:** do not merge yet: {mend}.", _ways_to_pass(report)
-    if not passing:
+    text, command = f"**What to do:** do not merge yet: {mend}.", _accepting_command(report)
+    if command is None:
         return text
-    return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", *passing))
+    return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", code(command)))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -179,28 +169,22 @@ def _place_of(part: Part) -> str:
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 
-def _ways_to_pass(report: GateReport) -> list[str]:
-    """Return what to type to let all findings pass, nothing where that cannot be.
+def _accepting_command(report: GateReport) -> str | None:
+    """Return what to type to let all findings pass, None where that cannot be.
 
-    Most readers of the comment have no ledger with this gate in it, and need none for a commit's message.
+    A commit's message needs no ledger that has this gate; uncommitted changes have no message.
     """
     found = [one.benchmark.name for one in in_order(report.comparisons) if accept_command(one, "")]
     found += [one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED]
-    known = [one.benchmark.name for one in report.comparisons]
-    names = short_names([*known, *(one.benchmark.name for one in report.exact)])
+    timed, counts = (one.benchmark.name for one in report.comparisons), report.exact
+    names = short_names((*timed, *(one.benchmark.name for one in counts)))
     meant = list(dict.fromkeys(names[name] for name in found))
     if not meant or not can_accept(report):
-        return []
+        return None
     if report.head.dirty:
-        return [code(accept_line(name)) for name in meant]
+        return " && ".join(map(accept_line, meant))
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
-    others = len(meant) - _MOST_COMMANDS
-    return [
-        code(f"git commit --allow-empty -m 'Let it pass' {trailers} && git push") + ",",
-        "or, where the ledger is that has this gate, "
-        + ", ".join(code(accept_line(name)) for name in meant[:_MOST_COMMANDS])
-        + (f", and likewise for {counted(others, 'other')}" if others > 0 else ""),
-    ]
+    return f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
@@ -225,26 +209,23 @@ def _results(
         return ""
     listed, rest = first_of_many(comparisons)
     shown, others = without_many_not_reached(listed)
-    last = [[others, "", "", "", "", "NOT REACHED", "", ""]] if others else []
-    columns = _HEADINGS if any(map(limit_of_all_calls, comparisons)) else _HEADINGS[:-1]
+    last = [[others, "", "", "", "", "NOT REACHED", ""]] if others else []
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
     moved = [found for found in shown if found not in same]
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
-    table = _table(columns, [*first, *last])
+    table = _table([*first, *last])
     table += f"\n\n{_BARS_SAID}" if past else ""
     if rest:
         table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
     if not same:
         return table
-    rows = _table(columns, [_result(found, names) for found in same])
+    rows = _table([_result(found, names) for found in same])
     folded = collapsed(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
     return "\n\n".join(filter(None, (table, folded)))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return (
-        "\n".join((*table_head(columns), *(table_row(row[: len(columns)]) for row in rows))) if rows else ""
-    )
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join((*table_head(_HEADINGS), *map(table_row, rows))) if rows else ""
 
 
 def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
@@ -259,7 +240,6 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
         if comparison.costs_more_cpu
         else f"{emphasis}{comparison.verdict}{emphasis}",
         launches_text(comparison.estimate),
-        bound_of_all_calls(comparison),
     ]
 
 

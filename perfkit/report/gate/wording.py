@@ -177,11 +177,6 @@ def limit_of_all_calls(comparison: Comparison) -> str | None:
     return upper_text(whole) if whole is not None and whole.high > 1 + comparison.margin else None
 
 
-def bound_of_all_calls(comparison: Comparison) -> str:
-    """Return the same for a table: "at most +3.6 %" wherever a typical call made the verdict, else "-"."""
-    return at_most(comparison.other) if _is_of_typical_calls(comparison) else "-"
-
-
 def _is_of_typical_calls(comparison: Comparison) -> bool:
     judged, whole = comparison.estimate, comparison.other
     known = judged is not None and whole is not None and judged.calls == "typical"
