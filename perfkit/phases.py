@@ -9,13 +9,13 @@ from typing import Protocol
 
 
 class PhaseListener(Protocol):
-    """Hears where phases begin and end, in the thread that they are in."""
+    """Is called where phases begin and end, in the thread that they are in."""
 
     def enter(self, name: str) -> None:
-        """Hear that a phase begins."""
+        """Begin a phase."""
 
     def leave(self, name: str) -> None:
-        """Hear that it ends."""
+        """End a phase."""
 
 
 _listeners: list[PhaseListener] = []
@@ -41,7 +41,7 @@ class phase(ContextDecorator):  # noqa: N801 (used like a keyword: ``with perfki
 
 
 def listen_to_phases(listener: PhaseListener) -> Callable[[], None]:
-    """Have a listener hear of every phase from now on; return what ends that."""
+    """Call a listener for every phase from now on; return what ends that."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
 
@@ -54,7 +54,7 @@ class _MarkedSteps:
 
 
 def announce_steps() -> None:
-    """Say that the program marks where its steps end: then nothing else ends one."""
+    """Note that the program marks where its steps end: then nothing else ends one."""
     _MarkedSteps.announced = True
 
 
@@ -71,12 +71,12 @@ def count_marked_steps(count: Callable[[], None]) -> None:
 
 
 def steps_are_announced() -> bool:
-    """Tell whether the program marks where its steps end."""
+    """Return whether the program marks where its steps end."""
     return _MarkedSteps.announced
 
 
 def steps_are_counted() -> bool:
-    """Tell whether somebody counts marked steps, as ``perfkit profile`` does."""
+    """Return whether somebody counts marked steps, as ``perfkit profile`` does."""
     return _MarkedSteps.count is not None
 
 

@@ -106,7 +106,7 @@ def explain(
         wait_s=wait,
     )
     with stages(only_drawn=True) as progress:
-        found = run_explain(request, project=load_project(Path.cwd()), log=_Voice(), progress=progress)
+        found = run_explain(request, project=load_project(Path.cwd()), log=_StderrLog(), progress=progress)
     difference = found.difference
 
     def write_page() -> None:
@@ -130,7 +130,7 @@ def explain(
     )
 
 
-class _Voice:
+class _StderrLog:
     """Prints progress to standard error."""
 
     def info(self, text: str) -> None:

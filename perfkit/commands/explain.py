@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.commands.measuring import measuring
-from perfkit.commands.show import code_names, read_told
+from perfkit.commands.show import code_names, read_profiles
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.extras import is_installed
@@ -22,7 +22,7 @@ from perfkit.model.readings import Reading, StepTimes
 from perfkit.profiling.diff.difference import CleanSteps, explain, merged
 from perfkit.profiling.diff.flames import flames_of
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
-from perfkit.profiling.passes.launch import PassLauncher, SideBySide, output_tail, run_pass, run_side_by_side
+from perfkit.profiling.passes.launch import PassLauncher, SideBySide, described, run_pass, run_side_by_side
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.files import is_pickle, read_memory, read_profile
@@ -80,7 +80,7 @@ def run_explain(
 ) -> ExplainedProfiles:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
-    ``progress`` hears which file is read: a large trace takes seconds.
+    ``progress`` shows which file is read: a large trace takes seconds.
 
     Raises:
         UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
@@ -125,12 +125,12 @@ def _check_known(request: ExplainRequest, project: Project) -> None:
     unknown = [f'"{name}"' for name in names if not (names_commit(project.root, name) or _is_folder(name))]
     if not unknown or request.target:
         return
-    told = f"{unknown[0]} is neither a file nor a commit"
+    problem = f"{unknown[0]} is neither a file nor a commit"
     if len(unknown) > 1:
-        told = f"{' and '.join(unknown)} are neither files nor commits"
+        problem = f"{' and '.join(unknown)} are neither files nor commits"
     clone = ", after `git fetch --unshallow` in this shallow clone" if is_shallow(project.root) else ""
     raise UsageError(
-        f"{told}; name two profiles, such as before.stat after.stat, or two commits that"
+        f"{problem}; name two profiles, such as before.stat after.stat, or two commits that"
         f" `git log --oneline` lists{clone}"
     )
 
@@ -145,7 +145,7 @@ def _target(request: ExplainRequest, project: Project) -> Target:
 
 
 def _is_file(name: str, project: Project) -> bool:
-    """Tell whether a name stands for a file: it is written as a path, or git knows no commit of that name."""
+    """Return whether a name is written as a path, or is a file and no commit that git knows."""
     if _is_folder(name):
         return False
     if name.startswith(_PATHS) or (name.endswith(_PROFILES) and _exists(name)):
@@ -175,7 +175,7 @@ def explain_files(
         UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
     """
     code = code_names(project, own)
-    readings = read_told(base, code, progress), read_told(head, code, progress)
+    readings = read_profiles((base, head), project=project, own=own, progress=progress)
     workers = _workers(base, code), _workers(head, code)
     return ExplainedProfiles(
         difference=explain(*readings, workers=workers), base=readings[0], head=readings[1]
@@ -285,9 +285,7 @@ def _check(side: Side, spec: PassSpec, result: PassResult) -> None:
         return
     if problem.kind == "usage":
         raise UsageError(f"on {side}: {problem.message}")
-    tail = output_tail(Path(spec.folder))
-    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
-    raise NotMeasuredError(f"on {side}: {problem.message}{said}")
+    raise NotMeasuredError(f"on {side}: {described(problem, Path(spec.folder))}")
 
 
 def _side_reading(readings: Sequence[Reading], name: str, balance: Balance | None) -> Reading:

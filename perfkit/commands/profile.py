@@ -16,10 +16,10 @@ from perfkit.commands.profile_request import (
     AUTO,
     ENDINGS,
     PARTIAL,
+    ProfilePlan,
     ProfileRequest,
-    SettledProfile,
+    plan_profile,
     rank_artifact,
-    settle,
     usual_place,
 )
 from perfkit.commands.show import code_names
@@ -44,16 +44,15 @@ from perfkit.model import (
 )
 from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import ProfilePolicy
-from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.profiling.passes.exchange import PassResult, PassSpec, Problem, RankPlace
 from perfkit.profiling.passes.functions import choose_functions
-from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass, run_side_by_side
+from perfkit.profiling.passes.launch import PassLauncher, described, output_tail, run_pass, run_side_by_side
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
 from perfkit.profiling.passes.targets import training_loop
 from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.files import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
-from perfkit.profiling.read.trace_parts import backward_nodes
+from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep
 from perfkit.report.markers import replace_between_markers
 from perfkit.report.profiles import index_markdown
@@ -90,7 +89,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
             traceback lies beside ``out``, and older artifacts stay. A single pass that failed leaves the
             others' summary, whose ``problem`` describes the failure.
     """
-    run = settle(request, project)
+    run = plan_profile(request, project)
     with (
         PassProgress(enabled=request.progress) as progress,
         measuring(progress.info, wait_s=request.wait_s) as waited_s,
@@ -118,16 +117,16 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     list_in_index(run)
     if unrecorded is not None:
         file = _shown(run.out.with_name(f"{passes.artifact}.json"))
-        unrecorded.add_note(f"the profile itself is in {file}: `perfkit show {file}` tells what it says")
+        unrecorded.add_note(f"the profile itself is in {file}: `perfkit show {file}` shows it")
         raise unrecorded
     return summary
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """What the passes have to do, where they leave their files, who is told of them, and what starts them."""
+    """What the passes have to do, where they leave their files, their progress, and what starts them."""
 
-    run: SettledProfile
+    run: ProfilePlan
     folder: Path
     progress: PassProgress
     launcher: PassLauncher
@@ -148,7 +147,7 @@ class _Passes:
     """The passes made, and the failures of others.
 
     Where the target itself failed, as ``of_target`` describes, the passes made end with the last step before
-    that, and ``artifact`` says so.
+    that, and ``artifact`` has a name that shows it.
     """
 
     artifact: str
@@ -191,7 +190,7 @@ def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes
     return _Passes(artifact=artifact, made=tuple(whole), failures=tuple(failures), of_target=of_target)
 
 
-def _check_steps(run: SettledProfile, summary: PassSummary | None) -> None:
+def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
     """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
     if summary is None or summary.steps or (run.request.steps is None and run.step_at is None):
         return
@@ -242,7 +241,7 @@ def _on_one_process(scene: _Scene, spec: PassSpec, earlier: Sequence[PassResult]
 
 
 def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
-    """Make a pass in turns with a clean one, long enough to tell what its hooks cost."""
+    """Make a pass in turns with a clean one, long enough to measure what its hooks cost."""
     step_s = clean.typical_step_s or _BESIDE_S
     steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
     companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
@@ -254,9 +253,12 @@ def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResu
     return replace(result, balance=replace(result.balance, cost=both.ratio))
 
 
-def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[PassResult]) -> PassSpec:
+def _spec(run: ProfilePlan, name: PassName, folder: Path, earlier: Sequence[PassResult]) -> PassSpec:
     request = run.request
     known = [result.summary.steps for result in earlier if result.summary is not None]
+    line_entries: tuple[ProfileEntry, ...] = ()
+    if name == "lines" and AUTO in request.lines:
+        line_entries = choose_functions([entry for result in earlier for entry in result.entries])
     return PassSpec(
         name=name,
         target=run.target,
@@ -270,39 +272,28 @@ def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[P
         trace_all=request.trace_all,
         lines=tuple(place for place in request.lines if place != AUTO),
         step_at=run.step_at,
-        line_entries=_line_entries(request, name, earlier),
+        line_entries=line_entries,
         environment_reader=_ENVIRONMENT_READER,
     )
 
 
-def _line_entries(
-    request: ProfileRequest, name: PassName, earlier: Sequence[PassResult]
-) -> tuple[ProfileEntry, ...]:
-    """Return the functions whose lines are to be timed, by an earlier cProfile, if that was asked for."""
-    if name != "lines" or AUTO not in request.lines:
-        return ()
-    return choose_functions([entry for result in earlier for entry in result.entries])
-
-
-def _write_errors(run: SettledProfile, passes: _Passes, folder: Path) -> None:
+def _write_errors(run: ProfilePlan, passes: _Passes, folder: Path) -> None:
     """Keep the tracebacks and the last output of the passes that failed, beside the profile."""
     if not passes.failures:
         return
-    texts = [text for failure in passes.failures for text in _error_texts(failure)]
+    texts = []
+    for failure in passes.failures:
+        first, *others = failure.folders
+        texts.append(f"{failure.problem.message}\n\n{failure.problem.details}")
+        tails = [f"last output of the {failure.name} pass:\n{output_tail(first)}\n"]
+        tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in others]
+        texts.append("".join(tails))
     error_file = run.beside(".error.txt")
     (folder / error_file.name).write_text("\n".join(texts), encoding="utf-8")
     (folder / error_file.name).replace(error_file)
 
 
-def _error_texts(failure: _Failure) -> Iterator[str]:
-    tail = output_tail(failure.folders[0])
-    yield f"{failure.problem.message}\n\n{failure.problem.details}"
-    tails = [f"last output of the {failure.name} pass:\n{tail}\n"]
-    tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in failure.folders[1:]]
-    yield "".join(tails)
-
-
-def _fail(run: SettledProfile, passes: _Passes, failure: _Failure) -> NoReturn:
+def _fail(run: ProfilePlan, passes: _Passes, failure: _Failure) -> NoReturn:
     kept = ""
     if passes.results:
         file = _shown(run.out.with_name(f"{passes.artifact}.json"))
@@ -311,13 +302,10 @@ def _fail(run: SettledProfile, passes: _Passes, failure: _Failure) -> NoReturn:
 
 
 def _described(failure: _Failure) -> str:
-    """Return why a pass failed, with the last line of its output where nothing else says it."""
-    problem, tail = failure.problem, output_tail(failure.folders[0])
-    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
-    return f"{problem.message}{said}"
+    return described(failure.problem, failure.folders[0])
 
 
-def _problem(run: SettledProfile, passes: _Passes) -> str | None:
+def _problem(run: ProfilePlan, passes: _Passes) -> str | None:
     if passes.of_target is not None:
         return passes.of_target.problem.message
     if passes.failures:
@@ -326,25 +314,9 @@ def _problem(run: SettledProfile, passes: _Passes) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
-    """What the written files say when they are read like anyone's."""
-
-    waits: tuple[WaitTime, ...] = ()
-    backward: tuple[OperatorTime, ...] = ()
-
-
-def _read(run: SettledProfile, artifact: str, folder: Path) -> _Read:
-    stat, trace = folder / f"{artifact}.stat", folder / f"{artifact}.trace.json.gz"
-    code = code_names(run.project)
-    return _Read(
-        waits=read_profile(stat, code).waits if stat.exists() else (),
-        backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
-    )
-
-
-def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSummary:
-    results, read = passes.results, _read(run, passes.artifact, folder)
+def _summarise(run: ProfilePlan, passes: _Passes, folder: Path) -> ProfileSummary:
+    results, code = passes.results, code_names(run.project)
+    stat, trace = (folder / f"{passes.artifact}{ending}" for ending in (".stat", ".trace.json.gz"))
     everywhere = [result for made in passes.made for result in made.ranks or (made.result,)]
     files = [file for result in everywhere for file in result.files]
     ranks = rank_profiles(passes.made, passes.artifact)
@@ -363,8 +335,8 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
         passes=tuple(result.summary for result in results if result.summary is not None),
         entries=tuple(entry for result in results for entry in result.entries),
         artifacts=(*files, f"{passes.artifact}.json"),
-        waits=read.waits,
-        backward=read.backward,
+        waits=read_profile(stat, code).waits if stat.exists() else (),
+        backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
         lines=tuple(line for result in results for line in result.lines),
         roles=tuple(role for result in results for role in result.roles),
         counts=next((result.counts for result in results if result.counts is not None), None),
@@ -375,7 +347,7 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
     )
 
 
-def _configuration(run: SettledProfile) -> dict[str, str]:
+def _configuration(run: ProfilePlan) -> dict[str, str]:
     request = run.request
     return {
         "passes": ",".join(run.passes),
@@ -394,7 +366,7 @@ def _shown(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class MadePass:
-    """A pass that was made: its result, and where the target's output is, the most telling folder first.
+    """A pass that was made: its result, and where the target's output is, the most important folder first.
 
     Of a distributed loop, ``result`` is that of rank 0, or the problem of the rank that failed first;
     ``ranks`` has the results of all, and ``recorded`` is that of the slowest.
@@ -407,18 +379,27 @@ class MadePass:
 
 
 def make_ranked_pass(
-    run: SettledProfile, spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher
+    run: ProfilePlan, spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher
 ) -> MadePass:
     """Make a pass on all ranks; they meet at a port that is free now, unless one was asked for."""
     request = run.request
     ranks, port = request.ranks or 1, request.port or free_port()
-    specs = [_of_rank(spec, RankPlace(rank=rank, ranks=ranks, port=port)) for rank in range(ranks)]
+    specs = [
+        replace(
+            spec,
+            folder=f"{spec.folder}.rank{rank}" if rank else spec.folder,
+            artifact=rank_artifact(spec.artifact, rank),
+            rank_place=RankPlace(rank=rank, ranks=ranks, port=port),
+        )
+        for rank in range(ranks)
+    ]
     for one in specs:
         Path(one.folder).mkdir()
     found = run_ranks(specs, on_steps, launcher, stall_limit_s=request.stall_limit_s)
     folders = tuple(Path(one.folder) for one in specs)
     if found.problem is not None:
-        failed = PassResult(problem=found.problem, version=_version(found.results))
+        version = next((result.version for result in found.results if result.version), "")
+        failed = PassResult(problem=found.problem, version=version)
         first = folders[found.failed or 0]
         others = tuple(folder for folder in folders if folder != first)
         return MadePass(result=failed, recorded=failed, folders=(first, *others))
@@ -429,32 +410,22 @@ def make_ranked_pass(
 
 def rank_profiles(passes: Sequence[MadePass], artifact: str) -> tuple[RankProfile, ...]:
     """Return what all passes found of each rank; nothing for a loop of one process."""
-    ranks = min((len(made.ranks) for made in passes), default=0)
-    return tuple(_profile(rank, [made.ranks[rank] for made in passes], artifact) for rank in range(ranks))
-
-
-def _profile(rank: int, results: Sequence[PassResult], artifact: str) -> RankProfile:
-    stat = f"{rank_artifact(artifact, rank)}.stat"
-    return RankProfile(
-        rank=rank,
-        passes=tuple(result.summary for result in results if result.summary is not None),
-        balance=next((result.balance for result in results if result.balance is not None), None),
-        file=stat if any(stat in result.files for result in results) else None,
-    )
-
-
-def _of_rank(spec: PassSpec, place: RankPlace) -> PassSpec:
-    folder = spec.folder if place.rank == 0 else f"{spec.folder}.rank{place.rank}"
-    artifact = rank_artifact(spec.artifact, place.rank)
-    return replace(spec, folder=folder, artifact=artifact, rank_place=place)
-
-
-def _version(results: Sequence[PassResult]) -> str:
-    return next((result.version for result in results if result.version), "")
+    found = []
+    for rank in range(min((len(made.ranks) for made in passes), default=0)):
+        results, stat = [made.ranks[rank] for made in passes], f"{rank_artifact(artifact, rank)}.stat"
+        found.append(
+            RankProfile(
+                rank=rank,
+                passes=tuple(result.summary for result in results if result.summary is not None),
+                balance=next((result.balance for result in results if result.balance is not None), None),
+                file=stat if any(stat in result.files for result in results) else None,
+            )
+        )
+    return tuple(found)
 
 
 @contextmanager
-def recording(run: SettledProfile) -> Iterator[Callable[[PassResult], None]]:
+def recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
     """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
 
     A failed target is recorded too; a mistake in the request is not.
@@ -470,7 +441,7 @@ def recording(run: SettledProfile) -> Iterator[Callable[[PassResult], None]]:
         yield lambda result: kept.add(_rows(run, commit, result, kept.run_id))
 
 
-def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) -> list[Row]:
+def _rows(run: ProfilePlan, commit: Commit, result: PassResult, run_id: str) -> list[Row]:
     if result.problem is not None and result.problem.kind == "usage":
         return []
     return [
@@ -488,7 +459,7 @@ def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) 
     ]
 
 
-def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
+def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
     params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
     if run.request.ranks is not None:
         params["ranks"] = str(run.request.ranks)
@@ -506,11 +477,7 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
         return [failed]
     if result.counts is not None:
         return list(count_outcomes(benchmark, result.counts))
-    return _times(benchmark, summary) if summary is not None else []
-
-
-def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
-    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)}
+    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)} if summary is not None else {}
     return [
         Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)
         for metric, values in times.items()
@@ -537,7 +504,7 @@ def staging(out: Path) -> Iterator[Path]:
         yield folder
 
 
-def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
+def publish(run: ProfilePlan, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
     """Put the complete artifacts in their places.
 
     Those of workers and of ranks that an earlier run had, and this one has not, are removed.
@@ -551,7 +518,7 @@ def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, art
             file.unlink()
 
 
-def list_in_index(run: SettledProfile) -> None:
+def list_in_index(run: ProfilePlan) -> None:
     """Render the index of the configured profiles folder, if this profile was written to it."""
     folder = run.project.path(run.project.config.profiles)
     if folder.resolve() != run.out.parent.resolve():

@@ -87,8 +87,8 @@ def usual_place(target: str, project: Project) -> Path:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettledProfile:
-    """A request with all that is settled before anything is measured."""
+class ProfilePlan:
+    """A request with all that is known before anything is measured."""
 
     request: ProfileRequest
     project: Project
@@ -110,8 +110,8 @@ class SettledProfile:
         return self.out.with_name(f"{self.name}{ending}")
 
 
-def settle(request: ProfileRequest, project: Project) -> SettledProfile:
-    """Settle and check everything that can be wrong before the first pass."""
+def plan_profile(request: ProfileRequest, project: Project) -> ProfilePlan:
+    """Check everything that can be wrong before the first pass."""
     target = resolve_target(request.target, project, folder=Path.cwd(), notebooks=True)
     _check_ranks(request, target)
     passes = _passes(request)
@@ -121,7 +121,7 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
     commit = _commit(out, project, required=recorded, ranks=request.ranks or 1)
     if recorded and request.ledger is not None:
         Ledger(request.ledger).check_writable()
-    return SettledProfile(
+    return ProfilePlan(
         request=request,
         project=project,
         target=target,

@@ -26,23 +26,21 @@ _ENDS_SCRIPT = re.compile(rb"</script|<!--", re.IGNORECASE)
 def read_profiles(
     files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Log | None = None
 ) -> tuple[Reading, ...]:
-    """Return what each file says; ``own`` are the packages to take for one's own code, else the configured.
+    """Return the reading of each file; ``own`` are the packages of one's own code, else the configured ones.
 
-    ``progress`` hears which file is read: a large trace takes seconds.
+    ``progress`` shows which file is read: a large trace takes seconds.
     """
     code = code_names(project, own)
-    return tuple(read_told(file, code, progress) for file in files)
-
-
-def read_told(file: Path, code: CodeNames, progress: Log | None) -> Reading:
-    """Return what a file says, once ``progress`` has heard that it is being read."""
-    if progress is not None:
-        progress.info(f"reading {file.name}")
-    return read_profile(file, code)
+    readings = []
+    for file in files:
+        if progress is not None:
+            progress.info(f"reading {file.name}")
+        readings.append(read_profile(file, code))
+    return tuple(readings)
 
 
 def read_snapshots(files: Sequence[Path]) -> tuple[MemorySnapshot, ...]:
-    """Return what each file says where all are snapshots of allocators; nothing where none is."""
+    """Return the snapshot of each file where all are snapshots of allocators; nothing where none is."""
     pickles = [file for file in files if is_pickle(file)]
     if pickles and len(pickles) < len(files):
         other = next(file for file in files if file not in pickles)
@@ -87,7 +85,7 @@ def view(file: Path, *, server: bool) -> int:
 
 
 def has_browser() -> bool:
-    """Tell whether there is a browser to open a page in."""
+    """Return whether there is a browser to open a page in."""
     try:
         webbrowser.get()
     except webbrowser.Error:

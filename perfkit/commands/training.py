@@ -59,7 +59,7 @@ class _Place:
 def _harmless(
     method: Callable[Concatenate[TrainingRecord, _Given], None],
 ) -> Callable[Concatenate[TrainingRecord, _Given], None]:
-    """Let no error of perfkit into the training: it is told in a line, and the measuring ends."""
+    """Let no error of perfkit into the training: it is printed in a line, and the measuring ends."""
 
     @functools.wraps(method)
     def call(record: TrainingRecord, /, *args: _Given.args, **kwargs: _Given.kwargs) -> None:
@@ -74,11 +74,11 @@ def _harmless(
 
 
 class TrainingRecord:
-    """Follows one training by what a loop or a library tells of it, and files its steps.
+    """Follows one training by the calls of a loop or a library, and files its steps.
 
-    They are filed once the plan is made, at the latest by ``finish``. ``tell`` then says in a line what was
-    filed, or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only
-    rank 0 files; the other ranks do the same, and say how long their steps took.
+    They are filed once the plan is made, at the latest by ``finish``. ``report`` then prints what was filed,
+    or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only
+    rank 0 files; the other ranks do the same, and send how long their steps took.
     """
 
     def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
@@ -89,8 +89,8 @@ class TrainingRecord:
         self._saw_batch = False
         self._rank, self._ranks = 0, 1
         self._process = os.getpid()
-        self._said: str | None = None
-        self._told = False
+        self._line: str | None = None
+        self._reported = False
         self.is_over = False
 
     @_harmless
@@ -108,7 +108,7 @@ class TrainingRecord:
         self._steps.begin()
 
     def describe(self, **work: object) -> None:
-        """Say how much work a step is, such as its batch; other amounts of work begin a new history."""
+        """Set how much work a step is, such as its batch; other amounts of work begin a new history."""
         self._work |= {name: str(value) for name, value in work.items() if value is not None}
 
     @_harmless
@@ -120,7 +120,7 @@ class TrainingRecord:
 
     @_harmless
     def end_step(self) -> None:
-        """Hear that a step is over."""
+        """End a step."""
         if self._steps is not None:
             self._steps.end_step()
             if self._steps.is_over:
@@ -128,25 +128,25 @@ class TrainingRecord:
 
     @_harmless
     def pause(self) -> None:
-        """Hear that what follows belongs to no step."""
+        """Begin what belongs to no step."""
         if self._steps is not None:
             self._steps.pause()
 
     @_harmless
     def resume(self) -> None:
-        """Hear that the step goes on."""
+        """Go on with the step."""
         if self._steps is not None:
             self._steps.resume()
 
     @_harmless
     def restart_step(self) -> None:
-        """Hear that what was done since the last step belongs to none."""
+        """Begin the step anew: what was done since the last one belongs to none."""
         if self._steps is not None:
             self._steps.restart_step()
 
     @_harmless
     def drop_step(self) -> None:
-        """Hear that something else is done in the present step."""
+        """Leave out the present step, in which something else is done."""
         if self._steps is not None:
             self._steps.drop_step()
 
@@ -159,22 +159,22 @@ class TrainingRecord:
             self._steps.end()
             self._file(self._steps)
 
-    def tell(self) -> None:
-        """Say once in a line what was filed, or why nothing was; only rank 0 says so."""
-        if self._said and not (self._told or self._rank) and os.getpid() == self._process:
-            self._told = True
-            _print(self._said)
+    def report(self) -> None:
+        """Print once in a line what was filed, or why nothing was; only on rank 0."""
+        if self._line and not (self._reported or self._rank) and os.getpid() == self._process:
+            self._reported = True
+            _print(self._line)
 
     def give_up(self, error: Exception) -> None:
-        """Measure no more, and say why."""
+        """Measure no more, and report why."""
         self.is_over = True
         with contextlib.suppress(Exception):
             if self._steps is not None:
                 self._steps.end()
-        told = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {error}"
-        self._said = f"nothing was filed of {_PREFIX}{self._name}: {told}"
+        reason = str(error) if isinstance(error, PerfkitError) else f"{type(error).__name__}: {error}"
+        self._line = f"nothing was filed of {_PREFIX}{self._name}: {reason}"
         if not isinstance(error, NotMeasuredError):
-            _print(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {told}")
+            _print(f"the steps of {_PREFIX}{self._name} are not measured, the training goes on: {reason}")
 
     def _file(self, steps: TrainingSteps) -> None:
         self.is_over = True
@@ -206,7 +206,7 @@ class TrainingRecord:
                 ]
             )
         filed = f"run {short_run_id(run_id)} of the ledger"
-        self._said = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=place.commit.dirty)
+        self._line = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=place.commit.dirty)
 
 
 def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> list[Outcome]:
@@ -236,30 +236,30 @@ def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
 
 def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, filed: str, dirty: bool) -> str:
     median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
-    said = [f"{counted(len(findings.step_s), 'step')}, median {median}"]
+    parts = [f"{counted(len(findings.step_s), 'step')}, median {median}"]
     if balance is not None:
         shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
-        said.append("of it " + ", ".join(f"{part} {shares[part]:.0%}" for part in largest))
+        parts.append("of it " + ", ".join(f"{part} {shares[part]:.0%}" for part in largest))
         if balance.cost is not None:
             low, high = balance.cost.low, balance.cost.high
-            said.append(
+            parts.append(
                 f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
             )
     if findings.dropped:
-        said.append(f"{counted(findings.dropped, 'step')} with a validation or a checkpoint left out")
+        parts.append(f"{counted(findings.dropped, 'step')} with a validation or a checkpoint left out")
     if findings.counts is not None:
         counts = len(findings.counts.counts)
-        said.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
+        parts.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
     if findings.uncounted:
-        said.append(f"no counts, since {findings.uncounted}")
+        parts.append(f"no counts, since {findings.uncounted}")
     if others:
-        said.append(
+        parts.append(
             f"medians of {counted(len(others), 'other rank')} {human_seconds(min(others))}"
             f" to {human_seconds(max(others))}"
         )
     unseen = " (uncommitted changes, so `perfkit history` leaves it out)" if dirty else ""
-    return f"{name}: {'; '.join(said)} -> {filed}{unseen}"
+    return f"{name}: {'; '.join(parts)} -> {filed}{unseen}"
 
 
 def _too_few(findings: StepFindings, plan: StepPlan) -> str:

@@ -115,5 +115,5 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
 
     def _tell(self) -> None:
         if self._record is not None:
-            self._record.tell()
+            self._record.report()
             self._record = None

@@ -76,4 +76,4 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
         if record is not None:
             atexit.unregister(self._end)
             record.finish()
-            record.tell()
+            record.report()

@@ -1,4 +1,4 @@
-"""``perfkit.training``: times the steps of any training loop, says what they wait for, and files all that."""
+"""``perfkit.training``: times the steps of any training loop, and files what they take and wait for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     with these, phase by phase, and with ``counts`` three are counted; then all is filed, and the rest of the
     training costs nothing. What was measured until then is filed when the program ends, or by ``finish()``.
 
-    An ``Accelerator`` tells its rank, its precision and its accumulation. These, the batch's size and what
-    ``work`` says are how much work a step is: other amounts begin a new history. No error in here stops the
-    training: it is told in a line. Under ``perfkit profile`` nothing is filed: the steps are those of the
+    An ``Accelerator`` gives its rank, its precision and its accumulation. These, the batch's size and what
+    ``work`` has are how much work a step is: other amounts begin a new history. No error in here stops the
+    training: it is printed in a line. Under ``perfkit profile`` nothing is filed: the steps are those of the
     profile.
 
     Raises:
@@ -89,7 +89,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Leave what runs inside out of all steps: an evaluation, say, or a checkpoint."""
+        """Leave what runs inside out of all steps: such as an evaluation or a checkpoint."""
         self._record.pause()
         try:
             yield
@@ -97,12 +97,12 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
             self._record.resume()
 
     def finish(self) -> None:
-        """File what was measured until now, unless that was done before, and say so in a line."""
+        """File what was measured until now, unless that was done before, and print that in a line."""
         self._optimizers.end()
         if steps_are_counted():
             return
         self._record.finish()
-        self._record.tell()
+        self._record.report()
         atexit.unregister(self.finish)
 
     def __enter__(self) -> Self:

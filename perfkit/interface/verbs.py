@@ -88,7 +88,7 @@ class GateResult(_Shown):
 class ProfileResult(_Shown):
     """What a profile learned: ``summary`` has all of it, and ``folder`` its files.
 
-    ``exit_code`` is that of the command: 4 where a pass failed, as ``summary.problem`` says.
+    ``exit_code`` is that of the command: 4 where a pass failed, see ``summary.problem``.
     """
 
     summary: ProfileSummary
@@ -196,8 +196,8 @@ def gate(
         instructions=instructions,
         wait_s=wait_s,
     )
-    with GateProgress(enabled=progress) as told:
-        gated = run_gates(request, against, project=project, progress=told)
+    with GateProgress(enabled=progress) as shown:
+        gated = run_gates(request, against, project=project, progress=shown)
     if gated.failure is not None:
         raise gated.failure
     return GateResult(report=gated.report, exit_code=gated.exit_code)
@@ -279,12 +279,12 @@ def explain(
         own=tuple(own),
         wait_s=wait_s,
     )
-    profiles = run_explain(request, project=_project(repository), log=_Voice(enabled=progress))
+    profiles = run_explain(request, project=_project(repository), log=_StderrLog(enabled=progress))
     return Explained(difference=profiles.difference, profiles=profiles)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Voice:
+class _StderrLog:
     """Prints progress to standard error, where that is wanted."""
 
     enabled: bool

@@ -64,7 +64,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two profiles compared per ``unit`` of equal work; ``findings`` say in sentences what matters most.
+    """Two profiles compared per ``unit`` of equal work; ``findings`` are sentences about what matters most.
 
     ``ratio`` is head / base of steps without a profiler, where both sides were measured in turns.
     """

@@ -51,7 +51,7 @@ class LineMemory:
 
     @property
     def leaks(self) -> bool:
-        """Whether it grew in each step after the set-up, and there were enough of them to say so."""
+        """Whether it grew in each step after the set-up, and there were enough of them to be no chance."""
         later = self.alive[_STEPS_OF_SETUP - 1 :]
         moves = [after - before for before, after in itertools.pairwise(later)]
         return len(moves) >= _FEWEST_OF_GROWTH and all(move > 0 for move in moves)
@@ -61,7 +61,7 @@ class LineMemory:
 class MemoryProfile:
     """The memory of a loop by line, over ``steps`` steps (0: no step was seen, and the whole run is one).
 
-    ``peak`` has the most bytes that Python's objects took in each step. ``not_seen`` says what is missing.
+    ``peak`` has the most bytes that Python's objects took in each step. ``not_seen`` names what is missing.
     """
 
     steps: int
@@ -141,7 +141,7 @@ class MemorySnapshot:
         return sum(one.size for one in self.stacks)
 
     def fits(self, gib: float) -> bool | None:
-        """Tell whether what ran would fit into so many GiB of a device; None where it depends.
+        """Return whether what ran would fit into so many GiB of a device; None where it depends.
 
         It did not need more than was reserved. It cannot do with less than tensors had at their peak. In
         between it depends on how the allocator cuts segments.

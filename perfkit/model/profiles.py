@@ -92,7 +92,7 @@ class PassSummary:
     were ``marked``: by a line of the program, or by ``perfkit.training`` in it. ``data_wait_s`` is the part
     of ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the
     largest number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
-    ``on_device`` says that an accelerator was in use.
+    ``on_device``: an accelerator was in use.
     """
 
     name: PassName

@@ -1,4 +1,4 @@
-"""A profile as read from a file, whoever wrote it: functions, operators, steps and waits."""
+"""A profile as read from a file, of any tool: functions, operators, steps and waits."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Reading:
 
     ``total_s`` is all the time of the profiled thread, of a trace that of its window. ``phases`` add up to
     the steps' time together with their residual. ``device_busy_s`` is the time in which the device was
-    busy, within the window; ``devices`` say what each of them did, and ``rank`` is that of the process.
+    busy, within the window; ``devices`` have what each of them did, and ``rank`` is that of the process.
     ``memory`` is that of an accelerator by phase.
     """
 

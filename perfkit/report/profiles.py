@@ -1,4 +1,4 @@
-"""Profiles for people: what a file says, what `perfkit profile` learned, and the index of saved ones."""
+"""Profiles for people: what a file holds, what `perfkit profile` learned, and the index of saved ones."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ record.begin()
 for _ in range(5):
     record.end_step()
 record.finish()
-record.tell()
+record.report()
 distributed.barrier()
 """
 UNFINISHED = """
@@ -143,7 +143,7 @@ def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[st
         record.drop_step()
         record.end_step()
     record.finish()
-    record.tell()
+    record.report()
 
     assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
 
@@ -344,12 +344,12 @@ def test_what_the_other_ranks_left_is_told(
         record.begin(rank=rank, ranks=3)
         for _ in range(3):
             record.end_step()
-        record.tell()
+        record.report()
     record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
     record.begin(rank=0, ranks=3)
     for _ in range(3):
         record.end_step()
-    record.tell()
+    record.report()
 
     heard, alone = capsys.readouterr().err.splitlines()
     assert "; medians of 2 other ranks " in heard
@@ -386,7 +386,7 @@ def test_another_rank_alone_files_nothing(project: Path) -> None:
     record.begin(rank=1, ranks=2)
     for _ in range(3):
         record.end_step()
-    record.tell()
+    record.report()
 
     assert record.is_over
     assert not (project / LEDGER).exists()

@@ -16,8 +16,7 @@ from rich.console import Console
 
 from perfkit.model.readings import DeviceTime, Reading
 from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, covered_s
-from perfkit.profiling.read.trace_file import read_trace
-from perfkit.profiling.read.trace_parts import gaps
+from perfkit.profiling.read.trace_file import gaps, read_trace
 from perfkit.report.profiles import ranks_view, reading_view
 
 

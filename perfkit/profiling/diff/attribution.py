@@ -25,8 +25,8 @@ _PROCESS = "another process"
 _NETWORK = "other ranks"
 _NOBODY = "the clock"
 _LOADER = "torch/utils/data/dataloader.py"
-# Shares of functions that call each other in circles are settled once they move by less than this.
-_SETTLED = 1e-5
+# Shares of functions that call each other in circles are exact enough once they move by less than this.
+_PRECISION = 1e-5
 _MOST_ROUNDS = 60
 
 
@@ -65,7 +65,7 @@ class Through:
 def blame(functions: Sequence[FunctionTime], sinks: Sequence[str | None]) -> list[Blame]:
     """Return the time that each own function answers for, without waits; last that of no own function.
 
-    ``sinks`` says of each function for whom it waits, None where it works.
+    ``sinks`` has what each function waits for, None where it works.
     """
     by_time, by_calls = _Owners(functions, _seconds_of), _Owners(functions, _calls_of)
     blames: dict[int | None, Blame] = {}
@@ -117,7 +117,7 @@ def _answers(function: FunctionTime) -> bool:
 class _Owners:
     """Finds for each function the own functions that answer for it, with shares that add up to one.
 
-    A caller's share is by what ``weight`` says of its calls; where that is nothing, by how many they are.
+    A caller's share is by the ``weight`` of its calls; where that is nothing, by how many they are.
     Library functions that call each other in a circle count as one, which its callers answer for.
     """
 
@@ -172,8 +172,8 @@ class _Place:
     whom: str
 
 
-# These callers tell for whom the thread waits; going up from the sink the first of them counts.
-_SAYS = (
+# These callers show what the thread waits for; going up from the sink the first of them counts.
+_WAITERS = (
     _Place(
         _LOADER, frozenset({"_try_get_data", "_get_data", "_next_data", "_shutdown_workers"}), LOADER_WORKERS
     ),
@@ -191,14 +191,14 @@ _SAYS = (
 )
 
 
-_NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
+_NAMES = frozenset(place.file.rpartition("/")[2] for place in _WAITERS)
 
 
-# For whom a lock or a pipe waits only its callers tell; a device and a clock are known by the call itself.
+# Only callers of a lock or a pipe show what it waits for; a device and a clock are known by the call itself.
 _NAMED_BY_CALLERS = (_THREAD, _PROCESS)
 
 
-# These builtins stand still, for the one named here unless a caller tells of another.
+# These builtins stand still, for the one named here unless a caller shows another.
 _SINKS = {
     "acquire' of '_thread.": _THREAD,
     "poll' of 'select.": _PROCESS,
@@ -285,34 +285,34 @@ def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> N
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    """Return shares that add up to one; the default has the share of which no caller tells."""
-    told = sum(shares.values())
-    if told > 1 - _SETTLED:
-        return {whom: share / told for whom, share in shares.items()}
-    return {**shares, default: shares.get(default, 0.0) + 1 - told}
+    """Return shares that add up to one; the default has the share that no caller shows."""
+    known = sum(shares.values())
+    if known > 1 - _PRECISION:
+        return {whom: share / known for whom, share in shares.items()}
+    return {**shares, default: shares.get(default, 0.0) + 1 - known}
 
 
 def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
     """Return for whom a call from each of the asked functions waited, in shares of it.
 
     A function's shares are the mean of its callers', weighted; so each is worked out after its callers, over
-    and over while recursion still moves them. What they lack to one, nobody said.
+    and over while recursion still moves them. What they lack to one, no caller shows.
     """
     order, callers = _callers_first(functions, asked)
-    says = {at: {said: 1.0} for at in order if (said := _said(functions[at])) is not None}
-    shares: dict[int, dict[str, float]] = {at: {} for at in order} | says
-    told = _called_by(says, callers)
-    to_settle = [at for at in order if at in told]
+    known = {at: {whom: 1.0} for at in order if (whom := _waits_for(functions[at])) is not None}
+    shares: dict[int, dict[str, float]] = {at: {} for at in order} | known
+    below = _called_by(known, callers)
+    to_solve = [at for at in order if at in below]
     for _ in range(_MOST_ROUNDS):
         moved = 0.0
-        for at in to_settle:
+        for at in to_solve:
             found: dict[str, float] = defaultdict(float)
             for call, part in callers[at]:
                 for whom, within in shares[call.caller].items():
                     found[whom] += part * within
             moved = max(moved, sum(found.values()) - sum(shares[at].values()))
             shares[at] = found
-        if moved < _SETTLED:
+        if moved < _PRECISION:
             break
     return shares
 
@@ -334,7 +334,7 @@ def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, 
 def _callers_first(
     functions: Sequence[FunctionTime], asked: Iterable[int]
 ) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
-    """Return the asked functions and all that call them, callers first, up to those that say for whom."""
+    """Return the asked functions and all that call them, callers first, up to those that show what for."""
     order: list[int] = []
     callers: dict[int, tuple[tuple[Call, float], ...]] = {}
     # The stack is a list, as calls may nest deeper than Python lets a function call itself.
@@ -345,8 +345,8 @@ def _callers_first(
             order.append(at)
         elif at not in callers:
             one = functions[at]
-            says = _said(one) is not None
-            callers[at] = () if says else _parts([call for call in one.callers if call.caller != at])
+            shows = _waits_for(one) is not None
+            callers[at] = () if shows else _parts([call for call in one.callers if call.caller != at])
             to_visit.append((at, True))
             to_visit.extend((call.caller, False) for call, _ in callers[at])
     return order, callers
@@ -361,11 +361,11 @@ def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
     return tuple((call, weight / whole) for call, weight in zip(callers, weights, strict=True) if weight)
 
 
-def _said(function: FunctionTime) -> str | None:
+def _waits_for(function: FunctionTime) -> str | None:
     # A module that is imported waits for nobody, and what it imports does not wait on its behalf.
     if function.function == "<module>" or function.file.rpartition("/")[2] not in _NAMES:
         return None
-    for place in _SAYS:
+    for place in _WAITERS:
         if f"/{function.file}".endswith(f"/{place.file}") and (
             not place.functions or function.function in place.functions
         ):

@@ -18,7 +18,7 @@ _Key = tuple[str, int, str]
 # A smaller share of the whole on base is noise of the profilers.
 _WORTH_TELLING = 0.02
 _MOST_FUNCTIONS = 3
-# A change in the number of calls is told from so many per unit of work, and from this share, on.
+# A change in the number of calls is reported from so many per unit of work, and from this share, on.
 _NEWS_CALLS = 0.5
 _NEWS_SHARE = 0.05
 # A sentence about functions begins with the words for its section.
@@ -103,8 +103,8 @@ def findings(
             yield from _cause_among_phases(section, work, base, head)
         elif section.title in _OF_FUNCTIONS:
             where = _OF_FUNCTIONS[section.title]
-            for told in (_functions_that_moved, findings_beside):
-                yield from (f"{where}{sentence}" for sentence in told(section, work))
+            for sentences in (_functions_that_moved, findings_beside):
+                yield from (f"{where}{sentence}" for sentence in sentences(section, work))
 
 
 def findings_beside(section: Section, work: Work) -> Iterator[str]:
@@ -160,7 +160,7 @@ def _subject(part: Part) -> str:
 
 
 def _same_work(part: Part) -> bool:
-    """Tell whether a phase makes as many calls on both sides.
+    """Return whether a phase makes as many calls on both sides.
 
     Where calls are not known it may do so if it is on both sides; no call belongs to the residual.
     """
@@ -247,7 +247,7 @@ def explain(
 ) -> Difference:
     """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side.
 
-    Where ``clean`` steps were measured, their times are told first, as a profiler makes steps longer.
+    Where ``clean`` steps were measured, their times come first, as a profiler makes steps longer.
     """
     work = equal_work(base, head)
     sections = [
@@ -282,7 +282,7 @@ def _one_sided(base: Reading, head: Reading, workers: Workers) -> Iterable[str]:
     )
     for kind, (in_base, in_head) in kinds:
         if in_base != in_head:
-            yield f"only {(base if in_base else head).name} tells of {kind}: not compared"
+            yield f"only {(base if in_base else head).name} has {kind}: not compared"
 
 
 def _of_both(base: Reading, head: Reading) -> Iterable[str]:

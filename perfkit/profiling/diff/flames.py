@@ -35,7 +35,7 @@ def known_stacks(reading: Reading) -> tuple[Stack, ...]:
     """Return the stacks of a profile, whose functions are indices into its own."""
     if not reading.functions:
         raise UsageError(
-            f"{reading.name} does not say which function called which: only a .stat or .prof file does;"
+            f"{reading.name} does not know which function called which: only a .stat or .prof file does;"
             " a trace of torch.profiler opens in speedscope, Perfetto and the Firefox Profiler as it is"
         )
     return stacks_of(reading.functions)
@@ -45,7 +45,7 @@ def stacks_of(functions: Sequence[FunctionTime]) -> tuple[Stack, ...]:
     """Return stacks whose seconds add up to all own times of the functions; they are indices into these.
 
     A profile of calls does not keep paths: what a function spends in a callee is taken to be the same part of
-    its time whoever called it, as gprof takes it (Graham, Kessler and McKusick 1982). Functions that call
+    its time for each caller, as gprof takes it (Graham, Kessler and McKusick 1982). Functions that call
     themselves, at once or by others, stand once in a stack. Paths of less than a ten-thousandth of the whole
     end at their caller.
     """
@@ -108,17 +108,17 @@ def _scaled(
 
     A function that is on no path, since it is called within a cycle alone, is one by itself.
     """
-    told: dict[int, float] = defaultdict(float)
+    given_s: dict[int, float] = defaultdict(float)
     for path, given in seconds.items():
-        told[path[-1]] += given
+        given_s[path[-1]] += given
     found = {
         # The quotient comes first, since a product of the smallest floats would be rounded.
-        path: functions[path[-1]].own_s * (given / told[path[-1]])
+        path: functions[path[-1]].own_s * (given / given_s[path[-1]])
         for path, given in seconds.items()
-        if told[path[-1]] > 0
+        if given_s[path[-1]] > 0
     }
     for number, one in enumerate(functions):
-        if one.own_s > 0 and told[number] <= 0:
+        if one.own_s > 0 and given_s[number] <= 0:
             found[(number,)] = one.own_s
     return {path: given for path, given in found.items() if given > 0}
 

@@ -68,8 +68,8 @@ def _per_step(base: Reading, head: Reading, base_steps: int, head_steps: int) ->
     if samples[0] and samples[1]:
         base_batch, head_batch = samples[0] / base_steps, samples[1] / head_steps
         if abs(head_batch / base_batch - 1) > _SAME_BATCH:
-            told = f"batches of {base_batch:.0f} against {head_batch:.0f}: compared per sample"
-            warnings = (*_unequal_steps(base_steps, head_steps, "sample"), told)
+            batches = f"batches of {base_batch:.0f} against {head_batch:.0f}: compared per sample"
+            warnings = (*_unequal_steps(base_steps, head_steps, "sample"), batches)
             return Work(unit="sample", base=samples[0], head=samples[1], warnings=warnings)
     warnings = _unequal_steps(base_steps, head_steps, "step")
     return Work(unit="step", base=base_steps, head=head_steps, warnings=warnings)
@@ -136,7 +136,7 @@ def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
 
 
 def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
-    """Return functions by their name and the last ``parts`` of their path, where these say who they are."""
+    """Return functions by their name and the last ``parts`` of their path, where these identify them."""
     found: dict[Key, list[Key]] = defaultdict(list)
     for key in keys:
         path = key.file.split("/")
@@ -283,7 +283,7 @@ def _shown_at(account: Account) -> str:
 
 
 def _shows_elsewhere(old: Account, new: Account) -> bool:
-    """Tell whether the wait is for the same as before, and most of it shows at other calls."""
+    """Return whether the wait is for the same as before, and most of it shows at other calls."""
     if not old.seconds or not new.seconds:
         return False
     moved = sum(max(new.share(name) - old.share(name), 0.0) for name in new.through)

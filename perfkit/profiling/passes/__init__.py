@@ -1,1 +1,1 @@
-"""Profiles of a training loop: one process for each pass, and what they say."""
+"""Profiles of a training loop: one process for each pass, and their results."""

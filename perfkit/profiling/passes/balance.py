@@ -127,7 +127,7 @@ class PhaseClock:
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
     def begin(self, phase: str) -> bool:
-        """Enter a hook's phase; tell whether it is the outermost one, since only that must be ended."""
+        """Enter a hook's phase; return whether it is the outermost one, since only that must be ended."""
         if self.hook is not None or threading.get_ident() != self._thread:
             return False
         self.hook = phase
@@ -209,7 +209,7 @@ class PhaseClock:
         self._change(self._label)
 
     def close(self) -> None:
-        """Hear nothing more, so that a hook that is still set, as in a forked process, costs little."""
+        """Ignore all later calls, so that a hook that is still set, as in a forked process, costs little."""
         self._thread = _NO_THREAD
 
     def wait(self) -> None:
@@ -272,7 +272,7 @@ def _device_now(device: Accelerator) -> DeviceMoment:
 
 
 def can_import_torch() -> bool:
-    """Tell whether torch can be imported; a training that says by itself where its steps end needs none."""
+    """Return whether torch can be imported; a training that says by itself where its steps end needs none."""
     try:
         import torch  # noqa: F401 (to see whether it can be)
     except (ImportError, OSError):
@@ -319,7 +319,7 @@ def hook_collectives(clock: PhaseClock) -> None:
 
     A data-parallel model reduces its gradients while a backward pass goes on. What is left of that when the
     last gradient is there is the time between the end of the graph, which a callback queued before the
-    model's own tells, and the end of the pass.
+    model's own marks, and the end of the pass.
     """
     import torch
     import torch.distributed as dist
@@ -332,11 +332,11 @@ def hook_collectives(clock: PhaseClock) -> None:
     backward: Any = torch.autograd.backward
 
     @functools.wraps(backward)
-    def told(tensors: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+    def timed_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
         root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         if not isinstance(root, torch.Tensor) or not root.requires_grad:
             return backward(tensors, *args, **kwargs)
-        handle = root.register_hook(lambda _: _tell_end_of_graph(clock))  # type: ignore[no-untyped-call]
+        handle = root.register_hook(lambda _: _note_end_of_graph(clock))  # type: ignore[no-untyped-call]
         hook = clock.hook
         try:
             return backward(tensors, *args, **kwargs)
@@ -345,10 +345,10 @@ def hook_collectives(clock: PhaseClock) -> None:
             if clock.hook != hook:
                 clock.turn(hook)
 
-    torch.autograd.backward = told
+    torch.autograd.backward = timed_backward
 
 
-def _tell_end_of_graph(clock: PhaseClock) -> None:
+def _note_end_of_graph(clock: PhaseClock) -> None:
     from torch.autograd import Variable
 
     engine: Any = Variable._execution_engine  # noqa: SLF001 (torch's own data parallelism queues with it)
@@ -418,7 +418,7 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
 
 def _is_compiling() -> Callable[[], bool]:
-    """Return what tells whether torch's compiler traces now; without torch none does."""
+    """Return a function: whether torch's compiler traces now; without torch none does."""
     if not can_import_torch():
         return lambda: False
     import torch

@@ -206,7 +206,7 @@ def _run_target(
 
 
 def _environment(spec: PassSpec) -> Environment | None:
-    """Return what the named reader says of this process, in which the target has set what it sets."""
+    """Return what the named reader finds in this process, in which the target has set what it sets."""
     if spec.environment_reader is None:
         return None
     module, _, name = spec.environment_reader.partition(":")

@@ -1,4 +1,4 @@
-"""What the process of a pass is told and what it returns, as JSON files."""
+"""The order for the process of a pass and its result, as JSON files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STACK_FILE = "stack"
 ASKING = signal.SIGUSR2
 DONE = "done"
 WAITING = "waiting"
-# A turn is told as a number of steps, in this many bytes, the lowest first.
+# A turn is sent as a number of steps, in this many bytes, the lowest first.
 TURN_BYTES = 4
 
 
@@ -118,7 +118,7 @@ class PassResult:
 
 
 def read_result(folder: Path) -> PassResult | None:
-    """Read what a pass gave; None where its process died before it could tell."""
+    """Read what a pass gave; None where its process died before it could write any."""
     try:
         return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=PassResult)
     except (OSError, msgspec.DecodeError):

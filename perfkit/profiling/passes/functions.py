@@ -288,7 +288,7 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
 def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN401 (line_profiler has no types)
     """Return a table for each function with the times of its lines in milliseconds, a step and a hit.
 
-    The table of line_profiler has one unit for all its times, so that it could not tell both; it also prints
+    The table of line_profiler has one unit for all its times, so that it could not show both; it also prints
     the text of files only, and not that of cells.
     """
     stats = profiler.get_stats()

@@ -168,6 +168,13 @@ def output_tail(folder: Path) -> str:
     return "\n".join(tail_of(folder / OUTPUT_FILE))
 
 
+def described(problem: Problem, folder: Path) -> str:
+    """Return why a pass failed, with the last line of its output where nothing else shows it."""
+    tail = output_tail(folder)
+    last = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
+    return f"{problem.message}{last}"
+
+
 class RunningPass:
     """A running pass: its messages, its turns and its result."""
 

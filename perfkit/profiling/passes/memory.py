@@ -40,7 +40,7 @@ _UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"
 class MemoryWatch:
     """Notes in each step what lines allocate and what of it is alive, between ``with`` and the last step.
 
-    All garbage is collected at the end of a step, so that what is said to stay can still be reached.
+    All garbage is collected at the end of a step, so that what seems to stay can still be reached.
     """
 
     def __init__(self, root: Path, own: OwnCode) -> None:

@@ -135,11 +135,11 @@ class Meter:
         self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
 
     def _samples_of(self, result: object) -> int | None:
-        told = None
+        samples = None
         with contextlib.suppress(Exception):
-            told = getattr(result, "samples", None)
-        if isinstance(told, int) and not isinstance(told, bool):
-            return told
+            samples = getattr(result, "samples", None)
+        if isinstance(samples, int) and not isinstance(samples, bool):
+            return samples
         return self._samples or None
 
 
@@ -204,7 +204,7 @@ def _at_s(mark: _Mark, last: DeviceEvent | None, end_s: float) -> float:
 
 @dataclass(kw_only=True)
 class _Given:
-    """What an iterator gave since the last backward pass; ``trained`` says whether one followed it before."""
+    """What an iterator gave since the last backward pass; ``trained``: one followed it before."""
 
     dies: Any
     batches: int = 0
@@ -221,7 +221,7 @@ class StepBatches:
 
 
 class BatchesOfSteps:
-    """Tells batches that are trained with from those of evaluations, even with gradients on for both.
+    """Separates batches that are trained with from those of evaluations, even with gradients on for both.
 
     A batch belongs to the backward pass, or the optimizer's step, that comes next. An iterator that ends
     before any came is one of an evaluation. So is one that gave more batches than the latest iterator did

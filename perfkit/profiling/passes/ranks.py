@@ -152,7 +152,7 @@ class _Ranks:
                 self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
 
     def _failure(self) -> RanksResult:
-        """Return the failure that came first; one that blames others gives them a moment to tell theirs."""
+        """Return the failure that came first; one that blames others gives them a moment to report theirs."""
         until_s = time.monotonic() + _GRACE_S
         problems = self._problems()
         while (

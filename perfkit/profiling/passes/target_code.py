@@ -38,7 +38,7 @@ class OwnCode:
     trees: tuple[Path, ...] = ()
 
     def owns(self, file: str) -> bool:
-        """Tell whether a file is the user's; perfkit's own frames never are."""
+        """Return whether a file is the user's; perfkit's own frames never are."""
         path = Path(without_cell(file))
         if not path.is_absolute() or path.is_relative_to(_HARNESS):
             return False
@@ -68,7 +68,7 @@ def find_own_code(names: Sequence[str], *, root: Path, script: Path | None) -> O
 
 
 def is_harness(file: str) -> bool:
-    """Tell whether a file is part of perfkit's own measuring code."""
+    """Return whether a file is part of perfkit's own measuring code."""
     return Path(file).is_relative_to(_HARNESS)
 
 
@@ -125,8 +125,8 @@ def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:
 def describe_exit(error: SystemExit, name: str) -> Problem:
     """Return the problem of a target that ended itself with a code other than 0."""
     code = error.code if isinstance(error.code, int) else 1
-    said = f": {error.code}" if isinstance(error.code, str) else ""
-    return Problem(kind="failed", message=f"{name} exited with code {code}{said}")
+    text = f": {error.code}" if isinstance(error.code, str) else ""
+    return Problem(kind="failed", message=f"{name} exited with code {code}{text}")
 
 
 def describe_internal_failure(error: Exception) -> Problem:

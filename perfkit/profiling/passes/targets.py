@@ -57,7 +57,7 @@ def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool
     """Return the target that ``name`` means: a configured one, a function, or a script seen from ``folder``.
 
     Whether a function exists is found out later, in the process that imports it. Notebooks are targets only
-    where ``notebooks`` says so; each of their cells is then known to be plain Python.
+    with ``notebooks``; each of their cells is then known to be plain Python.
     """
     configured = project.config.targets.get(name)
     if configured is not None:
@@ -109,9 +109,9 @@ def _unknown(name: str, place: str, project: Project) -> str:
     known = sorted(project.config.targets)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     nearest = _function_of_script(place) or (close[0] if close else None)
-    told = f'did you mean "{nearest}"?' if nearest else _known(known)
+    hint = f'did you mean "{nearest}"?' if nearest else _known(known)
     return (
-        f'unknown target "{name}"; {told} A target is "package.module:function", a script such as'
+        f'unknown target "{name}"; {hint} A target is "package.module:function", a script such as'
         " train.py, or a name configured in pyproject.toml under [tool.perfkit.targets]"
     )
 
@@ -155,7 +155,7 @@ def find_step_line(place: str, folder: Path) -> StepLine:
 
 
 def marked_code(place: StepLine, path: Path) -> types.CodeType:
-    """Return the code of the line's file, which tells of each time that the line is reached.
+    """Return the code of the line's file, with a call each time that the line is reached.
 
     In the line of a loop that is each of its turns.
     """

@@ -36,7 +36,7 @@ from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
-# The first step after a switch, in which Python finds its caches cold, is told of neither.
+# The first step after a switch, in which Python finds its caches cold, belongs to neither.
 _TURN = 5
 # A device keeps two moments of each step until they are read, so they are read after this many steps.
 _MOST_AT_ONCE = 50
@@ -94,7 +94,7 @@ class StepFindings:
 
     ``step_s`` are the seconds of each timed step, in measured order; ``balance`` is of other steps, which
     took turns with them. ``seen`` steps ended in all; ``dropped`` are those left out since something else was
-    done in them. ``uncounted`` says why steps that should have been counted were not.
+    done in them. ``uncounted`` is the reason why steps that should have been counted were not.
     """
 
     step_s: tuple[float, ...]
@@ -106,7 +106,7 @@ class StepFindings:
 
 
 class TrainingSteps:
-    """Follows the steps of a training by what a loop or a library tells of it, from ``begin`` to ``end``.
+    """Follows the steps of a training by the calls of a loop or a library, from ``begin`` to ``end``.
 
     Nothing may be called from within a hook of torch, since hooks are set and removed between steps.
     """
@@ -161,7 +161,7 @@ class TrainingSteps:
             self._turn.restart_step()
 
     def drop_step(self) -> None:
-        """Leave the present step out of what is told: something else was done in it, such as a checkpoint."""
+        """Leave the present step out of the findings: something else was done in it, such as a checkpoint."""
         self._spoilt = True
 
     def end(self) -> None:
@@ -172,7 +172,7 @@ class TrainingSteps:
 
     def findings(self) -> StepFindings:
         """Return what the whole steps gave; an accelerator is waited for."""
-        balances = [timing.settled() for timing in self._timed]
+        balances = [timing.balance() for timing in self._timed]
         clean = [one for one, timing in zip(balances, self._timed, strict=True) if not timing.watched]
         counting = self._counting
         return StepFindings(
@@ -190,7 +190,7 @@ class TrainingSteps:
             if steps:
                 # Moments that a device reached long ago are read now, so that they need not be kept.
                 for timing in self._timed[:-1]:
-                    timing.settled()
+                    timing.balance()
                 self._turn = self._new_turn(kind, steps)
                 self._turn.open()
                 self._turn.start_step()
@@ -204,7 +204,7 @@ class TrainingSteps:
             return self._counting
         switched = (kind == "watched") != self._watched
         self._watched = kind == "watched"
-        timing = _Timing(steps, watched=self._watched, untold=int(switched))
+        timing = _Timing(steps, watched=self._watched, skipped=int(switched))
         if kind != "left alone":
             self._timed.append(timing)
         return timing
@@ -213,21 +213,21 @@ class TrainingSteps:
 class _Timing:
     """Some steps that a clock times, with hooks for their phases where they are watched.
 
-    The first ``untold`` ones are made besides, and nothing is told of them.
+    The first ``skipped`` ones are made besides, and not reported.
     """
 
-    def __init__(self, steps: int, *, watched: bool, untold: int) -> None:
+    def __init__(self, steps: int, *, watched: bool, skipped: int) -> None:
         self.watched = watched
-        self._untold = untold
+        self._skipped = skipped
         self._steps = steps
         self._clock = PhaseClock(_choose_clock)
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
-        self._settled: Balance | None = None
+        self._balance: Balance | None = None
 
     @property
     def dropped(self) -> int:
-        return self._ended[self._untold :].count(False)
+        return self._ended[self._skipped :].count(False)
 
     @property
     def _is_over(self) -> bool:
@@ -251,7 +251,7 @@ class _Timing:
 
     def end_step(self, *, dropped: bool) -> bool:
         self._clock.end_step()
-        self._ended.append(len(self._ended) >= self._untold and not dropped)
+        self._ended.append(len(self._ended) >= self._skipped and not dropped)
         return self._is_over
 
     def pause(self) -> None:
@@ -263,13 +263,13 @@ class _Timing:
     def close(self) -> None:
         self._hooks.close()
 
-    def settled(self) -> Balance:
-        if self._settled is None:
+    def balance(self) -> Balance:
+        if self._balance is None:
             self._clock.wait()
-            self._settled = _kept(self._clock.balance(), self._ended)
+            self._balance = _kept(self._clock.balance(), self._ended)
             if self._is_over:
                 self._clock = PhaseClock()
-        return self._settled
+        return self._balance
 
 
 class _Counting:
@@ -329,7 +329,7 @@ class _Counting:
 def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tuple[tuple[float, ...], int]:
     """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has.
 
-    A single step says little where some wait for data and others do not. There are ``fewest`` rounds at
+    A single step shows little where some wait for data and others do not. There are ``fewest`` rounds at
     least, where there are as many steps; steps that fill no round are left out.
     """
     size = min(most, max(1, len(seconds) // fewest))
@@ -356,7 +356,7 @@ class OptimizerSteps:
         self._hook = register_optimizer_step_post_hook(self._note)
 
     def taken(self) -> bool:
-        """Tell whether there was a step since this was asked last."""
+        """Return whether there was a step since this was asked last."""
         seen, self._seen = self._seen, False
         return seen
 

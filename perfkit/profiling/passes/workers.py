@@ -1,7 +1,7 @@
 """The processes and threads of a ``DataLoader``, each watched where it runs: forked and spawned ones alike.
 
-The profiler of the parent sees nothing of a worker's process. So an environment variable tells the worker
-where to leave its results, and the function that it is started with tells what to watch.
+The profiler of the parent sees nothing of a worker's process. So an environment variable gives the worker
+the place of its results, and the function that it is started with decides what to watch.
 """
 
 from __future__ import annotations

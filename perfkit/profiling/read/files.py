@@ -25,21 +25,21 @@ _PICKLE = b"\x80"
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
-    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote."""
+    """Return the reading of a file that cProfile, torch.profiler or `perfkit profile` wrote."""
     answer = _answer(file, code, memory=False)
     assert answer.reading is not None  # noqa: S101 (an answer without a problem has what was ordered)
     return answer.reading
 
 
 def read_memory(file: Path) -> MemorySnapshot:
-    """Return what a snapshot of an accelerator's allocator says."""
+    """Return a snapshot of an accelerator's allocator."""
     answer = _answer(file, CodeNames(own=(), present=frozenset()), memory=True)
     assert answer.snapshot is not None  # noqa: S101 (likewise)
     return answer.snapshot
 
 
 def is_pickle(file: Path) -> bool:
-    """Tell whether a file begins as the pickles of snapshots do."""
+    """Return whether a file begins as the pickles of snapshots do."""
     # A pipe that nobody writes to would keep the opening waiting; Path.is_file raises for a long name.
     if not os.path.isfile(file):  # noqa: PTH113
         return False

@@ -33,7 +33,7 @@ _ABSENT = msgspec.Raw()
 
 
 class _TopLevel(msgspec.Struct):
-    """The keys by which JSON files are told apart; their values are not decoded."""
+    """The keys by which JSON files differ; their values are not decoded."""
 
     traceEvents: msgspec.Raw = _ABSENT  # noqa: N815 (the format's own word)
     passes: msgspec.Raw = _ABSENT
@@ -41,7 +41,7 @@ class _TopLevel(msgspec.Struct):
 
 
 def read_bytes(data: bytes, name: str, code: CodeNames) -> Reading:
-    """Return what a profile says, whichever it is."""
+    """Return the reading of a profile of any format."""
     if not data:
         raise UsageError(f"{name} is empty; profile again to replace it")
     if data.startswith(_GZIP):
@@ -64,7 +64,7 @@ def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading
 
 
 def _is_table_of_marshal(data: bytes) -> bool:
-    """Tell whether the data are a dict of marshal; an object of JSON begins with the same letter."""
+    """Return whether the data are a dict of marshal; an object of JSON begins with the same letter."""
     key = data[1:2]
     return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
 
@@ -122,7 +122,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The reading or snapshot, or one line that says why there is none."""
+    """The reading or snapshot, or one line on why there is none."""
 
     reading: Reading | None = None
     snapshot: MemorySnapshot | None = None

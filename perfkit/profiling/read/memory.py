@@ -35,7 +35,7 @@ _UNKNOWN = "stacks that were not recorded"
 _Key = tuple[int, tuple[str, ...]]
 
 
-class _Refused(Exception):  # noqa: N818 (told as a mistake of the file)
+class _Refused(Exception):  # noqa: N818 (reported as a mistake of the file)
     """The pickle names something that would be called."""
 
 
@@ -50,7 +50,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def read_snapshot(data: bytes, name: str) -> MemorySnapshot:
-    """Return what a snapshot says, whichever version of torch wrote it."""
+    """Return the snapshot, from whichever version of torch."""
     try:
         found = _PlainUnpickler(io.BytesIO(data)).load()
     except _Refused as error:
@@ -123,7 +123,7 @@ def _largest_first(stacks: Mapping[tuple[int, tuple[str, ...]], list[int]]) -> t
 
 
 def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
-    """Yield state, size, requested size and stack of each block, and what no block tells of as free."""
+    """Yield state, size, requested size and stack of each block, and what is in no block as free."""
     left = total
     for block in segment["blocks"]:
         size, state = _size(block["size"]), str(block["state"])

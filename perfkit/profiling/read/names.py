@@ -1,4 +1,4 @@
-"""Names the files of a profile for people, and tells whose code they hold."""
+"""Names the files of a profile for people, and finds whose code they hold."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CodeNames:
 
 
 def is_absolute(file: str) -> bool:
-    """Tell whether a file is named by its whole path."""
+    """Return whether a file is named by its whole path."""
     return not file.startswith("<") and _path(file).is_absolute()
 
 
@@ -76,7 +76,7 @@ def _path(file: str) -> PurePath:
 
 
 def _within(path: PurePath, names: tuple[str, ...]) -> bool:
-    """Tell whether one of the names is a folder around the file, or the file's own module."""
+    """Return whether one of the names is a folder around the file, or the file's own module."""
     parts = path.parts
     for name in names:
         wanted = tuple(part for part in re.split(r"[./\\]", name.removesuffix(".py")) if part)

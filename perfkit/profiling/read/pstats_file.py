@@ -28,7 +28,7 @@ _NO_OPTIMIZERS = ("optimizer.py", "lr_scheduler.py", "swa_utils.py", "__init__.p
 
 
 def read_pstats(data: bytes, name: str, code: CodeNames) -> Reading:
-    """Return what a cProfile's file says."""
+    """Return the reading of a cProfile's file."""
     functions = _functions(_checked(_loaded(data, name), name), code)
     steps = steps_of_functions(functions)
     return Reading(
@@ -90,15 +90,15 @@ def _checked(loaded: object, name: str) -> dict[_Function, _Timing]:
 def _caller_counts(callers: Mapping[_Function, Any], name: str) -> dict[_Function, tuple[int, float, float]]:
     # A caller has all calls before the primitive ones, where a function has the primitive ones first. The
     # module ``profile`` writes the number of calls alone.
-    said = [(counts, 0, 0.0, 0.0) if type(counts) is int else counts for counts in callers.values()]
+    counted = [(counts, 0, 0.0, 0.0) if type(counts) is int else counts for counts in callers.values()]
     if not (
-        all(isinstance(counts, tuple) and len(counts) == _CALLER_PARTS for counts in said)
-        and _are_amounts(tuple(itertools.chain.from_iterable(said)))
+        all(isinstance(counts, tuple) and len(counts) == _CALLER_PARTS for counts in counted)
+        and _are_amounts(tuple(itertools.chain.from_iterable(counted)))
     ):
         raise UsageError(f"{name} is no cProfile: the times of a caller are no times")
     return {
         caller: (int(calls), float(own_s), float(cumulative_s))
-        for caller, (calls, _, own_s, cumulative_s) in zip(callers, said, strict=True)
+        for caller, (calls, _, own_s, cumulative_s) in zip(callers, counted, strict=True)
     }
 
 
@@ -121,7 +121,7 @@ def _is_timing(value: object) -> bool:
 
 
 def _are_amounts(values: tuple[Any, ...]) -> bool:
-    """Tell whether the values can be times or counts; a time can lie just below zero.
+    """Return whether the values can be times or counts; a time can lie just below zero.
 
     The profiler subtracts its own overhead, which may be more than a short call took.
     """
@@ -183,5 +183,5 @@ def _is_optimizer_step(one: FunctionTime) -> bool:
 
 
 def _is_optimizer_wrapper(one: FunctionTime) -> bool:
-    """Tell whether this is the function that torch wraps around the step of every optimizer."""
+    """Return whether this is the function that torch wraps around the step of every optimizer."""
     return one.function == "wrapper" and one.file.endswith("torch/optim/optimizer.py")

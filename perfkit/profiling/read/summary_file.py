@@ -18,7 +18,7 @@ SCHEMA_VERSION = 1
 
 
 def read_summary(data: bytes, name: str) -> Reading:
-    """Return what a saved summary says: the times of its main pass, the functions of its cProfile."""
+    """Return a saved summary as a reading: the times of its main pass, the functions of its cProfile."""
     try:
         summary = msgspec.json.decode(data, type=ProfileSummary)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def encode_summary(summary: ProfileSummary) -> bytes:
 
 
 def may_be_summary(file: Path) -> bool:
-    """Tell whether a file of JSON is a saved summary, or a damaged one, and not some other document.
+    """Return whether a file of JSON is a saved summary, or a damaged one, and not some other document.
 
     Flame graphs and what other commands write may lie beside profiles.
     """

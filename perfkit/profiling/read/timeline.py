@@ -191,7 +191,7 @@ def window_of(timeline: Timeline) -> Window:
 
 
 def is_step(event: Event) -> bool:
-    """Tell whether an event is the mark of a whole step."""
+    """Return whether an event is the mark of a whole step."""
     return bool(_STEP.fullmatch(event.name))
 
 

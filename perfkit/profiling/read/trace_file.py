@@ -1,18 +1,67 @@
-"""Reads a trace of torch.profiler (Kineto), of the old schema or the new."""
+"""Reads a trace of torch.profiler (Kineto), of the old schema or the new: phases, waits and devices."""
 
 from __future__ import annotations
 
+import bisect
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.model.readings import DeviceTime, Reading, StepTimes
+from perfkit.model.phases import (
+    BACKWARD,
+    DATA,
+    FORWARD_AND_LOSS,
+    MARK,
+    OPTIMIZER,
+    RANKS,
+    RESIDUAL,
+    TO_DEVICE,
+    TRACED_PHASES,
+)
+from perfkit.model.readings import (
+    DeviceTime,
+    IdleCause,
+    OperatorTime,
+    PhaseTime,
+    Reading,
+    StepTimes,
+    WaitTime,
+)
+from perfkit.profiling.diff.attribution import DEVICE as WAIT_FOR_DEVICE
 from perfkit.profiling.read.names import printable
-from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, Timeline, window_of
-from perfkit.profiling.read.trace_parts import devices_of, phases_of, waits_of
+from perfkit.profiling.read.timeline import (
+    DEVICE,
+    MARKS,
+    OPERATORS,
+    OPTIMIZER_STEP,
+    RUNTIME,
+    Event,
+    Timeline,
+    Window,
+    covered_s,
+    is_step,
+    window_of,
+)
 
+_OF_NAMES = (
+    (DATA, re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|dataloader", re.IGNORECASE)),
+    (OPTIMIZER, re.compile(rf"{OPTIMIZER_STEP}|Optimizer\.zero_grad#")),
+    (RANKS, re.compile(r"nccl:|gloo:|mpi:|c10d::|record_param_comms|DistributedDataParallel\.sync")),
+    (BACKWARD, re.compile(r"autograd::engine::|backward\b", re.IGNORECASE)),
+    (TO_DEVICE, re.compile(r"aten::to$|aten::_to_copy$|aten::copy_$|aten::pin_memory|cudaMemcpy")),
+)
+# The autograd engine marks each node of the graph with this prefix.
+_NODE = "autograd::engine::evaluate_function: "
+_STANDING_STILL = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|(cuda|hip)Memcpy(Async)?$")
+_COPIES = frozenset({"Memcpy", "gpu_memcpy", "Memset", "gpu_memset"})
+_COLLECTIVES = re.compile(r"nccl|rccl|oneccl", re.IGNORECASE)
+_SYNCHRONISES = re.compile(r"(cuda|hip|xpu|cu)\w*Synchronize|(cuda|hip)Memcpy$")
+_LAUNCHES = re.compile(r"Launch\w*Kernel|\wLaunchKernel|GraphLaunch|hipModuleLaunch")
+SHORT_KERNEL_S = 5e-6
 _MICROSECOND = 1e-6
 # Kineto writes such numbers, which JSON does not allow.
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|inf|NaN|Infinity)\b")
@@ -21,6 +70,346 @@ _LARGEST_TIME = 1e17
 _NOTHING = msgspec.Raw(b"")
 # What is launched, and what launches it.
 _CORRELATED = DEVICE | RUNTIME
+
+
+def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
+    """Return the time of each phase over all steps, the residual last; they add up to the window.
+
+    The thread of the steps is divided by its outermost events. A backward pass on threads of its own counts
+    where they are busy and the thread of the steps is not. A phase that the user names has what lies in it
+    and is of no other known one. The residual is what no event covers: Python between operators, and waits
+    that leave no event.
+    """
+    if not window.steps:
+        return ()
+    covered: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    calls: Counter[str] = Counter()
+    named = _Named.of(timeline, window)
+    for phase, begin_s, end_s, inside in _phase_by_phase(timeline, window, named):
+        covered[phase].append((begin_s, end_s))
+        calls[phase] += inside
+    own = [interval for found in covered.values() for interval in found]
+    seconds = {name: covered_s(found) for name, found in covered.items()}
+    for name, uncovered_s in named.beside(own).items():
+        seconds[name] = seconds.get(name, 0.0) + uncovered_s
+    own += [(begin_s, end_s) for begin_s, end_s, _ in named.parts]
+    elsewhere_s, elsewhere_calls = _backward_elsewhere(timeline, window, own)
+    seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + elsewhere_s
+    calls[BACKWARD] += elsewhere_calls
+    whole_s = window.end_s - window.begin_s
+    # Rounding can make the sum of the phases a little larger than the whole.
+    found = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
+    return (*found, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in found), 0.0)))
+
+
+def outermost_phases(timeline: Timeline, window: Window) -> Iterator[tuple[str, float, float]]:
+    """Yield when the thread of the steps was in which phase, in order of time; gaps are of no phase."""
+    for phase, begin_s, end_s, _ in _phase_by_phase(timeline, window, _Named.of(timeline, window)):
+        yield phase, begin_s, end_s
+
+
+def _phase_by_phase(
+    timeline: Timeline, window: Window, named: _Named
+) -> Iterator[tuple[str, float, float, int]]:
+    for event, begin_s, end_s, inside in _outermost(timeline, window):
+        phase = _known_phase(event) or named.at(event.begin_s) or FORWARD_AND_LOSS
+        yield phase, begin_s, end_s, inside
+
+
+@dataclass(frozen=True)
+class _Named:
+    """From when to when which of the user's phases was the innermost, in order of time."""
+
+    parts: Sequence[tuple[float, float, str]]
+
+    @classmethod
+    def of(cls, timeline: Timeline, window: Window) -> _Named:
+        parts: list[tuple[float, float, str]] = []
+        around: list[Event] = []
+        reached = window.begin_s
+
+        def go_on(until_s: float) -> None:
+            nonlocal reached
+            if around and min(until_s, window.end_s) > reached:
+                parts.append((reached, min(until_s, window.end_s), around[-1].name.removeprefix(MARK)))
+            reached = max(reached, until_s)
+
+        marks = [event for event in timeline.events.get(window.thread, []) if event.name.startswith(MARK)]
+        for mark in marks:
+            while around and around[-1].end_s <= mark.begin_s:
+                go_on(around[-1].end_s)
+                around.pop()
+            go_on(mark.begin_s)
+            around.append(mark)
+        while around:
+            go_on(around[-1].end_s)
+            around.pop()
+        return cls(parts)
+
+    def at(self, moment_s: float) -> str | None:
+        """Return the innermost of the user's phases at a moment, None where there is none."""
+        place = bisect.bisect_right(self.parts, moment_s, key=lambda part: part[0])
+        if not place or moment_s >= self.parts[place - 1][1]:
+            return None
+        return self.parts[place - 1][2]
+
+    def beside(self, covered: Sequence[tuple[float, float]]) -> dict[str, float]:
+        """Return the seconds of each of the user's phases in which none of the intervals lies."""
+        intervals = sorted(covered)
+        begins = [begin_s for begin_s, _ in intervals]
+        seconds: dict[str, float] = defaultdict(float)
+        for begin_s, end_s, name in self.parts:
+            first = max(bisect.bisect_right(begins, begin_s) - 1, 0)
+            last = bisect.bisect_left(begins, end_s)
+            inside = ((max(one, begin_s), min(other, end_s)) for one, other in intervals[first:last])
+            seconds[name] += end_s - begin_s - covered_s(inside)
+        return dict(seconds)
+
+
+def backward_nodes(trace: Reading) -> tuple[OperatorTime, ...]:
+    """Return the nodes of the backward pass by what they differentiate, costliest first by all they call."""
+    nodes = [
+        replace(one, name=one.name.removeprefix(_NODE).strip())
+        for one in trace.operators
+        if one.name.startswith(_NODE)
+    ]
+    return tuple(sorted(nodes, key=lambda one: -one.cumulative_s))
+
+
+def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
+    """Return how long the thread of the steps stood still for the device."""
+    found = [
+        one.event
+        for one in timeline.nested(window.thread, window.begin_s, window.end_s)
+        if one.event.category in RUNTIME and _STANDING_STILL.match(one.event.name)
+    ]
+    if not found:
+        return ()
+    names = sorted({event.name for event in found})
+    seconds = covered_s((event.begin_s, min(event.end_s, window.end_s)) for event in found)
+    return (WaitTime(whom=WAIT_FOR_DEVICE, seconds=seconds, calls=len(found), through=tuple(names)),)
+
+
+def _in_order(seconds: dict[str, float]) -> list[str]:
+    """Return the phases that took time: the known ones in a step's order, then those that the user named."""
+    known = [name for name in TRACED_PHASES if seconds.get(name, 0.0) > 0]
+    return known + sorted(name for name in seconds if name not in TRACED_PHASES)
+
+
+def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float, int]]:
+    """Yield the thread's events that lie in no other event, each from the end of the one before to its own.
+
+    With each comes how many operators it holds, itself included. Marks of unknown meaning are looked through.
+    Rounded times let neighbours overlap by a hair.
+    """
+    reached = window.begin_s
+    outermost: tuple[Event, float, float] | None = None
+    inside = 0
+    for event in timeline.events.get(window.thread, []):
+        begin_s, end_s = max(event.begin_s, reached), min(event.end_s, window.end_s)
+        if not is_step(event) and end_s > begin_s and _is_phase(event):
+            if outermost is not None:
+                yield (*outermost, inside)
+            outermost, inside, reached = (event, begin_s, end_s), 0, end_s
+        inside += event.category in OPERATORS and event.begin_s < reached
+    if outermost is not None:
+        yield (*outermost, inside)
+
+
+def _is_phase(event: Event) -> bool:
+    marked = event.category in MARKS or event.name.startswith(MARK)
+    return not marked or _known_phase(event) is not None
+
+
+def _known_phase(event: Event) -> str | None:
+    if event.name.startswith(MARK):
+        return None
+    return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
+
+
+def _backward_elsewhere(
+    timeline: Timeline, window: Window, own: list[tuple[float, float]]
+) -> tuple[float, int]:
+    """Return the seconds in which only other threads had operators, and the number of these operators."""
+    elsewhere = [
+        (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
+        for thread, events in timeline.events.items()
+        if thread != window.thread
+        for event in events
+        if event.category in OPERATORS and event.begin_s < window.end_s and event.end_s > window.begin_s
+    ]
+    return covered_s([*own, *elsewhere]) - covered_s(own), len(elsewhere)
+
+
+def devices_of(timeline: Timeline, window: Window) -> tuple[DeviceTime, ...]:
+    """Return what each device of a trace did in its window, in the order of their names.
+
+    Where several streams have work at once, computing counts before communication, and that before copies.
+    """
+    by_device: dict[str, list[Event]] = defaultdict(list)
+    for event in timeline.device:
+        by_device[event.thread.partition("/")[0]].append(event)
+    calls = _Calls.of(timeline)
+    return tuple(_device(name, by_device[name], calls, timeline, window) for name in sorted(by_device))
+
+
+def _device(name: str, events: list[Event], calls: _Calls, timeline: Timeline, window: Window) -> DeviceTime:
+    inside = [one for one in events if one.begin_s < window.end_s and one.end_s > window.begin_s]
+    kernels = [one for one in inside if one.category not in _COPIES]
+    collectives = [one for one in kernels if _COLLECTIVES.search(one.name)]
+    compute_s = _covered_s((one for one in kernels if not _COLLECTIVES.search(one.name)), window)
+    kernels_s, all_s = _covered_s(kernels, window), _covered_s(inside, window)
+    idle: dict[IdleCause, float] = dict.fromkeys(("host", "sync", "queue"), 0.0)
+    waited: list[tuple[float, float]] = []
+    for gap in gaps(inside, calls.begins, begin_s=window.begin_s, end_s=window.end_s):
+        late = gap.launched_late
+        cause: IdleCause = "queue"
+        if late:
+            cause = "sync" if calls.synchronises_at(gap.begin_s) else "host"
+        idle[cause] += gap.end_s - gap.begin_s
+        if late:
+            waited.append((gap.begin_s, gap.end_s))
+    lost, unlaunched, launches = calls.audit(events, window)
+    return DeviceTime(
+        name=name,
+        compute_s=compute_s,
+        communication_s=kernels_s - compute_s,
+        copy_s=all_s - kernels_s,
+        idle_s=idle,
+        waited_for=_phases_during(waited, timeline, window),
+        launches=launches,
+        kernels=len(kernels),
+        short_kernels=sum(one.end_s - one.begin_s < SHORT_KERNEL_S for one in kernels),
+        collectives_s=_covered_s(collectives, window),
+        launches_without_kernel=lost,
+        kernels_without_launch=unlaunched,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A time in which nothing ran; ``launched_late`` where what ended it was not launched at its begin."""
+
+    begin_s: float
+    end_s: float
+    launched_late: bool
+
+
+def gaps(
+    events: Iterable[Event],
+    launched_s: Mapping[int, float],
+    *,
+    begin_s: float | None = None,
+    end_s: float | None = None,
+) -> Iterator[Gap]:
+    """Yield the times between two moments in which none of the events ran.
+
+    A whole gap is the host's doing where the work that ends it was launched after the gap had begun, as
+    HolisticTraceAnalysis has it: launched in time, it would have left no gap. So is a gap that nothing ends.
+    Work whose launch is not in the trace counts as launched in time. Without ``begin_s`` gaps begin after
+    the first event, without ``end_s`` the last event ends them.
+    """
+    reached_s = begin_s
+    for event in sorted(events, key=lambda one: one.begin_s):
+        if reached_s is not None and event.begin_s > reached_s:
+            launch_s = launched_s.get(event.correlation) if event.correlation else None
+            late = launch_s is not None and launch_s > reached_s
+            yield Gap(begin_s=reached_s, end_s=event.begin_s, launched_late=late)
+        reached_s = event.end_s if reached_s is None else max(reached_s, event.end_s)
+    if reached_s is not None and end_s is not None and end_s > reached_s:
+        yield Gap(begin_s=reached_s, end_s=end_s, launched_late=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Calls:
+    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised.
+
+    ``done`` are the correlations of what ran on any device: a process may launch work on several.
+    """
+
+    begins: Mapping[int, float]
+    done: frozenset[int]
+    kernel_launches: Sequence[Event]
+    synchronisations: Sequence[tuple[float, float]]
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> _Calls:
+        begins: dict[int, float] = {}
+        launches: list[Event] = []
+        synchronisations: list[tuple[float, float]] = []
+        for events in timeline.events.values():
+            for event in events:
+                if event.category not in RUNTIME:
+                    continue
+                if event.correlation:
+                    begins[event.correlation] = event.begin_s
+                    if _LAUNCHES.search(event.name):
+                        launches.append(event)
+                if _SYNCHRONISES.match(event.name):
+                    synchronisations.append((event.begin_s, event.end_s))
+        return cls(
+            begins=begins,
+            done=frozenset(one.correlation for one in timeline.device if one.correlation),
+            kernel_launches=launches,
+            synchronisations=_merged(synchronisations),
+        )
+
+    def synchronises_at(self, moment_s: float) -> bool:
+        place = bisect.bisect_right(self.synchronisations, moment_s, key=lambda one: one[0])
+        return place > 0 and moment_s <= self.synchronisations[place - 1][1]
+
+    def audit(self, events: Sequence[Event], window: Window) -> tuple[int, int, int]:
+        """Return launches without a kernel, kernels without a launch, and launches, all of the window.
+
+        The events are those of one device. A launch whose kernel is on no device may be any device's, and
+        counts for each. Kernels that were launched before the trace began are none of those without a launch.
+        """
+        here = {one.correlation for one in events if one.correlation}
+        launches = [one for one in self.kernel_launches if window.begin_s <= one.begin_s < window.end_s]
+        lost = sum(one.correlation not in self.done for one in launches)
+        first_s = min((one.begin_s for one in events if one.correlation in self.begins), default=None)
+        unlaunched = sum(
+            one.category not in _COPIES
+            and bool(one.correlation)
+            and one.correlation not in self.begins
+            and first_s is not None
+            and max(first_s, window.begin_s) < one.begin_s < window.end_s
+            for one in events
+        )
+        return lost, unlaunched, lost + sum(one.correlation in here for one in launches)
+
+
+def _merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    merged: list[tuple[float, float]] = []
+    for begin_s, end_s in sorted(intervals):
+        if merged and begin_s <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end_s))
+        else:
+            merged.append((begin_s, end_s))
+    return merged
+
+
+def _covered_s(events: Iterable[Event], window: Window) -> float:
+    return covered_s((max(one.begin_s, window.begin_s), min(one.end_s, window.end_s)) for one in events)
+
+
+def _phases_during(
+    waited: Sequence[tuple[float, float]], timeline: Timeline, window: Window
+) -> tuple[PhaseTime, ...]:
+    """Return the phases that the host was in while the device waited for it, longest first."""
+    seconds: dict[str, float] = defaultdict(float)
+    first = 0
+    for phase, begin_s, end_s in outermost_phases(timeline, window):
+        while first < len(waited) and waited[first][1] <= begin_s:
+            first += 1
+        # A copy of all that are left would make a long trace take the square of its length.
+        for place in range(first, len(waited)):
+            wait_begin_s, wait_end_s = waited[place]
+            if wait_begin_s >= end_s:
+                break
+            seconds[phase] += min(end_s, wait_end_s) - max(begin_s, wait_begin_s)
+    found = [PhaseTime(name=name, seconds=found_s) for name, found_s in seconds.items() if found_s > 0]
+    return tuple(sorted(found, key=lambda one: -one.seconds))
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -53,7 +442,7 @@ class _Trace(msgspec.Struct):
 
 
 def read_trace(data: bytes, name: str) -> Reading:
-    """Return what a trace says of its steps, or of its whole length where it has no steps."""
+    """Return the reading of a trace's steps, or of its whole length where it has no steps."""
     trace = _decoded(data, name)
     timed = [
         (one, one.ts or 0.0, max(one.dur or 0.0, 0.0))
@@ -87,7 +476,7 @@ def _correlation(one: _Event) -> int | None:
 
 
 def _is_time(microseconds: float | None) -> bool:
-    """Tell whether a number can be a time: it is finite and no date of the far future."""
+    """Return whether a number can be a time: it is finite and no date of the far future."""
     return microseconds is None or abs(microseconds) <= _LARGEST_TIME
 
 
