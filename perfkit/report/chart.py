@@ -19,7 +19,7 @@ _TEMPLATE = Path(__file__).with_name("chart.svg.j2")
 _TOP, _BELOW, _PLOT = 74, 72, 460
 # A label is as wide as its letters together, and a fixed part besides.
 _LETTER, _INDENT, _FEWEST_LETTERS = 7.5, 50.0, 20
-# Neighbouring points stand at different heights, so that equal ones can be told apart.
+# Neighbouring points stand at different heights, so that equal ones do not hide each other.
 _LANES = (0, -7, 7, -4, 4)
 # Ticks are at least this share of the range apart.
 _ROOM = 0.09

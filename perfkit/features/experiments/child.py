@@ -221,7 +221,7 @@ def times_of(summary: PassSummary, *, warmup_steps: int, warmup_s: float) -> dic
 def with_returned(
     times: Mapping[str, float], summary: PassSummary, returned: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return all responses: a total time that the target tells itself stands for the one around its call."""
+    """Return all responses: a total time that the target returns replaces the one around its call."""
     responses = {**times, **returned}
     if TOTAL_TIME.name in returned and summary.samples and not summary.steps:
         responses[SAMPLE_TIME.name] = returned[TOTAL_TIME.name] / summary.samples
@@ -240,7 +240,7 @@ def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, flo
 def finite_numbers(responses: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the responses that are finite numbers, and a note on each other one.
 
-    A loss that diverged says nothing of the times beside it, and has no mean.
+    A loss that diverged has no mean, and leaves the times beside it valid.
     """
     kept = {name: value for name, value in responses.items() if math.isfinite(value)}
     notes = tuple(

@@ -1,4 +1,4 @@
-"""``perfkit experiment``: variants of one target against each other, their rows, and what they say."""
+"""``perfkit experiment``: variants of one target against each other, their rows, and the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 class Measured:
     """An experiment that is over, with the rows that hold it, and the seconds it waited for the machine.
 
-    ``unrecorded`` says what kept the rows from the ledger, None where they are in it.
+    ``unrecorded`` is the reason why the rows are not in the ledger, None where they are.
     """
 
     record: ExperimentRecord

@@ -48,7 +48,7 @@ def read_experiment(file: Path) -> Experiment:
     """Return the experiment that a file defines.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, or says something that makes no experiment.
+        UsageError: the file cannot be read, is not TOML, or defines no experiment.
     """
     try:
         text = read_text(file)
@@ -145,28 +145,28 @@ def _parse(text: str, *, place: str, name: str) -> Experiment:
         raise UsageError(f"{place} is not valid TOML ({error}); mend that line and try again") from error
     _check_keys(document, place)
     try:
-        said = msgspec.convert(document, _Definition)
+        defined = msgspec.convert(document, _Definition)
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {_reworded(error)}") from error
-    if said.argument is not None:
-        check_template(said.argument, place=place)
+    if defined.argument is not None:
+        check_template(defined.argument, place=place)
     experiment = Experiment(
-        name=said.name or name,
-        target=said.target,
-        factors=tuple(Factor(name=key, levels=tuple(levels)) for key, levels in said.factors.items()),
-        fixed=said.fixed,
-        returned=said.returned,
-        seed_argument=said.seed_argument,
-        blocks=said.blocks,
-        budget_s=parse_duration(said.budget, key=f"{place}: budget"),
-        margin=parse_percent(said.margin, key=f"{place}: margin"),
-        alpha=said.alpha,
-        seed=said.seed,
-        warmup_steps=said.warmup_steps,
-        warmup_s=parse_duration(said.warmup, key=f"{place}: warmup"),
-        limit_s=parse_duration(said.limit, key=f"{place}: limit"),
-        threads=said.threads,
-        argument=said.argument,
+        name=defined.name or name,
+        target=defined.target,
+        factors=tuple(Factor(name=key, levels=tuple(levels)) for key, levels in defined.factors.items()),
+        fixed=defined.fixed,
+        returned=defined.returned,
+        seed_argument=defined.seed_argument,
+        blocks=defined.blocks,
+        budget_s=parse_duration(defined.budget, key=f"{place}: budget"),
+        margin=parse_percent(defined.margin, key=f"{place}: margin"),
+        alpha=defined.alpha,
+        seed=defined.seed,
+        warmup_steps=defined.warmup_steps,
+        warmup_s=parse_duration(defined.warmup, key=f"{place}: warmup"),
+        limit_s=parse_duration(defined.limit, key=f"{place}: limit"),
+        threads=defined.threads,
+        argument=defined.argument,
     )
     return checked(experiment, place=place)
 
@@ -182,5 +182,5 @@ def _reworded(error: msgspec.ValidationError) -> str:
     """Put the key of msgspec's "Expected `str`, got `int` - at `$.name`" first."""
     text, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$").removeprefix(".")
-    said = f"{text[0].lower()}{text[1:].replace('`', '')}"
-    return f"{key}: {said}" if key else said
+    reason = f"{text[0].lower()}{text[1:].replace('`', '')}"
+    return f"{key}: {reason}" if key else reason

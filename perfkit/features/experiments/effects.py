@@ -165,7 +165,7 @@ def is_decided(record: ExperimentRecord) -> bool:
     That time is the one per sample where samples are known, else that of a step, else the total.
     """
     found, failed = main_effects(effects_of(record)), _failed(record.trials)
-    # More blocks would say nothing about variants that failed.
+    # Variants that failed run in no further block.
     effects = [effect for effect in found if _without(effect.contrast.pairs, failed)]
     return bool(effects) and all(effect.verdict not in {None, "INCONCLUSIVE"} for effect in effects)
 

@@ -33,7 +33,7 @@ class OperatorLook:
         self._squashed: dict[int, weakref.ref[Any]] = {}
         self._scalars: list[tuple[weakref.ref[Any], str]] = []
         self._graph_sizes: list[int] = []
-        self._said: dict[str, str] = {}
+        self._noticed: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._mode = operator_mode(self._handle)
@@ -51,7 +51,7 @@ class OperatorLook:
     @property
     def mistakes(self) -> tuple[str, ...]:
         """The mistakes that were noticed, each once, in the order of noticing."""
-        return tuple(self._said.values())
+        return tuple(self._noticed.values())
 
     def end_step(self) -> None:
         """Look at the graphs that are still alive after a step."""
@@ -71,7 +71,7 @@ class OperatorLook:
             )
 
     def _log(self, kind: str, text: str) -> None:
-        self._said.setdefault(kind, text)
+        self._noticed.setdefault(kind, text)
 
     def _handle(
         self,

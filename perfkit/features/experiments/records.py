@@ -150,7 +150,7 @@ class Fingerprint:
 class Trial:
     """One launch of one variant, in a fresh process.
 
-    ``message`` says what failed, if anything did, or which responses were left out.
+    ``message`` is the failure, or names responses that were left out.
     """
 
     variant: str
@@ -166,7 +166,7 @@ class Trial:
 class ExperimentRecord:
     """All that was measured of an experiment, in measured order; fingerprints by the variant's name.
 
-    ``stopped`` says why no more blocks were run.
+    ``stopped`` is the reason why no more blocks were run.
     """
 
     experiment: Experiment

@@ -370,7 +370,7 @@ def _memory(record: ExperimentRecord, variant: Variant) -> str:
     on_host = {"of tensors": TENSOR_PEAK, "of the host": HOST_PEAK}
     for kinds in (on_device, on_host):
         cells = {kind: _mean(record, variant, response) for kind, response in kinds.items()}
-        # A cell without a number says in words why there is none.
+        # A cell without a number has the reason in words.
         numbers = [f"{cell} {kind}" for kind, cell in cells.items() if cell[0].isdigit()]
         if numbers:
             return ", ".join(numbers)

@@ -22,7 +22,7 @@ _FAILED = "trial"
 
 
 def trial_outcomes(experiment: Experiment, trial: Trial, *, version: str) -> list[tuple[Outcome, Placement]]:
-    """Return what rows say of a trial: one for each response, or one that says how it failed.
+    """Return the outcomes of a trial: one for each response, or one with the failure.
 
     ``version`` is that of the target's source.
     """
@@ -44,7 +44,7 @@ def trial_outcomes(experiment: Experiment, trial: Trial, *, version: str) -> lis
 def fingerprint_outcome(
     experiment: Experiment, variant: str, found: Fingerprint, *, version: str
 ) -> tuple[Outcome, Placement]:
-    """Return what a row says of a variant's fingerprint, which its policy has."""
+    """Return the outcome of a variant's fingerprint, which its row's policy has."""
     metric = Metric(name=TENSOR_PEAK.name, unit=TENSOR_PEAK.unit, exact=True)
     outcome = Outcome(
         benchmark=_benchmark(experiment, variant, version), metric=metric, values=(float(found.tensor_peak),)

@@ -263,7 +263,7 @@ _SETTINGS_OF = {
 def promised_half(variant: Variant) -> str | None:
     """Return the half-precision type that a variant's name promises: "" for none, "any" for either.
 
-    None where no factor says anything of it.
+    None where no factor is about precision.
     """
     for name in _PRECISION_FACTORS:
         level = variant.levels.get(name)

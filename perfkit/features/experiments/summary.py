@@ -199,7 +199,7 @@ def main_time(effects: Sequence[Effect]) -> Response | None:
 def cell_text(
     record: ExperimentRecord, variant: str, response: Response, *, spread: Literal["sd", "half_width"] = "sd"
 ) -> str:
-    """Return a variant's mean with a spread, its count, or the words that say why there is neither."""
+    """Return a variant's mean with a spread, its count, or the reason why there is neither."""
     if response == TENSOR_PEAK and variant in record.fingerprints:
         return human_bytes(record.fingerprints[variant].tensor_peak)
     summary = summary_of(record, variant, response)

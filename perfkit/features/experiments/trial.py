@@ -27,7 +27,7 @@ _Record = TypeVar("_Record")
 class TrialSpec:
     """What one process does with one variant: check its first steps, or time it.
 
-    ``arguments`` are those of every variant, all checked before anything runs; ``number`` says which is run.
+    ``arguments`` are those of every variant, all checked before anything runs; ``number`` is the one to run.
     ``template`` spells an argument of a command line; None leaves that to the program's source.
     """
 
@@ -49,9 +49,8 @@ class TrialSpec:
 class TrialResult:
     """What a process gave: the problem that kept it from its task, or what its task is for.
 
-    ``settings`` are torch's flags at the end of the target; ``half`` says under which half-precision types
-    automatic casting was on in the first steps. ``version`` hashes the target's source. ``notes`` say which
-    responses were left out.
+    ``settings`` are torch's flags at the end of the target, ``autocast`` the types of automatic casting in
+    the first steps. ``version`` hashes the target's source. ``notes`` name responses that were left out.
     """
 
     problem: Problem | None = None
@@ -110,8 +109,8 @@ def _with_last_words(found: TrialResult, ending: Ending) -> TrialResult:
     problem = found.problem
     if problem is None or not _ENDED_ITSELF.search(problem.message) or not ending.tail:
         return found
-    said = f"{problem.message}, saying: {ending.tail[-1].strip()}"
-    return replace(found, problem=replace(problem, message=said))
+    message = f"{problem.message}, saying: {ending.tail[-1].strip()}"
+    return replace(found, problem=replace(problem, message=message))
 
 
 def _died(ending: Ending) -> Problem:

@@ -1,4 +1,4 @@
-"""One side of each trick: ``cases.json`` beside this file says of which tricks, and which side."""
+"""One side of each trick; ``cases.json`` beside this file names the side and the cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_trick(benchmark: Any, case: TrickCase) -> None:  # noqa: ANN401 (as abo
         run = _INSTRUCTIONS.open_loop()
         run_first_step(run)
         # A round is a whole run with its set-up: while a loop is stopped half-way, its loading processes
-        # could work ahead unmeasured. There is one, since another launch tells more than another round.
+        # could work ahead unmeasured. There is one, since another launch is worth more than another round.
         benchmark.pedantic(run, rounds=1)
 
 

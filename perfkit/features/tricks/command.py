@@ -67,9 +67,8 @@ _SHARE_BEFORE_TOGETHER = 0.8
 class TricksRequest:
     """Which tricks to try: ``only`` these, all without any; at ``sizes``, at all of their own, or at one.
 
-    ``target`` names a loop that they are applied to, ``arguments`` are the loop's; ``by_themselves`` says
-    whether they are tried apart from it too. ``budget_s`` is for all together, ``wait_s``
-    how long to wait for another perfkit (None: as long as it takes).
+    They are applied to the loop ``target`` with ``arguments``, and tried without a loop where they are to be
+    tried ``by_themselves``. ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
     """
 
     only: tuple[str, ...]
@@ -156,7 +155,7 @@ class _Run:
         self._verdicts: dict[str, Verdict] = {}
 
     def run(self, folder: Path) -> TricksReport:
-        """Measure in the folder, file the rows, and return what they say."""
+        """Measure in the folder, file the rows, and return their report."""
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
         self._progress.begin(counted(len(self._choice.cases), "trick"))
@@ -171,13 +170,14 @@ class _Run:
             recorded_at=self._recorded_at,
         ) as run:
             self._measure(plan, folder, run, first=first, last=deadline)
-            said, wall_s = self._said(), time.monotonic() - begun
-            rows = [settled_trick(row, self._verdicts, said, wall_s=wall_s) for row in run.rows]
+            facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
+            wall_s = time.monotonic() - begun
+            rows = [settled_trick(row, self._verdicts, facts, wall_s=wall_s) for row in run.rows]
             unrecorded = None
             try:
                 run.publish(instead=rows)
             except RecordingError as error:
-                # All is measured and judged: the caller tells that before this.
+                # All is measured and judged: the caller shows that before the error.
                 run.leave()
                 unrecorded = str(error)
             return replace(report_of(rows), unrecorded=unrecorded)
@@ -185,15 +185,14 @@ class _Run:
     def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
         """Measure the plan, then the two best on the loop together; each launch is recorded at once."""
 
-        def keep(
-            plan: Plan,
-            report: SideReport,
-            compared: Mapping[str, ComparedBenchmark],
-            measured: Sequence[MeasuredLaunch],
-        ) -> None:
-            run.add(list(timed_rows(plan, compared, measured, self._context(plan, report))))
-
         def take(plan: Plan, name: str, deadline: float) -> TrickMeasurements:
+            def keep(
+                report: SideReport,
+                compared: Mapping[str, ComparedBenchmark],
+                measured: Sequence[MeasuredLaunch],
+            ) -> None:
+                run.add(list(timed_rows(plan, compared, measured, self._context(plan, report))))
+
             found = measure(plan, folder / name, keep=keep, progress=self._progress, deadline=deadline)
             self._verdicts |= {one.benchmark.name: one.verdict for one in found.judged}
             run.add(list(other_rows(found, run.rows, self._context(plan, found.report))))
@@ -236,10 +235,6 @@ class _Run:
             )
         return self._described
 
-    def _said(self) -> TricksRun:
-        """Return what all rows of the run say of it."""
-        return TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
-
 
 def _loop(request: TricksRequest, project: Project) -> Loop | None:
     if request.target is None:
@@ -261,14 +256,14 @@ def _choice(request: TricksRequest, loop: Loop | None) -> Choice:
         UsageError: there is no such trick, or none that can be tried.
     """
     none = Choice(cases=(), left_out={})
-    apart = choose(request.only, request.sizes, sweep=request.sweep) if request.by_themselves else none
+    alone = choose(request.only, request.sizes, sweep=request.sweep) if request.by_themselves else none
     applied = choose_for_loop(request.only, loop.name) if loop is not None else none
-    found = Choice(cases=(*apart.cases, *applied.cases), left_out={**applied.left_out, **apart.left_out})
+    found = Choice(cases=(*alone.cases, *applied.cases), left_out={**applied.left_out, **alone.left_out})
     if not found.cases:
         raise UsageError(_nothing(found.left_out))
     return found
 
 
 def _nothing(left_out: Mapping[str, str]) -> str:
-    said = "; ".join(f"{name}: {why}" for name, why in left_out.items())
-    return f"none of these tricks can be tried here: {said}"
+    reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+    return f"none of these tricks can be tried here: {reasons}"

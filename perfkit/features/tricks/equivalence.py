@@ -47,7 +47,7 @@ class Checked:
 
 
 def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
-    """Return what a process of its own finds; checks that it did not reach are reported as problems.
+    """Check in a fresh process; cases that it did not get to are reported as problems.
 
     Raises:
         UsageError: there is no such loop, or it refuses an argument.
@@ -89,7 +89,7 @@ def _run(arguments: Sequence[str], environment: Mapping[str, str], *, output: Pa
 
 
 def main(order: str, answer: str) -> None:
-    """Check what a file says, and write what each check gives as soon as it is known."""
+    """Check the cases of a file, and write each result as soon as it is known."""
     checks = msgspec.json.decode(Path(order).read_bytes(), type=Checks)
     with Path(answer).open("wb") as stream:
         for line in _lines(checks):
@@ -137,9 +137,9 @@ def _difference(old: Tensor, new: Tensor, trick: Trick) -> float:
     old, new = old.detach().cpu().double(), new.detach().cpu().double()
     if not old.numel():
         return 0.0
-    apart = (old - new).abs()
+    difference = (old - new).abs()
     allowed = trick.absolute_tolerance + trick.relative_tolerance * old.abs()
-    shares = (apart / allowed).masked_fill(apart == 0, 0.0)
+    shares = (difference / allowed).masked_fill(difference == 0, 0.0)
     return float(shares.nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
@@ -184,14 +184,14 @@ class LoopComparison:
             return _unknown(
                 "the first step of the loop's optimizer has no gradients: there is nothing to compare"
             )
-        if _apart(once, again) > tolerance:
+        if _step_distance(once, again) > tolerance:
             return _unknown(
                 "two runs without it differ as well: let the loop draw from torch's global generator"
             )
         if not used():
             return Equivalence(equal=True, used=False)
-        apart = _apart(once, new)
-        return Equivalence(equal=apart <= tolerance, largest=apart / tolerance)
+        distance = _step_distance(once, new)
+        return Equivalence(equal=distance <= tolerance, largest=distance / tolerance)
 
     @cached_property
     def _plain(self) -> tuple[_FirstStep, _FirstStep]:
@@ -203,7 +203,7 @@ def _unknown(problem: str) -> Equivalence:
     return Equivalence(equal=False, problem=problem)
 
 
-def _apart(one: _FirstStep, other: _FirstStep) -> float:
+def _step_distance(one: _FirstStep, other: _FirstStep) -> float:
     gradients = _distance(one.gradients, other.gradients)
     return gradients if gradients > _SAME_GRADIENTS else max(gradients, _distance(one.update, other.update))
 

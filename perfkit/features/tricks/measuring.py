@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Protocol
 
 from perfkit.errors import LedgerError
 from perfkit.features.tricks.policy import TrickPolicy, TricksRun
@@ -43,10 +42,14 @@ _LIMIT_S = 120.0
 # many tricks share the time that it takes to start one.
 _LAUNCHES_PER_PRELOADER = 1
 
+# Records what each launch measured, before the next one is made; the report is that of a side when its
+# benchmarks were listed.
+Keep = Callable[[SideReport, Mapping[str, ComparedBenchmark], Sequence[MeasuredLaunch]], None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The cases and the loop that some are on, how alike their sides are, and how they are judged."""
+    """The cases and the loop of some, whether their sides are equivalent, and how they are judged."""
 
     cases: tuple[TrickCase, ...]
     loop: Loop | None
@@ -78,31 +81,17 @@ class TrickMeasurements:
         return [(case, verdicts[node_of(case)]) for case in self.plan.cases if node_of(case) in verdicts]
 
 
-class Keep(Protocol):
-    """Records what each launch measured, before the next one is made."""
-
-    def __call__(
-        self,
-        plan: Plan,
-        report: SideReport,
-        compared: Mapping[str, ComparedBenchmark],
-        measured: Sequence[MeasuredLaunch],
-    ) -> None:
-        """Record launches of a plan's benchmarks; the report is what a side said when they were listed."""
-
-
 def measure(
     plan: Plan, folder: Path, *, keep: Keep, progress: ComparisonProgress, deadline: float
 ) -> TrickMeasurements:
-    """Measure what a plan says in a folder of its own; ``deadline`` is on the monotonic clock."""
+    """Measure a plan in a folder of its own; ``deadline`` is on the monotonic clock."""
     folder.mkdir()
-    sides = instruction_files(plan.cases, plan.loop)
     with staged_launcher(
         SUITE,
         folder,
         environment=os.environ,
         seed=plan.seed,
-        beside=sides,
+        beside=instruction_files(plan.cases, plan.loop),
         launches_per_preloader=_LAUNCHES_PER_PRELOADER,
     ) as launcher:
         return _measured(plan, launcher, keep, progress, deadline)
@@ -131,7 +120,7 @@ def _measured(
         policy=plan.policy,
         deadline=deadline,
     )
-    comparison.keep = lambda measured: keep(plan, found.report, compared, measured)
+    comparison.keep = lambda measured: keep(found.report, compared, measured)
     progress.info("measuring")
     comparison.run(schedule(seed=plan.seed), progress)
     return TrickMeasurements(
@@ -149,8 +138,8 @@ def _counted(
     """Count a call of each case that is measured; of a loop, a step."""
     progress.info("counting")
     measured = [case for case in plan.cases if node_of(case) in compared]
-    apart = [compared[node_of(case)] for case in measured if not case.loop]
-    results = [count_compared(apart, launcher, log=lambda _: None, decide=False)]
+    by_themselves = [compared[node_of(case)] for case in measured if not case.loop]
+    results = [count_compared(by_themselves, launcher, log=lambda _: None, decide=False)]
     for case in measured:
         if case.loop:
             places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
@@ -165,7 +154,7 @@ def _judged(state: BenchmarkState, policy: Policy) -> Comparison:
 
 
 def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
-    """Return a row with what is known only when the trial is over: its verdict, and what all rows say."""
+    """Return a row with its verdict and the facts of the run, which are known only at the end."""
     row = finished_row(row, verdicts, wall_s=wall_s)
     return replace(row, policy=replace(_policy(row), run=run))
 
@@ -190,14 +179,14 @@ def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: R
         for one in (*judged, *_unequal(measurements.plan))
         if one.estimate is None or one.benchmark.name not in measured
     ]
-    # A gate's counts and tolerance are used, but they only tell: nothing gates here.
+    # Counters are compared as in a gate, but none of them gates.
     compared = measurements.result.compared(CounterPolicy(gating=(), tolerance=0.05))
     for row in (*findings, *count_rows(measurements.result.pairs, compared, context)):
         yield _labelled(row, measurements.plan)
 
 
 def report_of(rows: Sequence[Row]) -> TricksReport:
-    """Return what the rows of one run say."""
+    """Return the report that the rows of one run hold."""
     by_case: dict[TrickCase, list[Row]] = {}
     for row in rows:
         by_case.setdefault(_policy(row).case, []).append(row)
@@ -251,4 +240,4 @@ def _result(rows: Sequence[Row]) -> TrickResult:
 def _policy(row: Row) -> TrickPolicy:
     if isinstance(row.policy, TrickPolicy):
         return row.policy
-    raise LedgerError(f"a row of the run {row.run_id} does not say which trick it is of")
+    raise LedgerError(f"a row of the run {row.run_id} names no trick")

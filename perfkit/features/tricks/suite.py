@@ -30,7 +30,7 @@ run_case({name!r}, beside=__file__)
 
 @dataclass(frozen=True, kw_only=True)
 class SideInstructions:
-    """What a side is told: which one it is, the cases, and the loop that some of them are on."""
+    """The orders of a side: which one it is, the cases, and the loop that some of them are on."""
 
     side: Side
     cases: tuple[TrickCase, ...]
@@ -41,14 +41,14 @@ class SideInstructions:
         return case.tricks if self.side == "head" else ()
 
     def open_loop(self) -> Callable[[], object]:
-        """Return a call of the loop that the side was told of."""
+        """Return a call of the loop."""
         if self.loop is None:
-            raise ValueError("expected a loop among what the side was told, found none")
+            raise ValueError("expected a loop among the instructions, found none")
         return open_loop(self.loop)
 
 
 def instruction_files(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Side, dict[str, str]]:
-    """Return the files that tell a side which one it is and its cases, with a script for each loop's case."""
+    """Return the instructions of both sides as files, with a script for each case on the loop."""
     scripts = {step_script(case): _STEP_SCRIPT.format(name=case.name) for case in cases if case.loop}
     return {
         side: {
@@ -60,7 +60,7 @@ def instruction_files(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Sid
 
 
 def read_instructions(beside: str) -> SideInstructions:
-    """Return what the side is told whose file this is."""
+    """Return the instructions that lie beside a file."""
     return msgspec.json.decode(Path(beside).with_name(_CASES).read_bytes(), type=SideInstructions)
 
 
@@ -76,10 +76,10 @@ def step_script(case: TrickCase) -> str:
 
 def run_case(name: str, *, beside: str) -> None:
     """Run the loop of a case as the side does whose file this is."""
-    said = read_instructions(beside)
-    case = next(case for case in said.cases if case.name == name)
-    with using(said.tricks_of(case)):
-        said.open_loop()()
+    instructions = read_instructions(beside)
+    case = next(case for case in instructions.cases if case.name == name)
+    with using(instructions.tricks_of(case)):
+        instructions.open_loop()()
 
 
 def open_loop(loop: Loop) -> Callable[[], object]:

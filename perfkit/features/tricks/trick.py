@@ -62,8 +62,8 @@ class Trick:
         excludes: Names of tricks that it cannot be used together with.
         needs: What not every machine has.
         on_loop: A context in which any training loop uses the trick, with its code unchanged; at its end
-            everything is as it was. It yields a function that tells whether the loop used anything that the
-            trick changes. None where there is no such context.
+            everything is as it was. It yields a function that returns whether the loop used anything that
+            the trick changes. None where there is no such context.
     """
 
     name: str

@@ -63,8 +63,8 @@ class TricksReport:
     """All tricks that were tried, why others were not, and what claims are worth.
 
     ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
-    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` says
-    what kept it from the ledger, None where it is there.
+    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` is
+    the reason why it is not in the ledger, None where it is.
     """
 
     run_id: str

@@ -85,7 +85,7 @@ def _with_gradient(values: Tensor) -> nn.Parameter:
 
 
 def _in_every_loop(optimizer: type[Optimizer], how: How) -> AbstractContextManager[Used]:
-    # What the caller says of the other way is set aside: both together are refused.
+    # The caller's choice of the other way is dropped: torch refuses both together.
     return constructing(optimizer, lambda _: {**dict.fromkeys(_WAYS[optimizer]), how: True})
 
 

@@ -123,7 +123,7 @@ class Used:
 
 @contextmanager
 def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterator[Used]:
-    """Construct the objects of a class with changed arguments, whoever constructs them, until the end.
+    """Construct all objects of a class with changed arguments, until the end.
 
     Objects of its subclasses are left alone, as those may pass on arguments of their own.
 
@@ -157,7 +157,7 @@ def threads_set_to(count: int) -> AbstractContextManager[Callable[[], bool]]:
 
 
 def allowed_threads() -> int:
-    """Return the processors that this process may run on, where the system says so."""
+    """Return the processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
