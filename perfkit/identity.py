@@ -1,4 +1,4 @@
-"""Short stable identities: of runs, of sets of facts, and of a function's own source."""
+"""Short stable identities of runs, sets of facts and source texts, and the time in UTC that runs begin."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import os
 import textwrap
 import time
 import uuid
-from collections.abc import Callable, Mapping
-
-from perfkit.runner.agent.source import source_of
+from collections.abc import Mapping
+from datetime import UTC, datetime
 
 _FACTS_DIGITS = 12
 _SOURCE_DIGITS = 16
 _RANDOM_BYTES = 10
 _RUN_DIGITS = 12
+
+
+def utc_now() -> datetime:
+    """Return the present time in UTC."""
+    return datetime.now(tz=UTC)
 
 
 def new_run_id() -> str:
@@ -35,15 +39,6 @@ def short_run_id(run_id: str) -> str:
 def fingerprint(facts: Mapping[str, str]) -> str:
     """Return 12 hex digits that depend on the facts alone, not on their order."""
     return _digest(json.dumps(dict(facts), sort_keys=True))[:_FACTS_DIGITS]
-
-
-def function_version(function: Callable[..., object]) -> str:
-    """Return 16 hex digits of the hash of a function's own source.
-
-    Decorators belong to the source; what they refer to does not, so a new parameter value begins a new
-    benchmark and leaves the others their history.
-    """
-    return source_version(source_of(function))
 
 
 def source_version(source: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from modules import load_module
 
-from perfkit.identity import fingerprint, function_version, new_run_id
+from perfkit.identity import fingerprint, new_run_id
+from perfkit.runner.targets import function_version
 
 
 def test_a_version_is_that_of_the_functions_own_source(tmp_path: Path) -> None:

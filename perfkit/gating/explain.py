@@ -29,7 +29,7 @@ from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
-from perfkit.runner.agent.cold_start import UNTOLD
+from perfkit.runner.agent.clock import UNTOLD
 from perfkit.runner.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.runner.lockstep.residency import IN_USE, Residents
 from perfkit.units import human_seconds, listed

@@ -38,6 +38,7 @@ from perfkit.repo.overlay import restore
 from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.agent.counting.model import INSTRUCTIONS, Counts
 from perfkit.runner.clock import utc_now
 from perfkit.runner.environment import fixed_environment
 from perfkit.runner.lockstep.counted import count_benchmarks

@@ -23,6 +23,8 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
+from perfkit.gating.from_rows import cold_start_values
+from perfkit.identity import new_run_id, short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -37,12 +39,22 @@ from perfkit.model import (
     RowPolicy,
 )
 from perfkit.repo.commits import read_commit
-from perfkit.runner.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
-from perfkit.runner.agent.cold_start import ColdStart, CompileTimes, cold_start_since, read_compile_times
+from perfkit.runner.agent.clock import (
+    L2_FLUSHED,
+    BlockClock,
+    ColdStart,
+    CompileTimes,
+    DeviceTimes,
+    Span,
+    cold_start_since,
+    device_times,
+    read_compile_times,
+)
 from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.session import cold_start_values
+from perfkit.runner.targets import function_version
 from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.runner import agent
-from perfkit.runner.agent import tree
+from perfkit.runner.agent import processes
 from perfkit.temporary import with_mark
 
 # The agent is loaded from its folder under a private name, so that it can measure other versions of perfkit.
@@ -51,7 +51,7 @@ class ChildProcess(ABC):
     """A process that leads a group of its own, with all that descends from it."""
 
     def __init__(self) -> None:
-        self._strays: tuple[tree.Process, ...] = ()
+        self._strays: tuple[processes.Process, ...] = ()
 
     @property
     @abstractmethod
@@ -72,19 +72,19 @@ class ChildProcess(ABC):
 
     def stop(self) -> None:
         """Stop the whole tree; processes that left the group are those that ``look`` found last."""
-        tree.stop(self.pid, self._strays)
+        processes.stop(self.pid, self._strays)
 
     def resume(self) -> None:
         """Let the whole tree go on."""
-        tree.resume(self.pid, self._strays)
+        processes.resume(self.pid, self._strays)
 
     def kill(self) -> None:
         """End the whole tree without waiting."""
-        tree.kill(self.pid, self._strays)
+        processes.kill(self.pid, self._strays)
 
-    def look(self) -> tuple[tree.Process, ...]:
+    def look(self) -> tuple[processes.Process, ...]:
         """Return the tree; processes that left the group are stopped with it from now on."""
-        found = tree.tree(self.pid)
+        found = processes.tree(self.pid)
         self._strays = tuple(process for process in found if process.group != self.pid)
         return found
 

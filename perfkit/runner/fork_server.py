@@ -1,4 +1,4 @@
-"""The coordinator's side of a fork server: a process that imports modules once, then forks children."""
+"""The coordinator's side of processes that answer requests: fork servers, and fresh children."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,8 +33,81 @@ class ForkServerLostError(NotMeasuredError):
     """A fork server has ended, or no longer answers."""
 
 
+def run_child(
+    entry: str,
+    request: Message,
+    on_message: Callable[[Message], None] = lambda _: None,
+    *,
+    log: Path,
+    folder: Path,
+    limit_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = SAFE_PATH,
+    python: str = sys.executable,
+) -> Message:
+    """Have a new process call ``entry(request, channel)``, and return the dictionary that it returns.
+
+    Args:
+        entry: "module:function"; what it sends over the channel goes to ``on_message``.
+        request: data that JSON can hold.
+        on_message: receives each message that comes before the answer.
+        log: the file for what the process prints.
+        folder: its current folder.
+        limit_s: how many seconds it may send nothing; None for any number.
+        environment: its environment variables, those of this process by default.
+        options: options of its interpreter.
+        python: its interpreter.
+
+    Returns:
+        The answer, with the field "error" where the call raised, the process died or sent nothing in time.
+    """
+    process, channel = start_agent(
+        "answer", str(log.absolute()), str(folder), entry,
+        log=log, environment=environment, options=options, python=python,
+    )  # fmt: skip
+    try:
+        channel.send(request)
+        while (message := channel.receive(limit_s)).get("kind") != "done":
+            on_message(message)
+    except ChannelTimeoutError:
+        return {"error": f"it sent nothing for {limit_s:g} s"}
+    except ChannelClosedError:
+        ended = ended_in_words(process.end())
+        return {"error": "; ".join(filter(None, (f"its process {ended}", last_line(log))))}
+    finally:
+        channel.close()
+        process.end()
+    return {name: value for name, value in message.items() if name != "kind"}
+
+
+def start_agent(
+    entry: str,
+    *arguments: str,
+    log: Path,
+    environment: Mapping[str, str] | None,
+    options: Sequence[str] = SAFE_PATH,
+    python: str = sys.executable,
+    under: Sequence[str] = (),
+) -> tuple[GuardedCommand, Channel]:
+    """Start a process at an entry of the agent's ``bootstrap``, and return it with the channel to it.
+
+    It is run by the command ``under``, such as Valgrind, if one is given.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs, log.open("w") as output:
+        descriptor = theirs.fileno()
+        command = agent_command(entry, str(descriptor), *arguments, options=options, python=python)
+        process = GuardedCommand(
+            [*under, *command], output=output.fileno(), environment=environment, inherit=[descriptor]
+        )
+    return process, Channel(ours)
+
+
 class ForkServer:
-    """A process that forks children, at the other end of a channel; it writes to the file ``log``."""
+    """A process that forks children, at the other end of a channel; it writes to the file ``log``.
+
+    All methods raise ForkServerLostError where it has ended, or gave no answer in time.
+    """
 
     def __init__(self, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.faults_of_reuse: int | None = None
@@ -52,16 +125,10 @@ class ForkServer:
         python: str = sys.executable,
     ) -> Self:
         """Start a fork server whose children each call ``entry``, "module:function"."""
-        ours, theirs = socket.socketpair()
-        with theirs, log.open("w") as output:
-            descriptor = theirs.fileno()
-            process = GuardedCommand(
-                agent_command("preload", str(descriptor), entry, options=options, python=python),
-                output=output.fileno(),
-                environment=environment,
-                inherit=[descriptor],
-            )
-        return cls(process, Channel(ours), log)
+        process, channel = start_agent(
+            "preload", entry, log=log, environment=environment, options=options, python=python
+        )
+        return cls(process, channel, log)
 
     def __enter__(self) -> Self:
         return self
@@ -85,45 +152,31 @@ class ForkServer:
         """Order it to import modules, without waiting; those that cannot be imported are skipped.
 
         pytest rewrites the assertions of ``rewritten`` packages, as it does for its plugins.
-
-        Raises:
-            ForkServerLostError: it has ended.
         """
         self.finish_preload()
-        with self._told_when_lost("import what is shared"):
+        with self._named_if_lost("import what is shared"):
             self._channel.send({"kind": "preload", "modules": list(modules), "rewritten": list(rewritten)})
         self._preloading = True
 
     def finish_preload(self) -> None:
-        """Wait until the modules ordered last are imported.
-
-        Raises:
-            ForkServerLostError: importing them ended the server, or took too long.
-        """
+        """Wait until the modules ordered last are imported."""
         if self._preloading:
             self._preloading = False
-            with self._told_when_lost("import what is shared"):
-                self._channel.receive(_IMPORT_LIMIT_S)
+            with self._named_if_lost("import what is shared"):
+                self._receive(_IMPORT_LIMIT_S)
 
     def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
-        """Return the top-level names of the roots' own modules that it has loaded, wherever they came from.
-
-        Raises:
-            ForkServerLostError: it has ended, or gave no answer in time.
-        """
-        order = {"kind": "tell_own", "roots": [*map(str, roots)], "origins": [*map(str, origins)]}
-        with self._told_when_lost("tell what it has imported"):
+        """Return the top-level names of the roots' own modules that it has loaded, from wherever."""
+        order = {"kind": "own_names", "roots": [*map(str, roots)], "origins": [*map(str, origins)]}
+        with self._named_if_lost("name what it has imported"):
             return tuple(self._ask(order, _FORK_LIMIT_S)["names"])
 
     def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
         """Fork a child that computes in parallel, and return why that failed, None where it worked.
 
         A child that hangs is ended after ``limit_s`` seconds. ``faults_of_reuse`` is known from then on.
-
-        Raises:
-            ForkServerLostError: the server has ended, or gave no answer in time.
         """
-        with self._told_when_lost("try a fork"):
+        with self._named_if_lost("try a fork"):
             answer = self._ask({"kind": "try_fork", "limit_s": limit_s}, 2 * _FORK_LIMIT_S)
         self.faults_of_reuse = answer["faults"]
         reason: str | None = answer["reason"]
@@ -135,33 +188,32 @@ class ForkServer:
         """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``.
 
         Its current folder is ``folder``, and what it prints goes to the file ``log``.
-
-        Raises:
-            ForkServerLostError: the server has ended, or gave no answer in time.
         """
         self.finish_preload()
         order = {"kind": "fork", "arguments": arguments, "log": str(log.absolute()), "folder": folder}
-        with self._told_when_lost("fork a child"):
+        with self._named_if_lost("fork a child"):
             self._channel.send_descriptors(order, descriptors)
-            pid = self._channel.receive(_FORK_LIMIT_S)["pid"]
+            pid = self._receive(_FORK_LIMIT_S)["pid"]
         return ForkedProcess(pid, self)
 
     def reap(self, pid: int) -> int:
-        """Return the exit status of a child that has ended, and end the processes that it left behind.
-
-        Raises:
-            ForkServerLostError: the server has ended, or gave no answer in time.
-        """
-        with self._told_when_lost("tell how a child ended"):
+        """Return the exit status of a child that has ended, and end the processes that it left behind."""
+        with self._named_if_lost("report how a child ended"):
             return int(self._ask({"kind": "reap", "pid": pid}, _FORK_LIMIT_S)["status"])
 
     def _ask(self, order: Message, limit_s: float) -> Message:
         self.finish_preload()
         self._channel.send(order)
-        return self._channel.receive(limit_s)
+        return self._receive(limit_s)
+
+    def _receive(self, limit_s: float) -> Message:
+        message = self._channel.receive(limit_s)
+        if message["kind"] == "done":
+            raise ChannelClosedError
+        return message
 
     @contextlib.contextmanager
-    def _told_when_lost(self, task: str) -> Iterator[None]:
+    def _named_if_lost(self, task: str) -> Iterator[None]:
         try:
             yield
         except (ChannelClosedError, ChannelTimeoutError) as error:
@@ -172,12 +224,12 @@ class ForkServer:
 
     def _how_lost(self, error: Exception) -> str:
         if isinstance(error, ChannelTimeoutError):
-            said = "it gave no answer in time"
+            how = "it gave no answer in time"
         else:
             # It may still print why it ends; ending it now would hide that behind SIGKILL.
             status = self._process.wait(_END_LIMIT_S)
-            said = f"it {ended_in_words(self._process.end() if status is None else status)}"
-        return "; ".join(filter(None, (said, last_line(self._log))))
+            how = f"it {ended_in_words(self._process.end() if status is None else status)}"
+        return "; ".join(filter(None, (how, last_line(self._log))))
 
 
 class ForkedProcess(ChildProcess):
@@ -207,11 +259,7 @@ class ForkedProcess(ChildProcess):
         return self._status
 
     def end(self) -> int:
-        """End it with its whole tree, if it has not ended, and return its exit status.
-
-        Raises:
-            ForkServerLostError: its server has ended, and so has the child.
-        """
+        """End it with its whole tree, if it has not ended, and return its exit status."""
         if self._status is None:
             self.kill()
             self._status = self._server.reap(self._pid)

@@ -16,7 +16,7 @@ import msgspec
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.invocation import Invocation
-from perfkit.runner.agent.tree import read_process
+from perfkit.runner.agent.processes import read_process
 from perfkit.units import human_seconds
 
 FOLDER_VARIABLE = "PERFKIT_LOCK_FOLDER"

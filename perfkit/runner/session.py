@@ -25,8 +25,7 @@ from perfkit.model import (
 from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import PytestPolicy
 from perfkit.runner.agent.benchmark_fixture import Reading
-from perfkit.runner.agent.clock import UNSETTLED, DeviceTimes
-from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 from perfkit.runner.agent.counting.model import Count, Counts
 from perfkit.runner.clock import utc_now
 

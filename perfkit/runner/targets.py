@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.errors import UsageError
-from perfkit.identity import function_version, source_version
+from perfkit.identity import source_version
 from perfkit.runner.agent import loading
+from perfkit.runner.agent.functions import source_of
 from perfkit.runner.agent.loading import TargetError, compile_script, is_script, script_call
 from perfkit.runner.agent.provenance import STARTED, foreign_modules
 from perfkit.runner.notebooks import compile_notebook, is_notebook, notebook_call, read_notebook
@@ -71,6 +72,15 @@ def load_function(place: str) -> Callable[..., object]:
         return loading.load_function(place)
     except TargetError as error:
         raise UsageError(str(error)) from None
+
+
+def function_version(function: Callable[..., object]) -> str:
+    """Return 16 hex digits of the hash of a function's own source.
+
+    Decorators belong to the source; what they refer to does not, so a new parameter value begins a new
+    benchmark and leaves the others their history.
+    """
+    return source_version(source_of(function))
 
 
 def is_hydra_main(function: Callable[..., object]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from modules import load_module
 
-from perfkit.runner.agent.counting.counting import count_calls
+from perfkit.runner.agent.counting.calls import count_calls
 from perfkit.runner.agent.counting.model import Count, Counts
 from perfkit.runner.agent.counting.tensors import TensorWatch
 

@@ -18,11 +18,11 @@ import pytest_benchmark.plugin
 import pytest_benchmark.utils
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.runner.agent import conductor as conductor_module
+from perfkit.runner.agent import timing_loop as conductor_module
 from perfkit.runner.agent.benchmark_fixture import LockstepFixture, Work, install
 from perfkit.runner.agent.channel import Channel, Message
 from perfkit.runner.agent.clock import DeviceTimes
-from perfkit.runner.agent.conductor import RemoteConductor
+from perfkit.runner.agent.timing_loop import RemoteConductor
 
 HOST = BenchmarkFixture
 

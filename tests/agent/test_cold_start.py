@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.runner.agent.cold_start import (
+from perfkit.runner.agent.clock import (
     UNTOLD,
     ColdStart,
     cold_start,
@@ -95,7 +95,7 @@ def test_a_torch_that_tells_no_times_is_none_to_read(monkeypatch: pytest.MonkeyP
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
     """Its parts are not known then, and reading them must not cost an import."""
     program = (
-        "import sys; from perfkit.runner.agent.cold_start import cold_start; print(cold_start(lambda: 1.0),"
+        "import sys; from perfkit.runner.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
         " 'torch' in sys.modules)"
     )
 

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from counting_code import Own, causes, metric, values
 
-from perfkit.runner.agent.counting.counting import TOO_FEW_CALLS
+from perfkit.runner.agent.counting.calls import PROFILER_IN_USE, TOO_FEW_CALLS, TRACING_IN_USE
 from perfkit.runner.agent.counting.model import NO_TORCH
-from perfkit.runner.agent.counting.python_calls import PROFILER_IN_USE, TRACING_IN_USE
 
 SAYS = """
 import json, sys
 from pathlib import Path
-from perfkit.runner.agent.counting.counting import count_calls
+from perfkit.runner.agent.counting.calls import count_calls
 from perfkit.runner.agent.counting.model import as_message
 {body}
 counts = count_calls(run, root=Path({root!r}), most_calls={most})

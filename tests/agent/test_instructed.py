@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -15,12 +14,16 @@ from pathlib import Path
 import pytest
 
 from perfkit.runner.agent.benchmark_fixture import Work
-from perfkit.runner.agent.callgrind import instructions_by_function
-from perfkit.runner.agent.counted import OTHER_PROCESSES
-from perfkit.runner.agent.counting.counting import OWN_THREADS, TOO_FEW_CALLS
-from perfkit.runner.agent.instructed import NO_REQUESTS, TURNS, WITH_SETUP, make_counted_calls
+from perfkit.runner.agent.counting.calls import OTHER_PROCESSES, OWN_THREADS, TOO_FEW_CALLS
+from perfkit.runner.agent.counting.instructions import (
+    NO_REQUESTS,
+    TURNS,
+    WITH_SETUP,
+    build_requests,
+    instructions_by_function,
+    make_counted_calls,
+)
 
-ROOT = Path(__file__).parents[2]
 # Nobody has to be told to begin counting where nobody counts.
 NO_CONTROL = ("true",)
 
@@ -40,7 +43,9 @@ def work(call: Callable[[], object], *, loops: int | None = None, rounds: int | 
 def test_a_short_call_is_made_often() -> None:
     """Each turn has a thousand calls; two more tell how long a call takes."""
     made: list[None] = []
-    answer = make_counted_calls(work(lambda: made.append(None)), control=NO_CONTROL, most_calls=math.inf)
+    answer = make_counted_calls(
+        work(lambda: made.append(None)), control=NO_CONTROL, library=None, most_calls=math.inf
+    )
 
     assert {"calls": 1000} == answer
     assert 2 + TURNS * 1000 == len(made)
@@ -50,7 +55,7 @@ def test_no_more_calls_are_made_than_allowed() -> None:
     """A benchmark that asks for twenty rounds is called at most as often."""
     made: list[None] = []
     short = work(lambda: made.append(None), loops=1, rounds=20)
-    answer = make_counted_calls(short, control=NO_CONTROL, most_calls=20)
+    answer = make_counted_calls(short, control=NO_CONTROL, library=None, most_calls=20)
 
     assert {"calls": 6} == answer
     assert 20 >= len(made)
@@ -84,59 +89,69 @@ def test_what_cannot_be_counted_says_why(
     """Callgrind counts one thread of one process, and all that happens in it between two marks."""
     most_calls = math.inf if rounds is None else rounds
     answer = make_counted_calls(
-        work(call, loops=loops, rounds=rounds), control=NO_CONTROL, most_calls=most_calls
+        work(call, loops=loops, rounds=rounds), control=NO_CONTROL, library=None, most_calls=most_calls
     )
 
     assert {"problem": problem} == answer
 
 
-def test_without_torch_valgrind_is_asked_by_perfkit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(not (shutil.which("valgrind") and shutil.which("cc")), reason="needs Valgrind and cc")
+def test_without_torch_valgrind_is_asked_by_compiled_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The turns are made as ever, and where nobody counts the requests do nothing."""
     monkeypatch.setitem(sys.modules, "torch", None)
     made: list[None] = []
-    answer = make_counted_calls(work(lambda: made.append(None)), control=NO_CONTROL, most_calls=math.inf)
+    library = build_requests(tmp_path)
+    counted = work(lambda: made.append(None))
+    answer = make_counted_calls(counted, control=NO_CONTROL, library=library, most_calls=math.inf)
 
     assert {"calls": 1000} == answer
     assert 2 + TURNS * 1000 == len(made)
 
 
-def test_without_torch_other_processors_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The requests are code of one kind of processor."""
+def test_without_torch_and_compiler_it_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is compiled where there is no ``cc``, and no call is made."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    answer = make_counted_calls(work(int), control=NO_CONTROL, most_calls=math.inf)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    library = build_requests(tmp_path)
+    answer = make_counted_calls(work(int), control=NO_CONTROL, library=library, most_calls=math.inf)
 
+    assert library is None
     assert {"problem": NO_REQUESTS} == answer
 
 
 COUNTED = """
+import ctypes
 import sys
-sys.path.insert(0, sys.argv[1])
-from perfkit.runner.agent.instructed import marks_without_torch
 
-begin, end = marks_without_torch()
+requests = ctypes.PyDLL(sys.argv[1])
 for _ in range(4):
-    begin()
+    requests.toggle()
     sorted(range(1000, 0, -7))
-    end()
+    requests.toggle_and_dump()
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
-def test_requests_of_its_own_are_counted_to_the_digit(tmp_path: Path) -> None:
-    """Each turn leaves a dump with its instructions alone, and equal turns have equally many."""
+def test_compiled_requests_count_each_turn_by_itself(tmp_path: Path) -> None:
+    """Each turn leaves a dump with its instructions alone; only tidying the heap differs a little."""
+    library = build_requests(tmp_path)
+    assert library is not None
     under = ("valgrind", "-q", "--tool=callgrind", "--collect-atstart=no")
     subprocess.run(
-        [*under, f"--callgrind-out-file={tmp_path}/counted", sys.executable, "-S", "-c", COUNTED, ROOT],
+        [*under, f"--callgrind-out-file={tmp_path}/counted", sys.executable, "-S", "-c", COUNTED, library],
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
     )
     dumps = [(tmp_path / f"counted.{turn}").read_text().splitlines(keepends=True) for turn in (1, 2, 3, 4)]
     turns = [instructions_by_function(lines) for lines in dumps]
 
-    assert turns[2] == turns[3]
-    assert turns[3]["list_sort_impl"] > 0
+    assert turns[2]["list_sort_impl"] == turns[3]["list_sort_impl"] > 0
+    assert turns[2].total() == pytest.approx(turns[3].total(), rel=0.01)
     assert not (tmp_path / "counted.5").exists()
 
 

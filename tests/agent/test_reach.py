@@ -11,8 +11,8 @@ from unittest.mock import call
 
 import pytest
 
-from perfkit.runner.agent.reach import Reach, may_run
-from perfkit.runner.agent.source import source_of
+from perfkit.runner.agent.call_graph import Reach, may_run
+from perfkit.runner.agent.functions import source_of
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",

@@ -36,8 +36,7 @@ from perfkit.model import (
 )
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
-from perfkit.runner.agent.clock import DeviceMemory, DeviceTimes
-from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.clock import ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.pace import Pace
 from perfkit.runner.lockstep.schedule import Slot
 from perfkit.runner.lockstep.turns import Timing

@@ -28,8 +28,7 @@ from perfkit.model import (
     RowPolicy,
     Side,
 )
-from perfkit.runner.agent.clock import ALONE
-from perfkit.runner.agent.cold_start import UNTOLD
+from perfkit.runner.agent.clock import ALONE, UNTOLD
 from perfkit.runner.lockstep.residency import Effect, Presence, Residents
 
 SUITE = """

@@ -18,7 +18,7 @@ from perfkit.interface import timing
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.runner.agent import cold_start
-from perfkit.runner.agent.cold_start import CompileTimes
+from perfkit.runner.agent.clock import CompileTimes
 
 PROGRAM = """
 import perfkit

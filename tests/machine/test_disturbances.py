@@ -14,7 +14,7 @@ import pytest
 from processes_seen import wait_until
 
 from perfkit.model.policies import Disturbance, What
-from perfkit.runner.agent.tree import read_process
+from perfkit.runner.agent.processes import read_process
 from perfkit.runner.machine.control_group import cores_of_group, throttled_s
 from perfkit.runner.machine.disturbances import Moment, Watch, disturbances, read_moment
 

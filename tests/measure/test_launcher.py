@@ -217,7 +217,7 @@ import os, pathlib, sys
 import pytest
 # This process has imported perfkit itself, which pytest would load as a plugin.
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-from perfkit.runner.agent.preloader import _preload
+from perfkit.runner.agent.fork_server import _preload
 failed = _preload(["xdist.plugin"], {rewritten})
 pathlib.Path("test_it.py").write_text("def test_it(): assert True")
 print(failed, [type(finder).__name__ for finder in sys.meta_path])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.runner.agent.tree import read_process
+from perfkit.runner.agent.processes import read_process
 from perfkit.runner.environment import ALLOCATOR
 from perfkit.runner.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
 

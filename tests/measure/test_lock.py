@@ -14,7 +14,7 @@ import pytest
 from processes_seen import wait_until
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.runner.agent.tree import read_process
+from perfkit.runner.agent.processes import read_process
 from perfkit.runner.lock import lock_folder, machine_lock, who_measures
 
 HOLDER = """

@@ -15,8 +15,7 @@ from synthetic import ENVIRONMENT, MACHINE
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.runner.agent.benchmark_fixture import Reading
-from perfkit.runner.agent.clock import UNSETTLED, DeviceTimes
-from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 from perfkit.runner.session import SessionRecord, WarmedUp
 
 SUITE = """

@@ -17,7 +17,7 @@ from perfkit.errors import NotMeasuredError
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.tree import read_process
+from perfkit.runner.agent.processes import read_process
 from perfkit.runner.commands import ChildProcess
 
 FACTS = """

@@ -16,7 +16,7 @@ from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side,
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
-from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.clock import ColdStart
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
 from perfkit.runner.session import cold_start_values
 

@@ -25,6 +25,7 @@ from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files
+from perfkit.runner.agent.counting.model import INSTRUCTIONS
 from perfkit.runner.clock import utc_now
 from perfkit.temporary import temporary_folder
 

@@ -39,7 +39,7 @@ from perfkit.profiling.passes.target_code import (
 )
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counting.tensors import TensorWatch
-from perfkit.runner.agent.process import resident_growth
+from perfkit.runner.agent.processes import resident_growth
 from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.targets import load_function, prepare_process, wrong_code

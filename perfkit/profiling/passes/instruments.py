@@ -49,8 +49,9 @@ from perfkit.profiling.passes.workers import (
     time_workers,
 )
 from perfkit.runner.agent.counting.model import with_texts
+from perfkit.runner.agent.counting.calls import profile_of_this_thread
+from perfkit.runner.agent.counting.model import Counts, with_texts
 from perfkit.runner.agent.counting.tensors import TensorWatch
-from perfkit.runner.agent.thread_profile import profile_of_this_thread
 from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 from perfkit.units import counted
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from .counting.model import PEAK_MEMORY, TRACKED, Count
-from .process import peak_resident
+from .processes import peak_resident
 from .provenance import foreign_files
 
 _BYTES = frozenset({"b", "byte", "bytes"})

@@ -30,8 +30,7 @@ import pytest
 
 from .asv_kinds import measure_peak, raw_block, tracked_number
 from .counting.model import Count
-from .source import source_of
-from .unrun import runs_coroutines
+from .functions import runs_coroutines, source_of
 
 Kind = Literal["time", "timeraw", "peakmem", "track", "mem"]
 # Of a class's name the capital form counts as well, and timeraw comes after time, which its name lacks.

@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counting.model import Count
-from .unrun import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
+from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
 

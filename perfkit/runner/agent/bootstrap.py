@@ -5,7 +5,6 @@ Each imports only what it needs, so that no process has modules that only anothe
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 # Importing pytest and pytest-benchmark, in any of their versions, imports these packages.
@@ -26,29 +25,38 @@ def guard(descriptor: str, *command: str) -> None:
 
 def preload(descriptor: str, entry: str) -> None:
     """Run a fork server for the coordinator at a socket's other end; in each fork, do the work ordered."""
-    from .preloader import serve
+    from .fork_server import serve
 
     work = serve(int(descriptor), entry)
     if work is not None:
         work()
 
 
-def run_fresh(descriptor: str, log: str, assignment: str) -> None:
-    """Run a measured child that was not forked, as a file says that is removed then.
+def answer(descriptor: str, log: str, folder: str, entry: str) -> None:
+    """Answer one request, received from a socket, by a call of ``entry``, "module:function"."""
+    from .channel import answer_request, load_entry, open_channel
+    from .processes import become_child
+
+    become_child(log, folder)
+    answer_request(open_channel(int(descriptor)), load_entry(entry))
+
+
+def run_fresh(descriptor: str, log: str) -> None:
+    """Run a measured child that was not forked.
 
     Where pytest itself needs the code under test, imports are pointed at that before pytest is imported.
     """
+    from .channel import open_channel
     from .imports import point_imports
-    from .process import become_child
+    from .processes import become_child
     from .provenance import own_names
 
-    file = Path(assignment)
-    order = json.loads(file.read_text(encoding="utf-8"))
-    file.unlink()
-    become_child(log, order["root"])
-    root, origins = Path(order["root"]), [Path(origin) for origin in order["origins"]]
+    channel = open_channel(int(descriptor))
+    request = channel.receive()
+    become_child(log, request["root"])
+    root, origins = Path(request["root"]), [Path(origin) for origin in request["origins"]]
     if not _UNDER_PYTEST.isdisjoint(own_names(root, origins)):
         point_imports(root, origins)
     from .child import run_child
 
-    run_child(order, int(descriptor))
+    run_child(channel, request)

@@ -1,12 +1,21 @@
-"""Messages between the coordinator and its processes: one JSON object a line, over a socket."""
+"""Messages between the coordinator and its processes: one JSON object a line, over a socket.
+
+A child is sent one request. It may send messages while it works, and ends with one answer of the kind "done",
+whose field "error" is there where it failed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import os
 import socket
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 Message = dict[str, Any]
 _CHUNK_BYTES = 1 << 16
@@ -50,12 +59,9 @@ class Channel:
             ChannelTimeoutError: it sent nothing in time.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while (end := self._received.find(b"\n")) < 0:
+        while b"\n" not in self._received:
             self._received += self._read(deadline)
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        message: Message = json.loads(line)
-        return message
+        return self._next()
 
     def send_descriptors(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
         """Send a message and file descriptors with it, at most four.
@@ -78,19 +84,22 @@ class Channel:
             ChannelClosedError: the other end is closed.
         """
         descriptors: list[int] = []
-        while (end := self._received.find(b"\n")) < 0:
+        while b"\n" not in self._received:
             data, found, _, _ = socket.recv_fds(self._end, _CHUNK_BYTES, _MOST_DESCRIPTORS)
             if not data:
                 raise ChannelClosedError
             self._received += data
             descriptors += found
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        return json.loads(line), descriptors
+        return self._next(), descriptors
 
     def close(self) -> None:
         """Close this end."""
         self._end.close()
+
+    def _next(self) -> Message:
+        line, _, self._received = self._received.partition(b"\n")
+        message: Message = json.loads(line)
+        return message
 
     def _read(self, deadline: float | None) -> bytes:
         left = None if deadline is None else deadline - time.monotonic()
@@ -108,3 +117,39 @@ class Channel:
         if not data:
             raise ChannelClosedError
         return data
+
+
+def open_channel(descriptor: int) -> Channel:
+    """Return the channel at an inherited end of a socket."""
+    return Channel(socket.socket(fileno=descriptor))
+
+
+def load_entry(entry: str) -> Callable[..., Any]:
+    """Import "module:function" and return the function."""
+    module, _, name = entry.partition(":")
+    call: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return call
+
+
+def answer_request(
+    channel: Channel, work: Callable[[Message, Channel], Message], request: Message | None = None
+) -> NoReturn:
+    """Receive a request, send what ``work`` returns as the answer, and end this process."""
+    status = 1
+    try:
+        answer = work(channel.receive() if request is None else request, channel)
+        channel.send({"kind": "done", **answer})
+        status = 0
+    except BaseException as error:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
+        traceback.print_exc()
+        with contextlib.suppress(ChannelClosedError):
+            channel.send({"kind": "done", "error": f"{type(error).__name__}: {error}"})
+    finally:
+        end_process(status)
+
+
+def end_process(status: int) -> NoReturn:
+    """End at once: the interpreter's usual exit would wait for threads and workers of the benchmarks."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -5,24 +5,20 @@ from __future__ import annotations
 import functools
 import gc
 import os
-import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, cast
 
 from .asv_suite import AsvFolder, AsvPlugin
-from .caches import built_elsewhere, part_caches
-from .channel import Channel, Message
-from .conductor import RemoteConductor
+from .channel import Channel, Message, answer_request, end_process, open_channel
+from .fork_server import PLUGIN, serve_forks
 from .imports import point_imports
-from .preloader import PLUGIN, ForkServer
-from .process import draw_layout
 from .provenance import (
     STARTED,
+    built_elsewhere,
     check_before_import,
     checkout_around,
     foreign_modules,
@@ -30,36 +26,32 @@ from .provenance import (
     loaded_file,
     loaded_files,
     own_names,
+    part_caches,
 )
-from .seeds import seed_generators, seed_on_import
+from .seeds import draw_layout, seed_generators, seed_on_import
 from .session import ChildPlugin, Launch, run_session
+from .timing_loop import RemoteConductor
 from .torch_settings import read_torch_settings
 from .training import count_steps
 
 
-def run_child(assignment: Message, descriptor: int) -> NoReturn:
-    """Run one pytest session as assigned and end this process."""
-    channel = Channel(socket.socket(fileno=descriptor))
-    status = 1
-    try:
-        _settle(assignment["temporary"])
-        os.environ.update(part_caches(assignment["caches"], os.environ))
-        _measure(assignment, channel)
-        status = 0
-    except BaseException:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
-        traceback.print_exc()
-    finally:
-        _end(status)
+def run_forked(descriptor: int) -> NoReturn:
+    """Run one pytest session as requested over a socket, and end this process."""
+    run_child(open_channel(descriptor))
 
 
-def _end(status: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # The interpreter's usual exit is skipped: it would wait for threads and workers of the benchmarks.
-    os._exit(status)
+def run_child(channel: Channel, request: Message | None = None) -> NoReturn:
+    """Run one pytest session as requested, answer with the proof of its code, and end this process."""
+    answer_request(channel, _answer, request)
 
 
-def _settle(temporary: str) -> None:
+def _answer(request: Message, channel: Channel) -> Message:
+    _use_own_folder(request["temporary"])
+    os.environ.update(part_caches(request["caches"], os.environ))
+    return _measure(request, channel)
+
+
+def _use_own_folder(temporary: str) -> None:
     """Give this process a folder of its own for temporary files."""
     os.environ["TMPDIR"] = temporary
     Path(temporary).mkdir()
@@ -72,7 +64,7 @@ def _begin_memory(order: Message) -> int:
     return draw_layout(order["layout"])
 
 
-def _measure(assignment: Message, channel: Channel) -> None:
+def _measure(assignment: Message, channel: Channel) -> Message:
     root = Path(assignment["root"])
     before = set(sys.modules)
     depth = _begin_memory(assignment)
@@ -80,10 +72,9 @@ def _measure(assignment: Message, channel: Channel) -> None:
     seed_generators(assignment["layout"])
     origins = [Path(origin) for origin in assignment["origins"]]
     point_imports(root, origins)
-    strangers = check_before_import(root, own_names(root, origins))
-    if strangers:
-        channel.send({"kind": "done", "foreign": strangers})
-        return
+    foreign = check_before_import(root, own_names(root, origins))
+    if foreign:
+        return {"foreign": foreign}
     around = [checkout_around(root, origin) for origin in origins]
     own = [root, *around, *origins, Path(assignment["temporary"]).parent]
     built = functools.partial(built_elsewhere, own, began=assignment["began"], oldest=assignment["oldest"])
@@ -92,11 +83,10 @@ def _measure(assignment: Message, channel: Channel) -> None:
         steps = count_steps(assignment["training"], root=root, steps=assignment["steps"])
         channel.send({"kind": "trained", **steps})
     elif assignment["serves"]:
-        _serve_launches(assignment, channel, root, report)
-        return
+        return _serve_launches(assignment, channel, root, report)
     else:
         _run_benchmarks(assignment, channel, root, depth)
-    channel.send(report())
+    return report()
 
 
 def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: int) -> None:
@@ -106,18 +96,12 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
     def next_launch() -> Launch | None:
         return None if nodes is None else _launch(nodes, channel, assignment, depth)
 
-    plugin = ChildPlugin(
-        channel,
-        lists=nodes is None,
-        next_launch=next_launch,
-        changed=assignment["changed"],
-        asv=_asv(assignment, root),
-        seed=assignment["layout"],
-    )
-    _run_session(plugin, assignment, root)
+    _run_session(assignment, channel, root, next_launch)
 
 
-def _serve_launches(assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]) -> None:
+def _serve_launches(
+    assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]
+) -> Message:
     """List the benchmarks and report, then fork a process for each launch that is ordered."""
     reported = False
 
@@ -125,35 +109,29 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
         nonlocal reported
         reported = True
         # The report also fills caches of paths, which the reports of the forks then find filled.
-        channel.send(report())
+        channel.send({"kind": "done", **report()})
         _load_fixture()
         # A garbage collection does not visit frozen objects, so their pages stay shared with the forks.
         gc.freeze()
-        work = ForkServer(channel, functools.partial(_begin_launch, report)).serve()
+        work = serve_forks(channel, functools.partial(_begin_launch, report))
         return cast("Launch", work()) if work is not None else None
 
-    plugin = ChildPlugin(
-        channel,
-        lists=True,
-        next_launch=next_launch,
-        changed=assignment["changed"],
-        asv=_asv(assignment, root),
-        seed=assignment["layout"],
-    )
-    _run_session(plugin, assignment, root)
-    if not reported:
-        channel.send(report())
+    _run_session(assignment, channel, root, next_launch)
+    if reported:
+        end_process(0)
+    return report()
 
 
-def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int) -> Launch:
+def _begin_launch(report: Callable[[], Message], descriptor: int) -> Launch:
     """Prepare this process, which was forked for a launch, and return what it is to run."""
-    channel = Channel(socket.socket(fileno=descriptor))
-    _settle(order["temporary"])
+    channel = open_channel(descriptor)
+    order = channel.receive()
+    _use_own_folder(order["temporary"])
     depth = _begin_memory(order)
 
     def finish() -> NoReturn:
-        channel.send(report())
-        _end(0)
+        channel.send({"kind": "done", **report()})
+        end_process(0)
 
     return _launch(order["nodes"], channel, order, depth, finish)
 
@@ -191,7 +169,17 @@ def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
     )
 
 
-def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:
+def _run_session(
+    assignment: Message, channel: Channel, root: Path, next_launch: Callable[[], Launch | None]
+) -> None:
+    plugin = ChildPlugin(
+        channel,
+        lists=assignment["nodes"] is None,
+        next_launch=next_launch,
+        changed=assignment["changed"],
+        asv=_asv(assignment, root),
+        seed=assignment["layout"],
+    )
     if PLUGIN in sys.modules:
         _load_fixture().name_no_files()
     paths = [path for path in assignment["paths"] if (root / path).exists()]
@@ -207,7 +195,6 @@ def _report(
 ) -> Message:
     """Return the proof of which code ran, and what this process imported since it got its assignment."""
     return {
-        "kind": "done",
         "foreign": {**built(), **foreign_modules(root, origins, made_since=STARTED)},
         "loaded": loaded_files(root),
         "libraries": _libraries(before, root),

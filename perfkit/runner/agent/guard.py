@@ -16,8 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .process import adopt_orphans, die_with
-from .tree import kill, kill_descendants
+from .processes import adopt_orphans, die_with, kill, kill_descendants
 
 _NO_SUCH_COMMAND = 127
 _FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import os
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 from _pytest.mark.expression import Expression
 
-from . import COLLECTING, FIXTURE_NAME, MARKERS, cache_options
+from . import COLLECTING, FIXTURE_NAME, MARKERS
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
+from .call_graph import Reach, may_run
 from .channel import Channel, Message
+from .functions import source_of
 from .provenance import own_part
-from .reach import Reach, may_run
-from .reports import MESSAGE_LIMIT, judge, last_line
 from .seeds import seed_generators
-from .source import source_of
-from .stable_ids import StableIds, without_addresses
 from .state import StateKeeper
+
+MESSAGE_LIMIT = 300
+# Errors of other processes hold their tracebacks.
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
+
+
+def judge(
+    call: pytest.CallInfo[None], report: pytest.TestReport
+) -> tuple[Literal["ok", "error", "skipped"], str | None]:
+    """Return how a phase of a test ended, and in one line why it did not pass."""
+    if report.passed:
+        return "ok", None
+    if call.excinfo is None:
+        return "error", "unknown failure"
+    text = str(call.excinfo.value)
+    if report.skipped:
+        return "skipped", " ".join(text.split())[:MESSAGE_LIMIT]
+    return "error", f"{call.excinfo.typename}: {_shortened(text)}"
+
+
+def _shortened(text: str) -> str:
+    """Return a message in one line; of one that holds a traceback, the line that says what happened."""
+    _, traceback, below = text.rpartition(_TRACEBACK)
+    # Torch adds the frames of its own code to what happened.
+    lines = [line for line in below.splitlines() if _ERROR.match(line)] if traceback else []
+    return " ".join((lines[-1] if lines else text).split())[:MESSAGE_LIMIT]
+
+
+def last_line(report: pytest.CollectReport) -> str:
+    """Return the line of a failed collection's traceback that says what happened."""
+    lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    said = (errors or lines or ["unknown failure"])[-1]
+    return said.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]
+
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
 # These options of other plugins, by module, would break lockstep; those beside them, given last, undo them.
@@ -302,7 +337,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
         quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
     others = [] if plugin.asv is None else [plugin.asv]
-    pytest.main(arguments, plugins=[plugin, StateKeeper(), StableIds(), cache_options, *others])
+    pytest.main(arguments, plugins=[plugin, StateKeeper(), StableIds(), CacheOptions(), *others])
 
 
 def without_configuration(folder: Path) -> list[str]:
@@ -424,3 +459,77 @@ def _mentions_fixture(place: Path) -> bool:
 
 def _one_line(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
     return " ".join(str(excinfo.value).split())[:MESSAGE_LIMIT]
+
+
+# An address that Python prints, or a number as long as one.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{9,16}")
+
+
+class StableIds:
+    """Gives each test whose id holds an address an id that is the same in every process."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Rename them before a selection leaves some of them out."""
+        for item, node in zip(items, numbered([item.nodeid for item in items]), strict=True):
+            if node != item.nodeid:
+                _rename_item(item, node)
+
+
+def _rename_item(item: Any, node: str) -> None:  # noqa: ANN401 (the fields are pytest's own)
+    parse = getattr(type(getattr(item, "_id", None)), "parse", None)
+    if parse is None:
+        # Older versions of pytest keep an id as a text.
+        item._nodeid = node  # noqa: SLF001
+    else:
+        item._id = parse(node)  # noqa: SLF001
+
+
+def without_addresses(text: str) -> str:
+    """Return a text without the addresses in it."""
+    return _ADDRESS.sub("", text)
+
+
+def numbered(nodes: Iterable[str]) -> list[str]:
+    """Return ids with numbers in the place of addresses.
+
+    The number of tests that differ in nothing else is part of each: where there are more of them in another
+    version of the code, nothing says which is which.
+    """
+    nodes = list(nodes)
+    plain = [without_addresses(node) for node in nodes]
+    alike = collections.Counter(text for node, text in zip(nodes, plain, strict=True) if node != text)
+    seen: collections.Counter[str] = collections.Counter()
+    found = []
+    for node, text in zip(nodes, plain, strict=True):
+        if node != text:
+            seen[text] += 1
+            text = f"{text.removesuffix(']')}#{seen[text]}-of-{alike[text]}]"  # noqa: PLW2901
+        found.append(text)
+    return found
+
+
+_CACHE_FLAGS = {
+    "lf": ("--lf", "--last-failed"),
+    "failedfirst": ("--ff", "--failed-first"),
+    "newfirst": ("--nf", "--new-first"),
+    "cacheclear": ("--cache-clear",),
+    "stepwise": ("--sw", "--stepwise"),
+    "stepwise_skip": ("--sw-skip", "--stepwise-skip"),
+    "stepwise_reset": ("--sw-reset", "--stepwise-reset"),
+}
+
+
+class CacheOptions:
+    """Knows the options of pytest's cache, which "-p no:cacheprovider" would make errors of.
+
+    A project may have them in its configuration, and without a cache they change nothing.
+    """
+
+    def pytest_addoption(self, parser: pytest.Parser) -> None:
+        """Add the options as pytest has them, and the setting of the cache's folder."""
+        group = parser.getgroup("general")
+        for place, names in _CACHE_FLAGS.items():
+            group.addoption(*names, dest=place, action="store_true", default=False)
+        group.addoption("--lfnf", "--last-failed-no-failures", dest="last_failed_no_failures", default="all")
+        parser.addini("cache_dir", "The folder of the cache that this session has not.", default="")

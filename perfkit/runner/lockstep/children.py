@@ -1,9 +1,11 @@
-"""Measured children: forked from a preloader or a side's server, or fresh where forking is impossible."""
+"""Measured children: forked from a fork server or a zygote, or fresh where forking is impossible.
+
+What asks a fork server raises ForkServerLostError where that has ended, or gave no answer in time.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,17 +16,15 @@ from typing import Protocol, Self
 from perfkit.config import AsvSuite
 from perfkit.model import SIDES, Side
 from perfkit.runner.agent import COLLECTING
-from perfkit.runner.agent.channel import Channel, Message
-from perfkit.runner.agent.tree import Process
+from perfkit.runner.agent.channel import Channel, ChannelClosedError, Message
+from perfkit.runner.agent.processes import Process
 from perfkit.runner.commands import (
     AGENT,
     ChildProcess,
-    GuardedCommand,
     Interpreter,
-    agent_command,
     tail_of,
 )
-from perfkit.runner.fork_server import ForkServer, ForkServerLostError
+from perfkit.runner.fork_server import ForkServer, ForkServerLostError, start_agent
 from perfkit.temporary import remove_folder
 
 # Every session imports this.
@@ -116,6 +116,8 @@ class Child:
         """
         while True:
             message = self._kept.pop() if self._kept else self.channel.receive(limit_s)
+            if "error" in message:
+                raise ChannelClosedError
             if message["kind"] == "missing":
                 self.missing.update(message["nodes"])
             if message.get("node") not in self.over:
@@ -128,11 +130,7 @@ class Child:
         self._kept.append(message)
 
     def end(self) -> int:
-        """End the child if it has not ended, and return its exit status (negative: a signal).
-
-        Raises:
-            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
-        """
+        """End the child if it has not ended, and return its exit status (negative: a signal)."""
         try:
             return self._process.end()
         finally:
@@ -140,11 +138,7 @@ class Child:
             self._remove_files()
 
     def leave(self, limit_s: float) -> None:
-        """Close its channel, wait for ``limit_s`` seconds at most, and end it if it has not ended.
-
-        Raises:
-            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
-        """
+        """Close its channel, wait for ``limit_s`` seconds at most, and end it if it has not ended."""
         self.channel.close()
         self._process.wait(limit_s)
         self.end()
@@ -181,7 +175,7 @@ class Source(Protocol):
         """Start a child."""
 
 
-class Preloader:
+class ForkServers:
     """A process that has imported what both sides share, and forks children; ``number`` names its log.
 
     Where sides have interpreters of their own, it is a process for each of these.
@@ -200,8 +194,8 @@ class Preloader:
         started: dict[str, ForkServer] = {}
         for side in SIDES if apart else SIDES[:1]:
             started[side] = ForkServer.started(
-                f"{AGENT}.child:run_child",
-                log=folder / f"preloader-{number}{f'-{side}' if apart else ''}.log",
+                f"{AGENT}.child:run_forked",
+                log=folder / f"fork-server-{number}{f'-{side}' if apart else ''}.log",
                 environment={**environment, **own[side].variables},
                 python=own[side].python,
             )
@@ -218,38 +212,22 @@ class Preloader:
             server.close()
 
     def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str]) -> None:
-        """Order it to import modules, without waiting; pytest rewrites the assertions of some packages.
-
-        Raises:
-            ForkServerLostError: it has ended.
-        """
+        """Order it to import modules, without waiting; pytest rewrites the assertions of some packages."""
         for server in self._processes:
             server.begin_preload(modules, rewritten)
 
     def finish_preload(self) -> None:
-        """Wait until the modules ordered last are imported.
-
-        Raises:
-            ForkServerLostError: importing them ended it, or took too long.
-        """
+        """Wait until the modules ordered last are imported."""
         for server in self._processes:
             server.finish_preload()
 
     def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
-        """Return the top-level names of the roots' own modules that it has loaded.
-
-        Raises:
-            ForkServerLostError: it has ended, or gave no answer in time.
-        """
+        """Return the top-level names of the roots' own modules that it has loaded."""
         found = (name for server in self._processes for name in server.loaded_own(roots, origins))
         return tuple(dict.fromkeys(found))
 
     def why_no_fork(self) -> str | None:
-        """Fork a child that computes in parallel, and return why that failed, None where it worked.
-
-        Raises:
-            ForkServerLostError: it has ended, or gave no answer in time.
-        """
+        """Fork a child that computes in parallel, and return why that failed, None where it worked."""
         return next((why for server in self._processes if (why := server.why_no_fork())), None)
 
     @property
@@ -259,15 +237,11 @@ class Preloader:
         return max((faults for faults in found if faults is not None), default=None)
 
     def start(self, side: Side, assignment: Assignment) -> Child:
-        """Fork a child.
-
-        Raises:
-            ForkServerLostError: the preloader has ended, or gave no answer in time.
-        """
+        """Fork a child."""
         return _forked(self._servers[side], side, assignment)
 
 
-class SideServer:
+class Zygote:
     """A side's child that has imported and collected its benchmarks, and forks a child for each launch."""
 
     def __init__(self, child: Child) -> None:
@@ -275,19 +249,11 @@ class SideServer:
         self._server = child.as_server()
 
     def why_no_fork(self) -> str | None:
-        """Fork a child that computes in parallel, and return why that failed, None where it worked.
-
-        Raises:
-            ForkServerLostError: it has ended, or gave no answer in time.
-        """
+        """Fork a child that computes in parallel, and return why that failed, None where it worked."""
         return self._server.why_no_fork(_TRIAL_LIMIT_S)
 
     def start(self, assignment: Assignment) -> Child:
-        """Fork a child that runs the benchmarks assigned.
-
-        Raises:
-            ForkServerLostError: it has ended, or gave no answer in time.
-        """
+        """Fork a child that runs the benchmarks assigned."""
         return _forked(self._server, self._side, assignment)
 
     def end(self) -> None:
@@ -300,10 +266,15 @@ def _forked(server: ForkServer, side: Side, assignment: Assignment) -> Child:
     log = Path(assignment.log)
     ours, theirs = socket.socketpair()
     with theirs:
-        process = server.start(
-            asdict(assignment), log=log, folder=assignment.root, descriptors=[theirs.fileno()]
-        )
-    return Child(side, process, Channel(ours), log)
+        process = server.start(log=log, folder=assignment.root, descriptors=[theirs.fileno()])
+    return _assigned(Child(side, process, Channel(ours), log), assignment)
+
+
+def _assigned(child: Child, assignment: Assignment) -> Child:
+    # A child that has ended already is noticed when it is listened to.
+    with contextlib.suppress(ChannelClosedError):
+        child.channel.send(asdict(assignment))
+    return child
 
 
 class FreshProcesses:
@@ -320,21 +291,13 @@ class FreshProcesses:
 
     def start(self, side: Side, assignment: Assignment) -> Child:
         """Start a fresh process, by the interpreter of its side."""
-        interpreter = self._interpreters.get(side, Interpreter())
-        log = Path(assignment.log)
-        # As an argument it could not have more than 128 KiB on Linux, which the ids of a large suite fill.
-        order = log.with_suffix(".order")
-        order.write_text(json.dumps(asdict(assignment)), encoding="utf-8")
-        ours, theirs = socket.socketpair()
-        with theirs, log.open("w") as output:
-            descriptor = theirs.fileno()
-            command = agent_command(
-                "run_fresh", str(descriptor), assignment.log, str(order), python=interpreter.python
-            )
-            process = GuardedCommand(
-                [*self._under, *command],
-                output=output.fileno(),
-                environment={**self._environment, **interpreter.variables},
-                inherit=[descriptor],
-            )
-        return Child(side, process, Channel(ours), log)
+        interpreter, log = self._interpreters.get(side, Interpreter()), Path(assignment.log)
+        process, channel = start_agent(
+            "run_fresh",
+            assignment.log,
+            log=log,
+            environment={**self._environment, **interpreter.variables},
+            python=interpreter.python,
+            under=self._under,
+        )
+        return _assigned(Child(side, process, channel, log), assignment)

@@ -189,7 +189,7 @@ def _failure(child: Child, place: str, status: Status, message: str) -> Failure:
 
 def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure:
     try:
-        answer = child.channel.receive(limit_s)
+        answer = child.receive(limit_s)
     except ChannelTimeoutError:
         return _failure(child, place, "timeout", f"was not done within {limit_s:g} s")
     except ChannelClosedError:

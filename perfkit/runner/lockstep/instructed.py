@@ -13,6 +13,13 @@ from perfkit.model.counting import INSTRUCTIONS
 from perfkit.runner.agent.callgrind import instructions_by_function
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
 from perfkit.runner.agent.instructed import TURNS, WARM_UP
+from perfkit.runner.agent.counting.instructions import (
+    TURNS,
+    WARM_UP,
+    build_requests,
+    instructions_by_function,
+)
+from perfkit.runner.agent.counting.model import INSTRUCTIONS, Cause, Count, Counts
 from perfkit.runner.agent.provenance import foreign_in_words
 from perfkit.runner.environment import fixed_environment
 from perfkit.runner.lockstep.children import Assignment, Child, FreshProcesses
@@ -98,7 +105,7 @@ class _Run:
         ]
         try:
             self._runner.arrive()
-            self._runner.begin_calls(begin_command)
+            self._runner.begin_calls(begin_command, build_requests(self._place))
         except BenchmarkError as error:
             self._fail(error)
 

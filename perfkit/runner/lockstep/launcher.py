@@ -30,10 +30,10 @@ from perfkit.runner.lockstep.children import (
     HARNESS,
     Assignment,
     Child,
+    ForkServers,
     FreshProcesses,
-    Preloader,
-    SideServer,
     Source,
+    Zygote,
 )
 from perfkit.runner.lockstep.launch import (
     LaunchRecord,
@@ -130,9 +130,9 @@ class Launcher:
         self.residents = Residents()
         self._stack = ExitStack()
         self._source: Source | None = None
-        self._spares: list[Preloader] = []
+        self._spares: list[ForkServers] = []
         self._taught: tuple[str, ...] = ()
-        self._servers: dict[Side, SideServer] = {}
+        self._servers: dict[Side, Zygote] = {}
         self._generations = 0
         self._alone = False
         self._groups = 0
@@ -194,7 +194,7 @@ class Launcher:
         self._taught = self._modules
         try:
             sources = [self._source, *self._spares]
-            present = [source for source in sources if isinstance(source, Preloader)]
+            present = [source for source in sources if isinstance(source, ForkServers)]
             _preload(present, news)
             if any(map(self._own_loaded, present)):
                 self._unlearn()
@@ -243,7 +243,7 @@ class Launcher:
         self._stack.close()
         for _ in range(self._raised_together):
             self._preloaders += 1
-            preloader = Preloader(
+            preloader = ForkServers(
                 number=self._preloaders,
                 environment=self._next_environment(),
                 folder=self._folder,
@@ -265,7 +265,7 @@ class Launcher:
             self._try(self._spares[0])
         self._raised_s = time.monotonic() - begun
 
-    def _own_loaded(self, preloader: Preloader) -> Sequence[str]:
+    def _own_loaded(self, preloader: ForkServers) -> Sequence[str]:
         """Return the sides' own names that a preloader has imported, which its forks could not measure."""
         return preloader.loaded_own(list(self._trees.roots.values()), self._trees.origins)
 
@@ -273,7 +273,7 @@ class Launcher:
         """Preload only the harness from now on: a library has imported a copy of a side's own code."""
         self._modules, self._learns = HARNESS, False
 
-    def _try(self, preloader: Preloader) -> None:
+    def _try(self, preloader: ForkServers) -> None:
         """Find out whether forks of the first preloader can compute, and whether memory is kept for reuse."""
         self.why_no_fork = preloader.why_no_fork()
         faults = preloader.faults_of_reuse
@@ -336,7 +336,7 @@ class Launcher:
     def _is_kept(self, child: Child) -> bool:
         """Tell whether a child that has collected can be forked from, and keep it as a server if so."""
         if self.why_not_served is None:
-            server = SideServer(child)
+            server = Zygote(child)
             # Later generations import the same code as the first one, so only that one is tried.
             self.why_not_served = None if self.serves else server.why_no_fork()
             if self.why_not_served is None:
@@ -504,7 +504,7 @@ class Launcher:
         return fixed_environment(self._environment, hash_seed=hash_seed)
 
 
-def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:
+def _preload(preloaders: Sequence[ForkServers], modules: Sequence[str]) -> None:
     for preloader in preloaders:
         preloader.begin_preload(modules, plugins().packages)
     for preloader in preloaders:

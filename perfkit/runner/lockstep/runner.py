@@ -9,9 +9,8 @@ from typing import NoReturn
 
 from perfkit.model import Side, Status
 from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
-from perfkit.runner.agent.clock import DeviceMemory
-from perfkit.runner.agent.cold_start import ColdStart
-from perfkit.runner.agent.tree import read_process, used_s, waits_for_lock, works
+from perfkit.runner.agent.clock import ColdStart, DeviceMemory
+from perfkit.runner.agent.processes import read_process, used_s, waits_for_lock, works
 from perfkit.runner.lockstep.children import Child
 
 _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
@@ -174,9 +173,9 @@ class Runner:
         self._send({"kind": "count", "root": str(root)})
         self.iterations += 1
 
-    def begin_calls(self, control: Sequence[str]) -> None:
+    def begin_calls(self, control: Sequence[str], library: str | None) -> None:
         """Order it to make calls that callgrind counts; the command ``control`` starts the counting."""
-        self._send({"kind": "make_calls", "control": list(control)})
+        self._send({"kind": "make_calls", "control": list(control), "library": library})
         self.iterations += 1
 
     def finish_counting(self) -> Message:

@@ -119,7 +119,7 @@ def _awaited(child: Child, log: Callable[[str], None]) -> Message:
     while True:
         left_s = begun + _COLLECTION_LIMIT_S - time.monotonic()
         try:
-            return child.channel.receive(min(wait_s, left_s))
+            return child.receive(min(wait_s, left_s))
         except ChannelTimeoutError:
             if left_s <= wait_s:
                 raise

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfkit.model import Side
-from perfkit.runner.agent.clock import UNSETTLED, DeviceMemory, DeviceTimes
-from perfkit.runner.agent.cold_start import ColdStart
+from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.pace import ROUND_S, Pace, is_settled
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 from perfkit.stats.settling import Settling

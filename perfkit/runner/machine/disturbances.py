@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from perfkit.model.policies import Disturbance
-from perfkit.runner.agent.tree import tree
+from perfkit.runner.agent.processes import tree
 from perfkit.runner.machine.control_group import throttled_s
 
 # The clock is set in small steps all the time; one of this many seconds moves a run in the order of runs.

@@ -22,7 +22,7 @@ from .interventions import Patches
 from .model import Source, Tally
 from .places import Places
 from .syncs import Watching
-from .torch_seam import detached, innermost_saving_hook, no_overrides, storage_of
+from .torch_adapter import detached, innermost_saving_hook, no_overrides, storage_of
 
 # A position is a frame's identity, and the instruction that it is at.
 _Position = tuple[int, int]

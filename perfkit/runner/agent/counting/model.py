@@ -15,6 +15,7 @@ Tally = Counter[Source]
 _MOST_CAUSES = 100
 # Why operators are not counted where a benchmark uses no torch.
 NO_TORCH = "torch is not used"
+INSTRUCTIONS = "instructions"
 # What benchmarks of asv suites measure instead of a time, which need not repeat.
 PEAK_MEMORY, TRACKED = "peak memory", "tracked value"
 

@@ -19,7 +19,7 @@ from typing import Any
 from .interventions import Patches
 from .model import Tally
 from .places import Places
-from .torch_seam import no_overrides
+from .torch_adapter import no_overrides
 
 # Returns the call that waits, as people write it, given an operator's arguments; None if it does not wait.
 Wait = Callable[[tuple[Any, ...], Mapping[str, Any]], str | None]

@@ -4,19 +4,220 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
-from .compiled import CompiledCode
-from .dispatch import Dispatched
 from .interventions import Patches, collect_recent, undone_in_forks, without_garbage_collection
 from .memory import Memory, SavedTensors
-from .model import Count, Counts, Tally, causes_of
+from .model import Count, Counts, Source, Tally, causes_of
 from .places import Places
-from .syncs import Syncs, WaitingMethods, Watching
-from .torch_seam import backward_entries
+from .syncs import Syncs, Wait, WaitingMethods, Watching, wait_of, waits_nowhere
+from .torch_adapter import (
+    CompiledCode,
+    Kinds,
+    are_fake,
+    backward_entries,
+    flop_formula,
+    handle_operators,
+    is_composite,
+    is_innermost,
+    no_overrides,
+    operator_mode,
+    schema_of,
+    storage_of,
+)
+
+# This operator copies the data given to a tensor constructor, or wraps memory that is not torch's.
+_LIFT = "aten::lift_fresh"
+_COPIES = ("aten::_to_copy", "aten::copy_")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """An operator: which results are newly allocated, when it waits for a device, its formula for FLOPs.
+
+    ``lifts`` marks the one that stands for a tensor's construction, ``copies`` those that may go from one
+    device to another.
+    """
+
+    name: str
+    fresh: tuple[bool, ...] = ()
+    lifts: bool = False
+    copies: bool = False
+    composite: bool = False
+    wait: Wait | None = None
+    flops: Callable[..., Any] | None = None
+
+
+def describe(operator: Any) -> Operator:  # noqa: ANN401 (torch's operators share no type)
+    """Return what is known of an operator."""
+    schema = schema_of(operator)
+    if schema is None:
+        return Operator(name=str(operator))
+    fresh = tuple(one.alias_info is None for one in schema.returns)
+    return Operator(
+        name=schema.name,
+        fresh=fresh if any(fresh) else (),
+        lifts=schema.name == _LIFT,
+        copies=schema.name in _COPIES,
+        composite=is_composite(operator),
+        wait=wait_of(schema),
+        flops=flop_formula(operator),
+    )
+
+
+class Dispatched:
+    """Handles the operators of a thread: lets each run as it would, and counts it.
+
+    ``failed_formula`` names an operator whose formula for floating-point operations failed, "" if none did.
+    """
+
+    def __init__(
+        self, watching: Watching, places: Places, memory: Memory, syncs: Syncs, saved: SavedTensors
+    ) -> None:
+        self._watching, self._places = watching, places
+        self._memory, self._syncs, self._saved = memory, syncs, saved
+        self._known: dict[Any, Operator] = {}
+        self.operators: Tally = Counter()
+        self.flops: Tally = Counter()
+        self.to_device: Tally = Counter()
+        self.to_host: Tally = Counter()
+        self.failed_formula = ""
+        self._mode: AbstractContextManager[object] = contextlib.nullcontext()
+        self._is_in = False
+
+    def begin(self) -> None:
+        """Begin to handle the operators of this thread."""
+        self._mode = operator_mode(self._handle)
+        self._mode.__enter__()
+        self._is_in = True
+
+    def end(self) -> None:
+        """Stop handling operators, unless another mode was entered since and not left yet."""
+        if self._is_in and is_innermost(self._mode):
+            self._mode.__exit__(None, None, None)
+            self._is_in = False
+
+    def forget(self) -> None:
+        """Clear all tallies."""
+        for tally in (self.operators, self.flops, self.to_device, self.to_host):
+            tally.clear()
+
+    def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
+        if kinds and handle_operators(kinds) and not are_fake(kinds):
+            # The tensors that these consist of are dispatched to this method again.
+            return NotImplemented
+        watching = self._watching
+        # Other kinds are passed where torch copies a tensor for internal use: no code called an operator.
+        if kinds or not watching.on:
+            return operator(*args, **kwargs)
+        known = self._known.get(operator)
+        if known is None:
+            known = self._known[operator] = describe(operator)
+        if known.composite:
+            with self._mode:
+                return operator.decompose(*args, **kwargs)
+        result = operator(*args, **kwargs)
+        if watching.on:
+            with no_overrides():
+                self._count(known, args, kwargs, result, sys._getframe(1).f_back)  # noqa: SLF001 (the caller)
+        return result
+
+    def _count(
+        self,
+        known: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,  # noqa: ANN401 (likewise)
+        frame: FrameType | None,
+    ) -> None:
+        source = (known.name, self._places.line_of(frame) or self._line_of_backward())
+        self.operators[source] += 1
+        if known.fresh:
+            self._hold(known.fresh, result, source)
+        if known.lifts:
+            self._hold_lifted(result, source)
+        if known.wait is not None and not self._watching.in_wait:
+            self._note_wait(known, args, kwargs, frame, source[1])
+        if known.copies:
+            self._note_copy(known, args, result, source)
+        if known.flops is not None:
+            self._note_flops(known, args, kwargs, result, source)
+        self._saved.ran(source, frame)
+
+    def _line_of_backward(self) -> str:
+        """Return the line that waits for a backward pass in a device's own thread."""
+        if self._watching.is_here():
+            return ""
+        return self._places.line_of(sys._current_frames().get(self._watching.thread))  # noqa: SLF001 (documented)
+
+    def _hold(self, fresh: tuple[bool, ...], result: Any, source: Source) -> None:  # noqa: ANN401 (likewise)
+        results = result if len(fresh) > 1 else (result,)
+        for value, is_fresh in zip(results, fresh, strict=False):
+            if is_fresh:
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    self._hold_one(tensor, source)
+
+    def _hold_one(self, tensor: Any, source: Source) -> None:  # noqa: ANN401 (a tensor, or a number)
+        storage = storage_of(tensor)
+        if storage is not None:
+            self._memory.hold(storage, source)
+            if not tensor.is_cpu:
+                self._watching.sees_device = True
+
+    def _hold_lifted(self, tensor: Any, source: Source) -> None:  # noqa: ANN401 (likewise)
+        storage = storage_of(tensor)
+        # A storage that cannot be resized is not torch's own memory but, for example, an array's.
+        if storage is not None and storage.resizable():
+            self._memory.hold(storage, source)
+
+    def _note_wait(
+        self,
+        known: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: FrameType | None,
+        place: str,
+    ) -> None:
+        what = known.wait(args, kwargs) if known.wait is not None else None
+        if what is None:
+            return
+        # Copies wait only from one device to another.
+        real = known.copies or not (args[0].is_cpu or args[0].is_meta)
+        if real:
+            self._watching.sees_device = True
+        elif waits_nowhere(what, frame):
+            return
+        self._syncs.note(what, place, real=real)
+
+    def _note_copy(self, known: Operator, args: tuple[Any, ...], result: Any, source: Source) -> None:  # noqa: ANN401 (a tensor)
+        origin, goal = (args[1], args[0]) if known.name == "aten::copy_" else (args[0], result)
+        if origin.is_cpu != goal.is_cpu and not (origin.is_meta or goal.is_meta):
+            self._watching.sees_device = True
+            tally = self.to_device if origin.is_cpu else self.to_host
+            tally[source] += origin.numel() * origin.element_size()
+
+    def _note_flops(
+        self,
+        known: Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,  # noqa: ANN401 (likewise)
+        source: Source,
+    ) -> None:
+        try:
+            flops = known.flops(*args, **kwargs, out_val=result) if known.flops is not None else 0
+        except Exception:  # noqa: BLE001 (the formulas are torch's, and the benchmark must not fail by them)
+            self.failed_formula = known.name
+        else:
+            self.flops[source] += flops
+
 
 COMPILED = "compiled"
 UNITS: Mapping[str, str] = {

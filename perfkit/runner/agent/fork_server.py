@@ -1,4 +1,4 @@
-"""A preloader: a fork server that has imported what its children share, and forks one for each order.
+"""A fork server: it imports what its children share, and forks one for each order.
 
 It only imports: after a parallel operation, forked children would wait for threads of their parent. Packages
 of pytest's plugins are imported as pytest would: its uses of private names of pytest are all here.
@@ -11,7 +11,6 @@ import functools
 import gc
 import importlib
 import os
-import socket
 import sys
 import threading
 import warnings
@@ -19,10 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from .channel import Channel, ChannelClosedError, Message
+from .channel import Channel, ChannelClosedError, Message, load_entry, open_channel
 from .imports import preloaded_own
-from .process import adopt_orphans, become_child, die_with, faults_of_reuse
-from .tree import children, kill
+from .processes import adopt_orphans, become_child, children, die_with, faults_of_reuse, kill
 
 _HUNG, _RAISED = 3, 4
 # The module of pytest-benchmark whose fixture children replace by their own.
@@ -32,26 +30,25 @@ Work = Callable[[], object]
 
 
 def serve(descriptor: int, entry: str) -> Work | None:
-    """Obey the coordinator at the other end of a socket; in each forked child, return its work.
-
-    The work is a call of ``entry``, "module:function". The server itself returns None once the socket closes.
-    """
+    """Serve the coordinator at the other end of a socket; in each forked child, return a call of ``entry``."""
     adopt_orphans()
-    return ForkServer(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
+    return serve_forks(open_channel(descriptor), load_entry(entry))
 
 
-class ForkServer:
-    """Obeys orders from a channel: imports modules, and forks children that each make one call.
+def serve_forks(channel: Channel, call: Callable[..., object]) -> Work | None:
+    """Obey until the channel closes, and return None; in each forked child, return its call."""
+    return _ForkServer(channel, call).serve()
 
-    ``_forked`` are the children whose exit status was not asked for yet.
-    """
+
+class _ForkServer:
+    """Obeys orders from a channel: imports modules, and forks children that each make one call."""
 
     def __init__(self, channel: Channel, call: Callable[..., object]) -> None:
         self._channel, self._call = channel, call
+        # The children whose exit status was not asked for yet.
         self._forked: set[int] = set()
 
     def serve(self) -> Work | None:
-        """Obey until the channel closes, and return None; in each forked child, return its call."""
         with contextlib.suppress(ChannelClosedError):
             while True:
                 order, received = self._channel.receive_descriptors()
@@ -68,7 +65,7 @@ class ForkServer:
             return {"kind": "preloaded", "failed": _preload(order["modules"], order["rewritten"])}
         if order["kind"] == "try_fork":
             return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
-        if order["kind"] == "tell_own":
+        if order["kind"] == "own_names":
             roots, origins = (list(map(Path, order[key])) for key in ("roots", "origins"))
             return {"kind": "own", "names": preloaded_own(roots, origins)}
         _, status = os.waitpid(order["pid"], 0)
@@ -97,12 +94,6 @@ class ForkServer:
             kill(pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-
-
-def _load(entry: str) -> Callable[..., object]:
-    module, _, name = entry.partition(":")
-    call: Callable[..., object] = getattr(importlib.import_module(module), name)
-    return call
 
 
 def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
@@ -168,7 +159,7 @@ def _try_fork(limit_s: float) -> str | None:
     """Try whether a forked child can compute in parallel and run a backward pass; return why it cannot."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        return "CUDA is initialised in the preloader"
+        return "CUDA is initialised in the fork server"
     if threading.active_count() > 1:
         names = ", ".join(sorted(one.name for one in threading.enumerate()[1:]))
         return f"threads were started when it was imported: {names}"

@@ -10,7 +10,7 @@ import math
 import pstats
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,19 +18,42 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .channel import Channel, Message
-from .clock import accelerator_in_use, uses_accelerator
-from .cold_start import cold_start
-from .counted import counts_of_call
+from .clock import accelerator_in_use, cold_start, uses_accelerator
+from .counting.calls import counts_of_call, profile_of_this_thread
+from .counting.instructions import make_counted_calls
 from .counting.model import Counts, as_message
-from .instructed import make_counted_calls
-from .plant import slowed
-from .process import at_depth, minor_faults, move_to
-from .seeds import seed_generators
-from .thread_profile import profile_of_this_thread
+from .processes import minor_faults, move_to
+from .seeds import at_depth, seed_generators
 
 if TYPE_CHECKING:
     # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
     from .benchmark_fixture import Work
+
+Block = Callable[[int], float]
+
+
+def slowed(block: Block, share: float, *, more_calls: bool) -> Block:
+    """Return a block whose iterations take 1 + ``share`` times as long.
+
+    Where ``more_calls`` allows it, whole extra iterations are run. For the remaining part of an iteration it
+    waits busily, for as long as that part took in this very block.
+    """
+
+    def run(iterations: int) -> float:
+        owed = iterations * share
+        extra = int(owed) if more_calls else 0
+        seconds = block(iterations + extra)
+        return seconds + _wait((owed - extra) * seconds / (iterations + extra))
+
+    return run
+
+
+def _wait(seconds: float) -> float:
+    begun = time.perf_counter()
+    while (waited := time.perf_counter() - begun) < seconds:
+        pass
+    return waited
+
 
 # Visiting so many objects takes as long as a round; those that were there before a fork are not visited.
 _MANY_OBJECTS = 100_000
@@ -105,7 +128,9 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
         return {"kind": "counted", **as_message(counts)}
     if order["kind"] == "make_calls":
-        calls = make_counted_calls(work, control=order["control"], most_calls=_most_calls(work))
+        calls = make_counted_calls(
+            work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
+        )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
 

@@ -1,4 +1,4 @@
-"""Benchmarked functions whose calls run nothing: they return a coroutine or generator that nobody runs."""
+"""Benchmarked functions: their source, and whether their calls run anything at all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+
+def source_of(function: Callable[..., object]) -> str:
+    """Return a function's source, decorators included; its qualified name where there is none.
+
+    An object that makes its attributes up, as those of ``unittest.mock`` do, has none.
+    """
+    try:
+        return inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError, ValueError):
+        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+
 
 # The name of pytest-asyncio, which gives tests an event loop; pytest-aiohttp loads it too.
 LOOP_PLUGIN = "asyncio"

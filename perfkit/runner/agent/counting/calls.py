@@ -2,25 +2,119 @@
 
 from __future__ import annotations
 
+import cProfile
+import functools
 import math
+import multiprocessing
+import os
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
+from types import CodeType
 
-from .compiled import Compilation, CompiledCode, read_compilation
-from .interventions import StartedThreads, without_garbage_collection
-from .model import NO_TORCH, Count, Counts, Tally, causes_of
-from .places import Places
-from .python_calls import (
-    PROFILER_IN_USE,
-    TRACING_IN_USE,
-    count_python_calls,
-    is_profiled,
-    is_traced,
-    python_peak,
-)
+from ..processes import resident_growth
+from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
+from .model import NO_TORCH, Count, Counts, Tally, causes_of, with_texts
+from .places import Places, is_ours
 from .tensors import COMPILED, UNITS, TensorWatch
+from .torch_adapter import Compilation, CompiledCode, read_compilation
+
+
+def profile_of_this_thread() -> cProfile.Profile:
+    """Return a profiler, not yet enabled, that sees only the thread that made it.
+
+    Since Python 3.12 the events of all threads go to one stack, where a call of one thread ends that of
+    another. The profiler looks up its callbacks on itself when it is enabled, so they are replaced there.
+    """
+    profile = cProfile.Profile()
+    if sys.version_info >= (3, 12):
+        for name in monitoring_callbacks():
+            setattr(profile, name, _only_in(get_ident(), getattr(profile, name)))
+    return profile
+
+
+def monitoring_callbacks() -> tuple[str, ...]:
+    """Return the names of the profiler's methods that receive events, under which it looks them up."""
+    return tuple(name for name in dir(cProfile.Profile) if name.endswith("_callback"))
+
+
+def _only_in(thread: int, callback: Callable[..., object]) -> Callable[..., object]:
+    def heard(*event: object) -> object:
+        return callback(*event) if get_ident() == thread else None
+
+    return heard
+
+
+PROFILER_IN_USE = "another profiler is active"
+TRACING_IN_USE = "memory is being traced already"
+
+
+def is_profiled() -> bool:
+    """Tell whether a profiler is active in this process."""
+    if sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None:
+        return True
+    return sys.getprofile() is not None
+
+
+def count_python_calls(call: Callable[[], object], places: Places) -> Tally | None:
+    """Return the calls of Python functions that a call makes; None where it sets a profiler of its own."""
+    profile = profile_of_this_thread()
+    with without_garbage_collection(), undone_in_forks(profile.disable):
+        profile.enable(subcalls=False, builtins=False)
+        try:
+            call()
+            was_left_alone = _is_active(profile)
+        except ValueError as error:
+            if not _refuses_profiler(error):
+                raise
+            was_left_alone = False
+        finally:
+            profile.disable()
+    return _tally(profile, places) if was_left_alone else None
+
+
+def is_traced() -> bool:
+    """Tell whether Python's memory is being traced already."""
+    return tracemalloc.is_tracing()
+
+
+def python_peak(call: Callable[[], object]) -> float | None:
+    """Return the most bytes that Python objects took at once; None where the call traces memory itself."""
+    with without_garbage_collection(), undone_in_forks(tracemalloc.stop):
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            call()
+            was_left_alone = tracemalloc.is_tracing()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    return float(peak - before) if was_left_alone else None
+
+
+def _is_active(profile: cProfile.Profile) -> bool:
+    active: object = sys.getprofile()
+    return sys.version_info >= (3, 12) or active is profile
+
+
+def _refuses_profiler(error: ValueError) -> bool:
+    """Tell whether an error is that of a second profiler (since Python 3.12), not the benchmark's own."""
+    return sys.version_info >= (3, 12) and "profiling tool" in str(error)
+
+
+def _tally(profile: cProfile.Profile, places: Places) -> Tally:
+    made: Tally = Counter()
+    for entry in profile.getstats():
+        code = entry.code
+        if isinstance(code, CodeType) and not is_ours(code):
+            made[code.co_qualname, places.function_of(code)] += entry.callcount
+    return made
+
 
 _COPIES = ("Memcpy", "Memset")
 OWN_THREADS = "it starts threads of its own"
@@ -218,3 +312,56 @@ def _launches(call: Callable[[], object]) -> Tally:
         if event.device_type.name == "CUDA" and not event.name.startswith(_COPIES):
             launches[event.name, ""] += 1
     return launches
+
+
+OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"
+# Counting takes five calls, the growth of the process one, and the kernels two where there is a device.
+_FEWEST_CALLS = 8
+_forks = 0
+
+
+def counts_of_call(
+    call: Callable[[], object],
+    *,
+    root: Path,
+    most_calls: float = math.inf,
+    since: Compilation | None = None,
+    as_guest: bool = False,
+) -> Counts:
+    """Return the counts of a call; the growth of the process is left out where few calls are allowed.
+
+    A guest counts in a user's own session; see ``count_calls``. ``since`` holds dynamo's counters from before
+    anything of the benchmark was compiled. Where other processes work for the benchmark, the number of times
+    that Python asks for their results depends on time, so that two equal calls prove nothing: then its
+    function calls are not counted.
+    """
+    _notice_forks()
+    forks, since = _forks, since or read_compilation()
+    growth = resident_growth(call) if most_calls >= _FEWEST_CALLS else None
+    counts = count_calls(call, root=root, most_calls=most_calls, since=since, as_guest=as_guest)
+    if forks != _forks or multiprocessing.active_children():
+        counts = _without(counts, "python_calls", OTHER_PROCESSES)
+    if growth is not None:
+        grown = Count(metric="resident", unit="B", values=(float(growth),), causes=())
+        kernels = count_kernels(call) if "torch" in sys.modules else None
+        more = (grown,) if kernels is None else (kernels, grown)
+        counts = replace(counts, counts=(*counts.counts, *more))
+    return with_texts(counts, root)
+
+
+def _without(counts: Counts, metric: str, why: str) -> Counts:
+    return replace(
+        counts,
+        counts=tuple(count for count in counts.counts if count.metric != metric),
+        not_counted={**counts.not_counted, metric: why},
+    )
+
+
+@functools.cache
+def _notice_forks() -> None:
+    os.register_at_fork(before=_note_fork)
+
+
+def _note_fork() -> None:
+    global _forks  # noqa: PLW0603 (the kernel's hook knows no object)
+    _forks += 1
