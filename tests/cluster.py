@@ -27,9 +27,9 @@ KIND = """
 import time
 from perfkit.errors import NotMeasuredError
 from perfkit.ledger.store import Ledger
-from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_environment
 from perfkit.runner.machine.facts import read_machine
-from perfkit.runner.clock import utc_now
+from perfkit.identity import utc_now
 from perfkit.model import Benchmark, Commit, Outcome, Row
 
 def simulate(doing):

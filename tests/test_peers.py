@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from perfkit.ledger.store import Ledger
-from perfkit.runner.environment import ALLOCATOR
+from perfkit.runner.commands import ALLOCATOR
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 _SCRIPTS = ("neutral", "plan", "study", "gates", "readme", "pairs", "tools", "contest", "table")

@@ -11,7 +11,7 @@ from perfkit.model import Side
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.turns import Pace
 
 SIDES: tuple[Side, Side] = ("base", "head")
 FILE = "benchmarks/bench_it.py"

@@ -15,9 +15,9 @@ from pathlib import Path
 from perfkit.model import SIDES
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.agent.training import COUNTED_STEP
-from perfkit.runner.lockstep.counted import count_benchmarks, count_training
+from perfkit.runner.lockstep.collection import scout
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.runner.lockstep.scout import scout
+from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 
 ROOT = Path(__file__).parents[2]
 _TRAINING = "benchmarks.workloads.metric_learning.training:main"

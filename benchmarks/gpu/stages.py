@@ -25,13 +25,11 @@ import torch
 
 import perfkit
 from perfkit.gating.sides import staged_launcher
-from perfkit.runner.lockstep.launch import LaunchRules
+from perfkit.runner.lockstep.launch import LaunchRules, schedule
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.pace import Pace
 from perfkit.runner.lockstep.residency import measure_presence
-from perfkit.runner.lockstep.schedule import schedule
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.location import location
 from perfkit.units import human_bytes, human_seconds
 

@@ -21,7 +21,7 @@ from pairs import QUICK_PYPERF, SLOW_PYPERF
 from plan import FILES, SIX, Case
 from study import gate_command
 
-from perfkit.runner.environment import ALLOCATOR
+from perfkit.runner.commands import ALLOCATOR
 
 HERE = Path(__file__).parent
 # Its default, and the margin.

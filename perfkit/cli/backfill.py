@@ -25,7 +25,7 @@ from perfkit.errors import NotMeasuredError
 if TYPE_CHECKING:
     from perfkit.commands.backfill import BackfillRequest
     from perfkit.config import Project
-    from perfkit.runner.launches import Slot
+    from perfkit.runner.launches import SessionSlot
 
 _MOST_TOLD = 5
 
@@ -149,7 +149,7 @@ class _Launches:
         self._json = json
         self._began_s = time.monotonic()
 
-    def begin(self, number: int, of: int, slot: Slot) -> None:
+    def begin(self, number: int, of: int, slot: SessionSlot) -> None:
         """Say which launch begins, and about how long all that is left takes."""
         from perfkit.units import human_seconds
 

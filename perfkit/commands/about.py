@@ -7,8 +7,7 @@ import platform
 from collections.abc import Iterator
 
 from perfkit.model import ABSENT
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 
 
 def about_lines() -> Iterator[str]:

@@ -13,6 +13,8 @@ from perfkit.gating.recompute import judge_anew
 from perfkit.gating.rows import exact_comparisons_of
 from perfkit.identity import short_run_id
 from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
+from perfkit.identity import short_run_id, utc_now
+from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
 from perfkit.model.comparisons import SHOWN_DIGITS, Comparison, ExactComparison, blocks, is_placeholder
@@ -24,7 +26,6 @@ from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.patches import patches_of, whole_patch
 from perfkit.repo.trailers import commits_in
 from perfkit.repo.working_tree import code_of, describe_working_tree
-from perfkit.runner.clock import utc_now
 
 
 @dataclass(frozen=True, kw_only=True)

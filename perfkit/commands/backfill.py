@@ -23,7 +23,7 @@ from perfkit.commands.tasks import file_once, run_of, unpack
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.gating.sides import check_selection
-from perfkit.identity import new_run_id
+from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.history.gaps import Gaps, Levels
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
@@ -34,8 +34,7 @@ from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository
 from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, tagged_commits
 from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
 from perfkit.repo.worktrees import worktree_folder
-from perfkit.runner.clock import utc_now
-from perfkit.runner.launches import Slot, plan_launches
+from perfkit.runner.launches import SessionSlot, plan_launches
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -115,7 +114,7 @@ def run_backfill(
     request: BackfillRequest,
     *,
     project: Project,
-    progress: Callable[[int, int, Slot], None],
+    progress: Callable[[int, int, SessionSlot], None],
     log: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.

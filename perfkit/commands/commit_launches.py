@@ -11,6 +11,7 @@ from typing import Self
 
 from perfkit.commands.tasks import Doing, run_of
 from perfkit.errors import ConfigError, NotMeasuredError, RecordingError, RepositoryError
+from perfkit.identity import utc_now
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
@@ -20,10 +21,8 @@ from perfkit.repo.commands import list_with_git
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.overlay import overlay
 from perfkit.repo.worktrees import add_worktree, worktree_folder
-from perfkit.runner.clock import utc_now
-from perfkit.runner.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
 _DEFAULT_LIMIT_S = 900.0
@@ -53,7 +52,7 @@ class Collected:
         self._commits = {commit.sha: commit for commit in commits}
         comparison = len(commits) == len(SIDES)
         self._sides = dict(zip(self._commits, SIDES, strict=True)) if comparison else {}
-        self._failed: list[tuple[Slot, LaunchResult]] = []
+        self._failed: list[tuple[SessionSlot, LaunchResult]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -74,11 +73,11 @@ class Collected:
             ]
         )
 
-    def measure(self, slot: Slot, root: Path, terms: LaunchTerms) -> None:
+    def measure(self, slot: SessionSlot, root: Path, terms: LaunchTerms) -> None:
         """Run one launch and keep its rows, also where it is interrupted."""
         with temporary_folder() as ledger:
             try:
-                result = run_launch(
+                result = run_session(
                     slot,
                     root=root,
                     benchmarks=terms.benchmarks,
@@ -93,7 +92,7 @@ class Collected:
                 raise
             self._add(slot, result, _rows_of(ledger))
 
-    def owe(self, benchmark: Benchmark, slot: Slot, reason: str) -> None:
+    def owe(self, benchmark: Benchmark, slot: SessionSlot, reason: str) -> None:
         """Add a row that says why something was not measured."""
         row = Row(
             run_id=self._run.run_id,
@@ -112,11 +111,11 @@ class Collected:
         return (*self._failed_launches(), *self._failed_benchmarks())
 
     @property
-    def failed_launches(self) -> tuple[tuple[Slot, LaunchResult], ...]:
+    def failed_launches(self) -> tuple[tuple[SessionSlot, LaunchResult], ...]:
         """The launches that failed."""
         return tuple(self._failed)
 
-    def _add(self, slot: Slot, result: LaunchResult, rows: Sequence[Row]) -> None:
+    def _add(self, slot: SessionSlot, result: LaunchResult, rows: Sequence[Row]) -> None:
         if result.status != "ok":
             self._failed.append((slot, result))
         elif not rows and not result.uncollected:
@@ -125,7 +124,7 @@ class Collected:
         for file, reason in result.uncollected.items():
             self.owe(Benchmark(name=file, version=""), slot, reason)
 
-    def _keep(self, slot: Slot, rows: Sequence[Row]) -> None:
+    def _keep(self, slot: SessionSlot, rows: Sequence[Row]) -> None:
         self._run.add([self._place(row, slot) for row in rows])
 
     def _failed_launches(self) -> list[str]:
@@ -144,7 +143,7 @@ class Collected:
         }
         return [f"{name} failed at {sha[:10]}: {message}" for (name, sha), message in failed.items()]
 
-    def _place(self, row: Row, slot: Slot) -> Row:
+    def _place(self, row: Row, slot: SessionSlot) -> Row:
         """Give a launch's row its place in this run."""
         dirty = row.commit.dirty and not self._overlaid
         return dataclasses.replace(

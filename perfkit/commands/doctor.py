@@ -22,8 +22,7 @@ from perfkit.report.gate.wording import after_waiting
 from perfkit.runner.lock import who_measures
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.machine.conditions import read_conditions
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
 # A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.

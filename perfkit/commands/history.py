@@ -20,6 +20,7 @@ from perfkit.errors import (
 )
 from perfkit.gating.acceptance import is_placeholder
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
+from perfkit.identity import utc_now
 from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
 from perfkit.ledger.history.gates import gate_ratio
 from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine
@@ -54,7 +55,6 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.marked import marked_benchmarks
 from perfkit.repo.sides import resolve_sides
-from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 # A change of these alone makes no code slower.

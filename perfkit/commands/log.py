@@ -11,6 +11,7 @@ from perfkit.commands.text_files import read_text, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
 from perfkit.ledger.annotations import Note, add_note, read_notes
+from perfkit.identity import utc_now
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model.change_log import ChangeLog, Column, History
@@ -18,7 +19,6 @@ from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.report.change_log import render_change_log
 from perfkit.report.markers import replace_between_markers
-from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 _TITLE = "# Performance change log\n"

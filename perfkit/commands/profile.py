@@ -64,7 +64,7 @@ __all__ = ["ProfileRequest", "run_profile", "usual_place"]
 # A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0
 _FEWEST_BESIDE = 12
-_ENVIRONMENT_READER = "perfkit.runner.machine.environment:read_environment"
+_ENVIRONMENT_READER = "perfkit.runner.machine.facts:read_environment"
 TOTAL_TIME = Metric(name="total_time", unit="s")
 UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 # The prefix of temporary folders beside a profile: it hides them, since they come and go.

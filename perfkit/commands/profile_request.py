@@ -13,15 +13,15 @@ from typing import NoReturn, get_args
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.extras import is_installed, need
+from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Machine, PassName
 from perfkit.profiling.passes.ranks import check_port
 from perfkit.profiling.passes.targets import StepLine, Target, find_step_line, resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.agent.loading import is_script
-from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.facts import read_machine
-from perfkit.runner.notebooks import is_notebook
+from perfkit.runner.targets import is_notebook
 
 DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "counts", "cprofile", "torch")
 # They watch torch at work. Without it there is nothing that they could see.

@@ -19,15 +19,14 @@ import msgspec
 
 from perfkit.commands.measuring import measuring
 from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
+from perfkit.identity import utc_now
 from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
 from perfkit.ledger.remote import put_once
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Outcome, Row
 from perfkit.model.tasks import MachineClass, Task
-from perfkit.runner.clock import utc_now
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
 _ID_BITS = 128

@@ -15,6 +15,8 @@ from typing import Concatenate, ParamSpec
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id
+from perfkit.gating.from_rows import count_outcomes
+from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
 from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
@@ -31,9 +33,7 @@ from perfkit.profiling.passes.training import (
 )
 from perfkit.repo.commits import read_commit
 from perfkit.report.console import visible
-from perfkit.runner.clock import utc_now
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.units import counted, human_seconds
 
 _PREFIX = "training:"

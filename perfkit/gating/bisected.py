@@ -11,6 +11,7 @@ from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS
 from perfkit.gating.bisecting import CountedStep, CountSearch, TimeSearch, growth, weigh
 from perfkit.gating.counter_verdicts import compare_count
 from perfkit.gating.pairs import PairMeter, Wanted
+from perfkit.identity import utc_now
 from perfkit.model import WALL_TIME, Metric
 from perfkit.model.bisection import (
     Answer,
@@ -26,7 +27,6 @@ from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.ranges import CommitRange, author_of, changes_of, diff_stat
 from perfkit.runner.agent.counting.model import INSTRUCTIONS
-from perfkit.runner.clock import utc_now
 from perfkit.stats.bisection import Rules, Step
 
 TIME = WALL_TIME.name

@@ -30,8 +30,8 @@ from perfkit.repo.environments import Environments, changed_packages, unnamed_ch
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
 from perfkit.runner.agent.clock import UNTOLD
-from perfkit.runner.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.runner.lockstep.residency import IN_USE, Residents
+from perfkit.runner.lockstep.untimed import ProfiledTurn, profile_sides
 from perfkit.units import human_seconds, listed
 
 _MOST_LISTED = 5

@@ -25,6 +25,10 @@ from perfkit.gating.run import LockstepLaunches, MeasuredLaunch, launch_pair
 from perfkit.gating.sides import OpenSides, Scope, open_sides
 from perfkit.gating.survey import prove_code, proven, refuse_single
 from perfkit.identity import new_run_id
+from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
+from perfkit.gating.sides import LockstepLaunches, OpenSides, Scope, open_sides
+from perfkit.gating.survey import Rules, finding_on, judged_as, proven, refuse_single
+from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Environment, Row, Side
@@ -39,14 +43,11 @@ from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.agent.counting.model import INSTRUCTIONS, Counts
-from perfkit.runner.clock import utc_now
-from perfkit.runner.environment import fixed_environment
-from perfkit.runner.lockstep.counted import count_benchmarks
-from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, shared_libraries
-from perfkit.runner.lockstep.schedule import Slot, schedule
-from perfkit.runner.lockstep.scout import EVERYTHING, Found, Scouted
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.commands import fixed_environment
+from perfkit.runner.lockstep.collection import EVERYTHING, Found, Scouted
+from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries
+from perfkit.runner.lockstep.untimed import count_benchmarks
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.bisection import MeasuredPair
 from perfkit.stats.summary import summarise
 

@@ -22,6 +22,15 @@ from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy,
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import ComparisonProgress
 from perfkit.runner.clock import utc_now
+from perfkit.gating.budget import Candidate, Forecast, share_out
+from perfkit.gating.from_rows import joined_pairs
+from perfkit.gating.judge import WELL_KNOWN, compare, pair_location
+from perfkit.identity import utc_now
+from perfkit.model import SIDES, Benchmark, Side
+from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
+from perfkit.model.policies import Disturbance
+from perfkit.model.progress import ComparisonProgress
+from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.launch import (
     UNPROVEN_IN_A_ROW,
     Failure,
@@ -32,6 +41,10 @@ from perfkit.runner.lockstep.launch import (
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.pace import Pace
 from perfkit.runner.lockstep.schedule import Slot, schedule
+    SideReport,
+    Slot,
+    shared_libraries,
+)
 from perfkit.runner.lockstep.turns import Timing
 from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
 from perfkit.stats.components import shared_variance

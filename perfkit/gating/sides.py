@@ -28,6 +28,10 @@ from perfkit.repo.sides import SidePair, changed_files
 from perfkit.runner.agent.session import selection_problem
 from perfkit.runner.lockstep.instructed import Callgrind
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot
+from perfkit.runner.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
+from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
 
 # A whole training may be silent for so many seconds.

@@ -24,7 +24,7 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
 from perfkit.gating.from_rows import cold_start_values
-from perfkit.identity import new_run_id, short_run_id
+from perfkit.identity import new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -54,6 +54,7 @@ from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.session import cold_start_values
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
 from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds

@@ -27,6 +27,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Machine, Row
 from perfkit.model.counters import is_count
 from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
+from perfkit.plugin.rows import SessionRecord, WarmedUp
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines
 from perfkit.runner.agent import FIXTURE_NAME, NO_COUNTS
@@ -47,9 +48,7 @@ from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_m
 from perfkit.runner.agent.session import judge, last_line, source_and_params
 from perfkit.runner.agent.state import StateKeeper
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
-from perfkit.runner.session import SessionRecord, WarmedUp
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.settling import Settling
 
 # Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.

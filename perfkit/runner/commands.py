@@ -17,6 +17,22 @@ from perfkit.runner import agent
 from perfkit.runner.agent import processes
 from perfkit.temporary import with_mark
 
+# glibc returns freed memory above these sizes to the kernel. They are raised, so that page faults, which
+# come and go by chance, do not decide how long a round takes.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+
+
+def fixed_environment(environment: Mapping[str, str], *, hash_seed: int) -> dict[str, str]:
+    """Return ``environment`` with fixed values for what would otherwise make launches differ."""
+    return {
+        **environment,
+        **ALLOCATOR,
+        "PYTHONHASHSEED": str(hash_seed),
+        # Without it, asking whether there is a GPU may initialise CUDA, and forked children could not use it.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+
+
 # The agent is loaded from its folder under a private name, so that it can measure other versions of perfkit.
 AGENT = "_perfkit_agent"
 _BOOTSTRAP = f"""

@@ -15,8 +15,7 @@ from perfkit.errors import ConfigError
 from perfkit.model import Status
 from perfkit.runner.agent import NO_COUNTS
 from perfkit.runner.agent.session import without_configuration
-from perfkit.runner.commands import run_command
-from perfkit.runner.environment import ALLOCATOR
+from perfkit.runner.commands import ALLOCATOR, run_command
 from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
@@ -29,7 +28,7 @@ _WIDE = {"COLUMNS": "400"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slot:
+class SessionSlot:
     """One launch in the plan: which commit runs in which block, and its place in that block."""
 
     sha: str
@@ -51,7 +50,7 @@ class LaunchResult:
     uncollected: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_launches(shas: Sequence[str], launches: int, *, seed: int) -> list[Slot]:
+def plan_launches(shas: Sequence[str], launches: int, *, seed: int) -> list[SessionSlot]:
     """Return one launch of every commit per block, their order rotated and mirrored from block to block.
 
     Every commit stands at every place about equally often, so that a machine that warms up or fills within
@@ -66,14 +65,14 @@ def plan_launches(shas: Sequence[str], launches: int, *, seed: int) -> list[Slot
         ordered = rotated if block % 2 == 0 else rotated[::-1]
         hash_seed = random_source.randrange(1, 2**32)
         slots += [
-            Slot(sha=sha, launch=block, block=block, order=order, hash_seed=hash_seed)
+            SessionSlot(sha=sha, launch=block, block=block, order=order, hash_seed=hash_seed)
             for order, sha in enumerate(ordered)
         ]
     return slots
 
 
-def run_launch(
-    slot: Slot,
+def run_session(
+    slot: SessionSlot,
     *,
     root: Path,
     benchmarks: str,

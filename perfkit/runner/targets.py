@@ -2,20 +2,226 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import inspect
+import itertools
+import json
+import linecache
+import os
+import re
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.identity import source_version
 from perfkit.runner.agent import loading
 from perfkit.runner.agent.functions import source_of
 from perfkit.runner.agent.loading import TargetError, compile_script, is_script, script_call
 from perfkit.runner.agent.provenance import STARTED, foreign_modules
-from perfkit.runner.notebooks import compile_notebook, is_notebook, notebook_call, read_notebook
+
+SUFFIX = ".ipynb"
+_FORMAT = 4
+_CELL_NAME = re.compile(rf"^(.*{re.escape(SUFFIX)})\[cell \d+\]$", re.DOTALL)
+# Line magics that only set up how a notebook shows or reloads things: a run from top to bottom needs none.
+_SKIPPED = frozenset({"matplotlib", "load_ext", "reload_ext", "autoreload", "config", "precision"})
+# Cell magics that run their cell as it is, and measure it or keep what it prints.
+_TRANSPARENT = frozenset({"time", "capture"})
+_ENVIRONMENT = frozenset({"env", "set_env"})
+_ASSIGNMENT = re.compile(r"(\w+)\s*(?:=|\s)\s*(.+)")
+_ASSIGNED_COMMAND = re.compile(r"[\w.,\s\[\]]+=\s*(?P<command>[!%].*)")
+_MOST_SHOWN = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A code cell: its number among those that are not empty, and its text as plain Python."""
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notebook:
+    """The code cells of a notebook, in their order; each has been compiled without an error."""
+
+    path: Path
+    cells: tuple[Cell, ...]
+
+    @property
+    def source(self) -> str:
+        """All of its code, without what it printed and showed."""
+        return "\n\n".join(cell.text for cell in self.cells)
+
+    def file_of(self, cell: Cell) -> str:
+        """Return the name that a cell has as a file, in profiles and tracebacks."""
+        return f"{self.path}[cell {cell.number}]"
+
+
+def is_notebook(place: str) -> bool:
+    """Tell whether a target is a notebook."""
+    return place.endswith(SUFFIX)
+
+
+def without_cell(file: str) -> str:
+    """Return the notebook that a cell's file name stands for; any other file's name as it is."""
+    found = _CELL_NAME.match(file)
+    return found[1] if found else file
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Return the code cells of a notebook, with its magics handled.
+
+    Raises:
+        UsageError: it is no notebook of format 4, is not for Python, has no code, or a cell cannot be run as
+            plain Python; the line names the cell.
+    """
+    content = _decoded(path)
+    _check_language(path, content)
+    cells = content["cells"]
+    texts = [_text(cell) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    numbered = enumerate(filter(str.strip, texts), start=1)
+    found = tuple(Cell(number=number, text=_plain(text, number, path)) for number, text in numbered)
+    if not found:
+        raise UsageError(f"{path} has no code cells, so there is nothing to profile; save it with its code")
+    return Notebook(path=path, cells=found)
+
+
+def compile_notebook(notebook: Notebook) -> types.CodeType:
+    """Return a code object whose constants are the code of the cells; only these are to be run.
+
+    The text of each cell is made known to tracebacks, since no file has it.
+    """
+    codes = []
+    for cell in notebook.cells:
+        file = notebook.file_of(cell)
+        linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
+        codes.append(compile(cell.text, file, "exec"))
+    return compile("", str(notebook.path), "exec").replace(co_consts=tuple(codes))
+
+
+def notebook_call(code: types.CodeType) -> Callable[[], object]:
+    """Return a function that runs the cells in one new ``__main__``, which has no file, as in a kernel.
+
+    Figures are drawn without a display, and ``display`` prints.
+    """
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__builtins__=builtins, display=print)
+    sys.modules["__main__"] = module
+    # ``exec`` returns None, so that ``any`` goes on to the end; a loop here would add a frame to profiles.
+    return functools.partial(any, map(exec, code.co_consts, itertools.repeat(module.__dict__)))
+
+
+def _decoded(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path} ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is no notebook: it holds no JSON ({error}); save it anew from Jupyter"
+        ) from error
+    version = content.get("nbformat") if isinstance(content, dict) else None
+    if not isinstance(version, int):
+        raise UsageError(f'{path} is no notebook: its JSON has no "nbformat"; save it anew from Jupyter')
+    if version != _FORMAT or not isinstance(content.get("cells"), list):
+        raise UsageError(
+            f"{path} is a notebook of format {version}, and one of format {_FORMAT} with cells is expected;"
+            f" convert it with `jupyter nbconvert --to notebook --inplace {path.name}`"
+        )
+    return dict(content)
+
+
+def _check_language(path: Path, content: dict[str, Any]) -> None:
+    metadata = _mapping(content.get("metadata"))
+    kernel, info = _mapping(metadata.get("kernelspec")), _mapping(metadata.get("language_info"))
+    language = kernel.get("language") or info.get("name")
+    if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
+        named = kernel.get("display_name") or language
+        raise UsageError(
+            f'{path} is a notebook for {language} (kernel "{named}"), and a profile runs Python; profile a'
+            " notebook with a Python kernel"
+        )
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(cell: dict[str, Any]) -> str:
+    source = cell.get("source")
+    if isinstance(source, list):
+        return "".join(line for line in source if isinstance(line, str))
+    return source if isinstance(source, str) else ""
+
+
+def _plain(text: str, number: int, path: Path) -> str:
+    """Return a cell's text with its magics replaced line by line, so that line numbers stay.
+
+    Only a line at which the text stops being Python is looked at: the same signs inside a text or an
+    expression are left alone.
+    """
+    lines = text.splitlines()
+    _replace_cell_magic(lines, number, path)
+    for _ in range(len(lines) + 1):
+        plain = "\n".join(lines) + "\n"
+        try:
+            compile(plain, f"{path}[cell {number}]", "exec")
+        except (SyntaxError, ValueError) as error:
+            at = getattr(error, "lineno", None) or 1
+            if not (0 < at <= len(lines) and _is_command(lines[at - 1].strip())):
+                said = error.msg if isinstance(error, SyntaxError) else str(error)
+                raise UsageError(f"{path.name}, cell {number}: line {at} is no Python: {said}") from error
+            lines[at - 1] = _replaced(lines[at - 1], number, path)
+        else:
+            break
+    return plain
+
+
+def _is_command(line: str) -> bool:
+    return line.startswith(("%", "!", "?")) or line.endswith("?") or bool(_ASSIGNED_COMMAND.match(line))
+
+
+def _replace_cell_magic(lines: list[str], number: int, path: Path) -> None:
+    """Empty the line of a cell magic that runs its cell as it is; refuse any other."""
+    first = next(place for place, line in enumerate(lines) if line.strip())
+    line = lines[first].strip()
+    if not line.startswith("%%"):
+        return
+    if line.removeprefix("%%").partition(" ")[0] in _TRANSPARENT:
+        lines[first] = ""
+        return
+    raise UsageError(_refusal(line, number, path))
+
+
+def _replaced(line: str, number: int, path: Path) -> str:
+    """Return what a line magic is as plain Python."""
+    stripped = line.strip()
+    indent = line[: len(line) - len(line.lstrip())]
+    name, _, rest = stripped.removeprefix("%").partition(" ")
+    if stripped.startswith("%") and name in _SKIPPED:
+        return f"{indent}pass"
+    if stripped.startswith("%") and name == "time" and rest.strip():
+        return f"{indent}{rest.strip()}"
+    assigned = _ASSIGNMENT.fullmatch(rest.strip())
+    if stripped.startswith("%") and name in _ENVIRONMENT and assigned:
+        return f"{indent}__import__('os').environ[{assigned[1]!r}] = {assigned[2].strip()!r}"
+    raise UsageError(_refusal(stripped, number, path))
+
+
+def _refusal(line: str, number: int, path: Path) -> str:
+    shown = line if len(line) <= _MOST_SHOWN else f"{line[: _MOST_SHOWN - 1]}…"
+    return (
+        f"{path.name}, cell {number}: `{shown}` is a command of IPython, and a profile runs plain Python;"
+        " write it in Python, or take it out of the notebook"
+    )
+
 
 CodeChange = Callable[[types.CodeType], types.CodeType]
 _HYDRA_MAIN = "hydra.main"

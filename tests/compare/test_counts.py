@@ -25,8 +25,8 @@ from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import exit_code
 from perfkit.runner.agent.channel import Message
 from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
-from perfkit.runner.lockstep.instructed import Callgrind
 from perfkit.runner.lockstep.launcher import Launcher
+from perfkit.runner.lockstep.untimed import Callgrind
 
 POLICY = CounterPolicy(gating=("python_calls",), tolerance=0.05)
 SYNCS = CounterPolicy(gating=("syncs",), tolerance=0.05)

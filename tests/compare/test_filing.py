@@ -37,9 +37,8 @@ from perfkit.model import (
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
 from perfkit.runner.agent.clock import ColdStart, DeviceMemory, DeviceTimes
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.schedule import Slot
-from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.lockstep.launch import Slot
+from perfkit.runner.lockstep.turns import Pace, Timing
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
 CONTEXT = RunContext(

@@ -13,7 +13,7 @@ from perfkit.gating.counters import CountResult
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
-from perfkit.runner.lockstep.counted import CountedSides
+from perfkit.runner.lockstep.untimed import CountedSides
 
 NAME = "test_size"
 

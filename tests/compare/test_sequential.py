@@ -18,10 +18,8 @@ from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, LaunchPair, Policy
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import Quiet
-from perfkit.runner.lockstep.launch import Failure, LaunchRecord, SideReport
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.schedule import Slot, schedule
-from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.lockstep.launch import Failure, LaunchRecord, SideReport, Slot, schedule
+from perfkit.runner.lockstep.turns import Pace, Timing
 
 PACE = Pace(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
 POLICY = Policy(alpha=0.01, family=2, looks=(4, 6, 10))

@@ -22,6 +22,8 @@ from perfkit.ledger.recording import recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.runner.lockstep.schedule import schedule
+from perfkit.ledger.upkeep import compact
+from perfkit.runner.lockstep.launch import schedule
 
 _DAY_S = 24 * 3600
 # The first share of the appends fills caches, and so does the first compacting.

@@ -16,7 +16,7 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
-from perfkit.runner.launches import Slot
+from perfkit.runner.launches import SessionSlot
 
 BENCHMARK = """
 import mycode
@@ -31,7 +31,7 @@ def _code(iterations: int) -> str:
     return f"def work():\n    return sum(range({iterations}))\n"
 
 
-def _say_nothing(number: int, of: int, slot: Slot) -> None:
+def _say_nothing(number: int, of: int, slot: SessionSlot) -> None:
     """Let the launch begin."""
 
 
@@ -40,7 +40,7 @@ def _run(
     *commits: str,
     launches: int = 2,
     select: str | None = None,
-    progress: Callable[[int, int, Slot], None] = _say_nothing,
+    progress: Callable[[int, int, SessionSlot], None] = _say_nothing,
 ) -> BackfillResult:
     project = load_project(repository.root)
     request = BackfillRequest(

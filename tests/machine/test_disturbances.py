@@ -15,8 +15,14 @@ from processes_seen import wait_until
 
 from perfkit.model.policies import Disturbance, What
 from perfkit.runner.agent.processes import read_process
-from perfkit.runner.machine.control_group import cores_of_group, throttled_s
-from perfkit.runner.machine.disturbances import Moment, Watch, disturbances, read_moment
+from perfkit.runner.machine.conditions import (
+    Moment,
+    Watch,
+    cores_of_group,
+    disturbances,
+    read_moment,
+    throttled_s,
+)
 
 BEFORE = Moment(
     wall_s=1e9, monotonic_s=50.0, boot_s=60.0, stolen_s=3.0, others_s=7.0, cpu_s=200.0, throttled_s=1.0

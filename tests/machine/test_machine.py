@@ -6,8 +6,7 @@ import cpuinfo
 import pytest
 import torch
 
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 
 
 def test_a_machine_is_itself_at_every_reading() -> None:

@@ -18,13 +18,11 @@ from two_trees import SIDES, TwoTrees, nodes
 
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Side
-from perfkit.runner.environment import ALLOCATOR
-from perfkit.runner.lockstep.launch import LaunchRules
+from perfkit.runner.commands import ALLOCATOR
+from perfkit.runner.lockstep.collection import Scouted, expected_imports, scout
+from perfkit.runner.lockstep.launch import LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.preloads import expected_imports
-from perfkit.runner.lockstep.schedule import Slot, schedule
-from perfkit.runner.lockstep.scout import Scouted, scout
+from perfkit.runner.lockstep.turns import Pace
 
 # Says, when it is collected, what its process is like.
 SAYS = """

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.runner.agent.processes import read_process
-from perfkit.runner.environment import ALLOCATOR
-from perfkit.runner.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
+from perfkit.runner.commands import ALLOCATOR
+from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
 
 names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
 
@@ -53,8 +53,8 @@ def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
 
 def _launch(root: Path, *, limit_s: float) -> LaunchResult:
     """Measure all that is in a folder once."""
-    return run_launch(
-        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
+    return run_session(
+        SessionSlot(sha="a", launch=0, block=0, order=0, hash_seed=1),
         root=root,
         benchmarks=".",
         select=None,

@@ -11,12 +11,11 @@ from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.model import Side
-from perfkit.runner.lockstep.counted import count_benchmarks, count_training
+from perfkit.runner.lockstep.collection import scout
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.scout import scout
-from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.lockstep.turns import Pace, Timing
+from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 
 # Says in its tree which benchmarks ran.
 NOTE = """
@@ -552,7 +551,7 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
 
     with trees.launcher(preload=["torch"], environment=environment) as unforked:
         scouted = scout(unforked.start("head", nodes=None))
-        assert "CUDA is initialised in the preloader" == unforked.why_no_fork
+        assert "CUDA is initialised in the fork server" == unforked.why_no_fork
         record = trees.launch(unforked, *tests)
         whole = trees.launch(unforked, "test_before")
         assert nothing_left(trees)

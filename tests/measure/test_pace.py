@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfkit.runner.lockstep.pace import (
+from perfkit.runner.lockstep.turns import (
     ROUND_S,
     Pace,
     corrected,
     error_of_median,
-    is_settled,
+    is_precise,
     plan_pace,
 )
 
@@ -186,16 +186,16 @@ def test_alike_rounds_say_enough() -> None:
     """A constant ratio has no error, whatever its size, nor has a drift that both sides share."""
     drift = [1e-3 * (1 + 0.05 * turn) for turn in range(8)]
 
-    assert is_settled([1e-3] * 3, [2e-3] * 3)
-    assert is_settled(drift, [1.5 * value for value in drift])
+    assert is_precise([1e-3] * 3, [2e-3] * 3)
+    assert is_precise(drift, [1.5 * value for value in drift])
 
 
 def test_scattered_rounds_ask_for_more_until_there_are_many() -> None:
     """The error falls with the number of rounds."""
     base, head = [1e-3, 1e-3, 1e-3, 1e-3], [1e-3, 1.04e-3, 0.96e-3, 1.02e-3]
 
-    assert not is_settled(base, head)
-    assert is_settled(base * 10, head * 10)
+    assert not is_precise(base, head)
+    assert is_precise(base * 10, head * 10)
 
 
 @given(st.lists(st.tuples(st.floats(1e-7, 1.0), st.floats(1e-7, 1.0)), min_size=3, max_size=30))
@@ -203,13 +203,13 @@ def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
     """With the sides swapped, a launch stops at the same round."""
     base, head = zip(*rounds, strict=True)
 
-    assert is_settled(base, head) == is_settled(head, base)
+    assert is_precise(base, head) == is_precise(head, base)
 
 
 def test_each_round_of_a_side_has_one_of_the_other() -> None:
     """A round without its partner is a mistake of the caller, and not left out in silence."""
     with pytest.raises(ValueError, match="shorter than"):
-        is_settled([1e-3] * 4, [1e-3] * 3)
+        is_precise([1e-3] * 4, [1e-3] * 3)
 
 
 @pytest.mark.parametrize("count", [101, 1000])

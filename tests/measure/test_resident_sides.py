@@ -11,13 +11,11 @@ from shared_device import SHARED_DEVICE
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.model import Side
-from perfkit.runner.lockstep.counted import count_benchmarks
-from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, other
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.profiled import profile_sides
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
-from perfkit.runner.lockstep.schedule import Slot, other
+from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.untimed import count_benchmarks, profile_sides
 
 SUITE = """
 import fake_device, pytest

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.runner.lockstep.schedule import Slot, other, schedule
+from perfkit.runner.lockstep.launch import Slot, other, schedule
 
 
 def first_slots(seed: int, count: int) -> list[Slot]:

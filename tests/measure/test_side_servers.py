@@ -15,8 +15,10 @@ from two_trees import FILE, SIDES, TwoTrees, nodes
 from perfkit.gating.run import LockstepLaunches
 from perfkit.runner.lockstep import scout
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.gating.sides import LockstepLaunches
+from perfkit.runner.lockstep import collection
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.schedule import Slot, schedule
 
 # Says what its process is like, once when it is imported and once in each launch.
 SAYS = """
@@ -315,7 +317,7 @@ def test_a_collection_that_takes_long_says_where_it_is(
     trees: TwoTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file that pytest imports is named while one waits for it."""
-    monkeypatch.setattr(scout, "_FIRST_WORD_S", 0.5)
+    monkeypatch.setattr(collection, "_FIRST_WORD_S", 0.5)
     trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
     said: list[str] = []
     with trees.launcher() as launcher:

@@ -9,8 +9,8 @@ import pytest
 from perfkit.model import SIDES, Side
 from perfkit.runner.agent.clock import DeviceTimes
 from perfkit.runner.lockstep import turns
-from perfkit.runner.lockstep.pace import plan_pace
 from perfkit.runner.lockstep.runner import Runner
+from perfkit.runner.lockstep.turns import plan_pace
 
 PACE = plan_pace(1e-5, launch_s=0.1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.runner.notebooks import compile_notebook, notebook_call, read_notebook, without_cell
+from perfkit.runner.targets import compile_notebook, notebook_call, read_notebook, without_cell
 
 PYTHON = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
 

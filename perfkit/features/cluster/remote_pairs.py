@@ -17,6 +17,7 @@ from perfkit.errors import NotMeasuredError
 from perfkit.gating.bisected import TIME
 from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import PairMeter, Wanted
+from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
@@ -26,7 +27,6 @@ from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files
 from perfkit.runner.agent.counting.model import INSTRUCTIONS
-from perfkit.runner.clock import utc_now
 from perfkit.temporary import temporary_folder
 
 # Laying out a pair takes longer than a launch of it, so that a task makes several.

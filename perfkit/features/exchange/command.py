@@ -30,6 +30,9 @@ from perfkit.features.exchange.records import (
     run_id_of,
 )
 from perfkit.identity import short_run_id
+from perfkit.features.exchange.tables import csv_text, json_text
+from perfkit.features.exchange.written import Written
+from perfkit.identity import short_run_id, utc_now
 from perfkit.ledger.files import recorded_ends
 from perfkit.ledger.schema import SCHEMA, to_record
 from perfkit.ledger.store import Ledger
@@ -37,7 +40,6 @@ from perfkit.model import IMPORT_PREFIX, Commit, Row
 from perfkit.model.results import meant_by
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import describe_commits, open_repository, resolve
-from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 

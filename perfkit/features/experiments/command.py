@@ -18,14 +18,13 @@ from perfkit.features.experiments.records import Experiment, ExperimentRecord, F
 from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
 from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.features.experiments.run import ExperimentRun, TrialSetting
-from perfkit.identity import fingerprint, new_run_id
+from perfkit.identity import fingerprint, new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Environment, Machine, Outcome, Placement, Row
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
-from perfkit.runner.clock import utc_now
 from perfkit.runner.machine.facts import read_machine
 
 _UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})

@@ -40,6 +40,10 @@ from perfkit.gating.rows import RunContext
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import MeasuredLaunch
 from perfkit.identity import new_run_id
+from perfkit.gating.engine import recorded
+from perfkit.gating.filing import RunContext
+from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Source
@@ -47,11 +51,9 @@ from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
-from perfkit.runner.clock import utc_now
-from perfkit.runner.environment import fixed_environment
+from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.launch import SideReport
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted

@@ -31,10 +31,9 @@ from perfkit.model.comparisons import Comparison, Policy, Verdict
 from perfkit.model.counters import is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.model.progress import ComparisonProgress
-from perfkit.runner.lockstep.launch import SideReport
+from perfkit.runner.lockstep.collection import scout
+from perfkit.runner.lockstep.launch import SideReport, schedule
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.schedule import schedule
-from perfkit.runner.lockstep.scout import scout
 
 # The limit is long, since some tricks take seconds to set up, and a user's loop may take longer.
 _LIMIT_S = 120.0

@@ -16,8 +16,7 @@ from perfkit.errors import UsageError
 from perfkit.model import LineTime, ProfileEntry
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.notebooks import without_cell
-from perfkit.runner.targets import load_function
+from perfkit.runner.targets import load_function, without_cell
 from perfkit.units import human_percent
 
 _Function = tuple[str, int, str]

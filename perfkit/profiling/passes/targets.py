@@ -18,7 +18,7 @@ from typing import Any
 from perfkit.bounded import TEXT_BYTES
 from perfkit.config import Project
 from perfkit.errors import UsageError
-from perfkit.runner.notebooks import is_notebook, read_notebook
+from perfkit.runner.targets import is_notebook, read_notebook
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _CALL = "__perfkit_end_step__"

@@ -30,7 +30,7 @@ Work = Callable[[], object]
 
 
 def serve(descriptor: int, entry: str) -> Work | None:
-    """Serve the coordinator at the other end of a socket; in each forked child, return a call of ``entry``."""
+    """Serve the coordinator at a socket's other end; in each forked child, return a call of ``entry``."""
     adopt_orphans()
     return serve_forks(open_channel(descriptor), load_entry(entry))
 

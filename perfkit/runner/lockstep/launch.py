@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfkit.model import SIDES, Side, Status
 from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.commands import ended_in_words
 from perfkit.runner.lockstep.children import Child
-from perfkit.runner.lockstep.pace import Pace, corrected, plan_pace
 from perfkit.runner.lockstep.runner import WAITS_FOR_LOCK, BenchmarkError, Runner
 from perfkit.runner.lockstep.turns import (
+    Pace,
     Timing,
     calibrate,
+    corrected,
+    plan_pace,
     settle,
     take_rounds,
     take_turns,
     time_first_call,
     timing_of,
 )
+
+_COMBINATIONS = tuple(itertools.product(SIDES, SIDES))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """The place of one launch: its number, its block, which side is forked first and which begins."""
+
+    launch: int
+    block: int
+    forked_first: Side
+    begins: Side
+
+
+def schedule(*, seed: int) -> Iterator[Slot]:
+    """Yield launches without end; each block of four has every combination of the two orders once."""
+    source = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
+    launches = itertools.count()
+    for block in itertools.count():
+        for forked_first, begins in source.sample(_COMBINATIONS, len(_COMBINATIONS)):
+            yield Slot(launch=next(launches), block=block, forked_first=forked_first, begins=begins)
+
+
+def other(side: Side) -> Side:
+    """Return the opposite side."""
+    return "head" if side == "base" else "base"
+
 
 _GOODBYE_S = 30.0
 # Why times and counts of a process do not count whose report never came.

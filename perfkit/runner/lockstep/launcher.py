@@ -23,8 +23,7 @@ from perfkit.config import AsvSuite
 from perfkit.errors import NotMeasuredError
 from perfkit.model import SIDES, Side
 from perfkit.runner.agent.imports import preloadable
-from perfkit.runner.commands import Interpreter
-from perfkit.runner.environment import fixed_environment
+from perfkit.runner.commands import Interpreter, fixed_environment
 from perfkit.runner.fork_server import ForkServerLostError
 from perfkit.runner.lockstep.children import (
     HARNESS,
@@ -35,19 +34,19 @@ from perfkit.runner.lockstep.children import (
     Source,
     Zygote,
 )
+from perfkit.runner.lockstep.collection import Scouted, expected_imports, ignore_log, plugins, read_listing
 from perfkit.runner.lockstep.launch import (
     LaunchRecord,
     LaunchRules,
+    Slot,
     joined_records,
+    other,
     replaced,
     run_alone,
     run_launch,
 )
-from perfkit.runner.lockstep.pace import Pace
-from perfkit.runner.lockstep.preloads import expected_imports, plugins
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
-from perfkit.runner.lockstep.schedule import Slot, other
-from perfkit.runner.lockstep.scout import Scouted, ignore_log, read_listing
+from perfkit.runner.lockstep.turns import Pace
 
 _Found = TypeVar("_Found")
 

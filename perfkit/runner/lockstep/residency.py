@@ -15,11 +15,9 @@ from typing import Literal
 from perfkit.model import SIDES, Side
 from perfkit.runner.agent.clock import DeviceMemory
 from perfkit.runner.lockstep.children import Child
-from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
-from perfkit.runner.lockstep.pace import Pace, error_of_median
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, other
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
-from perfkit.runner.lockstep.schedule import other
-from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.lockstep.turns import Pace, Timing, error_of_median
 from perfkit.units import human_bytes, human_seconds
 
 Residency = Literal["together", "by turns"]

@@ -5,12 +5,72 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 import psutil
 
 from perfkit.model.fitness import Condition, State
-from perfkit.runner.machine.control_group import cores_of_group
+from perfkit.model.policies import Disturbance
+from perfkit.runner.agent.processes import tree
+
+_OWN = "proc/self/cgroup"
+# Where groups of the newer version are, and those of the older one that share cores out.
+_NEWER, _OLDER = "sys/fs/cgroup", "sys/fs/cgroup/cpu"
+_QUOTA, _OLDER_QUOTA = "cpu.max", ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+# The counter of each version, and how many of its units are a second.
+_COUNTERS = {"throttled_usec": 1e6, "throttled_time": 1e9}
+
+
+def cores_of_group(root: Path = Path("/")) -> float | None:
+    """Return how many cores this process's groups may use, None where it may use all.
+
+    ``root`` holds proc and sys.
+    """
+    return min((share for group in _groups(root) if (share := _share(group)) is not None), default=None)
+
+
+def throttled_s(root: Path = Path("/")) -> float | None:
+    """Return for how many seconds the quotas of its groups were used up, None where nobody says.
+
+    Where several groups have one, their times are added up, so that each shows in what came since.
+    """
+    found = [seconds for group in _groups(root) if (seconds := _throttled_s(group)) is not None]
+    return sum(found) if found else None
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of this process's groups, from its own one up to the topmost that can be seen.
+
+    In a container that one is its own, whatever path the process is told.
+    """
+    paths = {_NEWER: "/", _OLDER: "/"}
+    for line in (_read(root / _OWN) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            paths[_OLDER if controllers else _NEWER] = path
+    for mount, path in paths.items():
+        own = PurePosixPath(path.lstrip("/"))
+        # A path that begins with ".." is that of a group outside of what can be seen.
+        for one in [PurePosixPath()] if ".." in own.parts else [own, *own.parents]:
+            yield root / mount / one
+
+
+def _share(group: Path) -> float | None:
+    quota = (_read(group / _QUOTA) or "").split() or [_read(group / name) or "" for name in _OLDER_QUOTA]
+    if not all(one.isdigit() for one in quota):
+        # The newer version says "max" and the older one -1 where there is no quota.
+        return None
+    share, period = quota
+    return int(share) / int(period)
+
+
+def _throttled_s(group: Path) -> float | None:
+    for name, _, value in (line.partition(" ") for line in (_read(group / "cpu.stat") or "").splitlines()):
+        if name in _COUNTERS:
+            return int(value) / _COUNTERS[name]
+    return None
+
 
 _CPUS = "sys/devices/system/cpu"
 _HIDDEN = "not shown here"
@@ -210,3 +270,87 @@ def _read(file: Path) -> str | None:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return None
+
+
+# The clock is set in small steps all the time; one of this many seconds moves a run in the order of runs.
+_STEP_S = 0.5
+_SUSPENDED_S = 0.1
+# Shares of the time of all cores, or of the time between the moments, above which times are not as usual.
+_STOLEN, _OTHER_WORK, _THROTTLED_SHARE = 0.03, 0.2, 0.05
+# The kernel counts CPU time in ticks of this length at most.
+_TICK_S = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What clocks and counters show, in seconds.
+
+    ``boot_s`` goes on while the machine is suspended, ``monotonic_s`` does not, and ``wall_s`` can be set.
+    ``stolen_s``, ``others_s`` and ``cpu_s`` are sums over all cores: what other guests of the host took, what
+    processes took that do not descend from this one, and all there was. ``throttled_s`` is how long the quota
+    of this control group was used up, None where nobody says.
+    """
+
+    wall_s: float
+    monotonic_s: float
+    boot_s: float
+    stolen_s: float
+    others_s: float
+    cpu_s: float
+    throttled_s: float | None
+
+
+def read_moment(root: Path = Path("/")) -> Moment:
+    """Return the present moment; ``root`` holds the folder of the control groups."""
+    cpu = psutil.cpu_times()
+    monotonic_s = time.monotonic()
+    return Moment(
+        wall_s=time.time(),
+        monotonic_s=monotonic_s,
+        # Where there is no such clock, nothing is known of suspensions.
+        boot_s=time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else monotonic_s,
+        stolen_s=getattr(cpu, "steal", 0.0),
+        others_s=_others_s(cpu),
+        cpu_s=sum(cpu),
+        throttled_s=throttled_s(root),
+    )
+
+
+def disturbances(before: Moment, after: Moment) -> Iterator[Disturbance]:
+    """Yield what happened between two moments that makes times unlike others."""
+    suspended_s = (after.boot_s - before.boot_s) - (after.monotonic_s - before.monotonic_s)
+    step_s = (after.wall_s - before.wall_s) - (after.boot_s - before.boot_s)
+    if abs(step_s) > _STEP_S:
+        yield Disturbance(what="clock set", amount=round(step_s, 1))
+    if suspended_s > _SUSPENDED_S:
+        yield Disturbance(what="suspended", amount=round(suspended_s, 1))
+    cpu_s = max(after.cpu_s - before.cpu_s, _TICK_S)
+    if (share := (after.stolen_s - before.stolen_s) / cpu_s) > _STOLEN:
+        yield Disturbance(what="stolen", amount=round(share, 2))
+    if (share := (after.others_s - before.others_s) / cpu_s) > _OTHER_WORK:
+        yield Disturbance(what="other work", amount=round(share, 2))
+    if before.throttled_s is not None and after.throttled_s is not None:
+        throttled_s = after.throttled_s - before.throttled_s
+        if throttled_s > _THROTTLED_SHARE * (after.monotonic_s - before.monotonic_s):
+            yield Disturbance(what="throttled", amount=round(throttled_s, 1))
+
+
+class Watch:
+    """Tells what disturbed this machine since it was asked last."""
+
+    def __init__(self) -> None:
+        self._last = read_moment()
+
+    def __call__(self) -> tuple[Disturbance, ...]:
+        """Return what happened since the last call, or else since it was made."""
+        before, self._last = self._last, read_moment()
+        return tuple(disturbances(before, self._last))
+
+
+def _others_s(cpu: tuple[float, ...]) -> float:
+    """Return what others took of the time that was not idle, nothing where processes cannot be seen."""
+    own = tree(os.getpid())
+    if not own:
+        return 0.0
+    busy = sum(getattr(cpu, kind, 0.0) for kind in ("user", "nice", "system"))
+    return busy - sum(process.cpu_s + process.ended_s for process in own)

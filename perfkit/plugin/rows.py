@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from perfkit.gating.from_rows import cold_start_values, count_outcomes
+from perfkit.identity import utc_now
 from perfkit.model import (
     COLD_AUTOTUNING,
     COLD_COMPILING,
@@ -27,7 +29,6 @@ from perfkit.model.policies import PytestPolicy
 from perfkit.runner.agent.benchmark_fixture import Reading
 from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 from perfkit.runner.agent.counting.model import Count, Counts
-from perfkit.runner.clock import utc_now
 
 
 @dataclass(frozen=True, kw_only=True)
