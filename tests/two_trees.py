@@ -11,7 +11,7 @@ from perfkit.model import Side
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 
 SIDES: tuple[Side, Side] = ("base", "head")
 FILE = "benchmarks/bench_it.py"
@@ -68,7 +68,7 @@ class TwoTrees:
         self,
         launcher: Launcher,
         *tests: str,
-        paces: dict[str, Pace] | None = None,
+        plans: dict[str, LoopPlan] | None = None,
         limits_s: Mapping[str, float] = MappingProxyType({}),
         launch_s: float = 0.04,
     ) -> LaunchRecord:
@@ -76,7 +76,7 @@ class TwoTrees:
         own_s = dict(zip(nodes(*limits_s), limits_s.values(), strict=True))
         rules = LaunchRules(launch_s=launch_s, limit_s=lambda node: own_s.get(node, 20.0))
         children = self.children(launcher, *tests)
-        return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
+        return run_launch(children, nodes(*tests), plans={} if plans is None else plans, rules=rules)
 
     def said(self, side: Side, name: str) -> list[str]:
         """Return the lines that a side's code wrote into a file of its tree."""

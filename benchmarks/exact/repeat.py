@@ -15,7 +15,7 @@ from pathlib import Path
 from perfkit.model import SIDES
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.agent.training import COUNTED_STEP
-from perfkit.runner.lockstep.collection import scout
+from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 
@@ -34,7 +34,7 @@ def main() -> None:
         trees = MeasuredTrees(roots=dict.fromkeys(SIDES, ROOT), origins=(ROOT,), paths=("benchmarks",))
         with Launcher(trees, folder=Path(folder), environment=os.environ, seed=0) as launcher:
             launcher.why_no_fork = "fresh processes are what is asked for"
-            nodes = tuple(scout(launcher.start("head", nodes=None)).found)
+            nodes = tuple(list_benchmarks(launcher.start("head", nodes=None)).found)
             for pair in range(processes // len(SIDES)):
                 launcher.renew()
                 found = count_benchmarks(

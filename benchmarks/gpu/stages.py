@@ -28,7 +28,7 @@ from perfkit.gating.sides import staged_launcher
 from perfkit.runner.lockstep.launch import LaunchRules, schedule
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.residency import measure_presence
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.location import location
 from perfkit.units import human_bytes, human_seconds
@@ -549,22 +549,22 @@ def _suite(suite: Path, place: Path) -> Iterator[Launcher]:
 
 
 def _residency_of(node: str, launcher: Launcher, *, launches: int) -> str:
-    paces: dict[str, Pace] = {}
+    plans: dict[str, LoopPlan] = {}
     rules = LaunchRules(launch_s=0.05, limit_s=lambda _: 120.0)
     spreads = []
-    record = launcher.launch(next(schedule(seed=1)), [node], paces=paces, rules=rules)
+    record = launcher.launch(next(schedule(seed=1)), [node], plans=plans, rules=rules)
     print(f"the first launch took {record.seconds} s", flush=True)
     timing = record.timings[node]
     reserved = sum(one.peak for held in timing.memory.values() for one in held)
     found = measure_presence(
-        node, lambda side: launcher.start(side, nodes=[node]), pace=paces[node], limit_s=120.0
+        node, lambda side: launcher.start(side, nodes=[node]), plan=plans[node], limit_s=120.0
     )
     print(f"beside the other side: {found}", flush=True)
     for apart in (False, True):
         if apart:
             launcher.residents.alone[node] = "it is measured so here"
         slots = itertools.islice(schedule(seed=2), launches)
-        made = [launcher.launch(slot, [node], paces=paces, rules=rules).timings[node] for slot in slots]
+        made = [launcher.launch(slot, [node], plans=plans, rules=rules).timings[node] for slot in slots]
         spreads.append(statistics.stdev(location(one.base_s, one.head_s) for one in made))
     effects = [
         f"{100 * one.low:+.2f} to {100 * one.high:+.2f} %"

@@ -44,7 +44,7 @@ from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.agent.counting.model import INSTRUCTIONS, Counts
 from perfkit.runner.commands import fixed_environment
-from perfkit.runner.lockstep.collection import EVERYTHING, Found, Scouted
+from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing
 from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries
 from perfkit.runner.lockstep.untimed import count_benchmarks
 from perfkit.runner.machine.facts import read_environment, read_machine
@@ -428,7 +428,7 @@ class PairMeter:
                 self.notes[f"fresh processes instead of forked ones, slower: {launcher.why_no_fork}"] = None
         return found, failures
 
-    def _sorted(self, listed: Mapping[Side, Scouted]) -> tuple[dict[Side, Found], dict[Side, str]]:
+    def _sorted(self, listed: Mapping[Side, Listing]) -> tuple[dict[Side, Found], dict[Side, str]]:
         found: dict[Side, Found] = {}
         failures: dict[Side, str] = {}
         for side in reversed(SIDES):
@@ -442,7 +442,7 @@ class PairMeter:
                 found[side] = one
         return found, failures
 
-    def _found(self, listed: Scouted) -> Found | str:
+    def _found(self, listed: Listing) -> Found | str:
         """Return the benchmark among those of a side, or why it is not there."""
         wanted = self.benchmark.name if self.benchmark else self._wanted.benchmark
         names = meant_by(wanted, listed.found)

@@ -190,8 +190,8 @@ def _launch_row(
     outcome = Outcome(
         benchmark=compared.benchmark,
         metric=metric,
-        warmup=timing.pace.untimed,
-        loops=timing.pace.loops,
+        warmup=timing.plan.untimed,
+        loops=timing.plan.loops,
         values=values,
     )
     placement = Placement(

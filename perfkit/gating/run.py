@@ -39,7 +39,7 @@ from perfkit.runner.lockstep.launch import (
     shared_libraries,
 )
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.pace import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.lockstep.schedule import Slot, schedule
     SideReport,
     Slot,
@@ -435,10 +435,10 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
 
 
 def _later_launch_s(timing: Timing) -> float:
-    pace = timing.pace
-    timed_s = pace.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
-    turns = math.ceil(len(timing.base_s) / pace.rounds)
-    untimed = (turns - 1) * pace.untimed + pace.begins_with
+    plan = timing.plan
+    timed_s = plan.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
+    turns = math.ceil(len(timing.base_s) / plan.rounds)
+    untimed = (turns - 1) * plan.untimed + plan.begins_with
     return timed_s + untimed * (statistics.fmean(timing.base_s) + statistics.fmean(timing.head_s))
 
 
@@ -467,7 +467,7 @@ class LockstepLaunches:
     ) -> None:
         self._launcher, self._mend, self._states = launcher, mend, states
         self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
-        self._paces: dict[str, Pace] = {}
+        self._plans: dict[str, LoopPlan] = {}
         self._made = 0
         self._alone = False
         self._benchmark_s, self._measured = 0.0, 0
@@ -496,7 +496,7 @@ class LockstepLaunches:
         if not self._launcher.serves:
             # Where preloaders differ, a second launch of one says hardly more than its first.
             differ = self._shared_variance > SHARED_VARIANCE
-            return 1 if differ else self._launcher.launches_per_preloader
+            return 1 if differ else self._launcher.launches_per_fork_server
         return launches_per_generation(
             generation_s=self._launcher.collected_s,
             launch_s=self._benchmark_s * self._measured,
@@ -510,7 +510,7 @@ class LockstepLaunches:
 
     def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         self._made += 1
-        launch = functools.partial(self._launcher.launch, slot, nodes, paces=self._paces, rules=self._rules)
+        launch = functools.partial(self._launcher.launch, slot, nodes, plans=self._plans, rules=self._rules)
         record = launch()
         while self._mend(record.failures):
             record = launch()

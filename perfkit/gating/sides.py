@@ -27,10 +27,10 @@ from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.runner.agent.session import selection_problem
 from perfkit.runner.lockstep.instructed import Callgrind
-from perfkit.runner.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
+from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot
-from perfkit.runner.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
+from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
 
@@ -166,7 +166,7 @@ def open_sides(
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(scope, project, pair, roots),
             select=_select(scope, project),
-            plants=scope.plants,
+            slowdowns=scope.plants,
             changed=_changed_code(project, pair, roots),
             interpreters=interpreters,
             committed=_committed(pair),
@@ -180,7 +180,7 @@ def open_sides(
             environment=environment,
             seed=scope.seed,
             preload=project.config.gate.preload,
-            launches_per_preloader=1 if trees.apart else LAUNCHES_PER_PRELOADER,
+            launches_per_fork_server=1 if trees.apart else LAUNCHES_PER_FORK_SERVER,
             cores=usable_cpus(),
         ) as launcher:
             callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
@@ -205,7 +205,7 @@ def staged_launcher(
     environment: Mapping[str, str],
     seed: int,
     beside: Mapping[Side, Mapping[str, str]] | None = None,
-    launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
+    launches_per_fork_server: int = LAUNCHES_PER_FORK_SERVER,
 ) -> Iterator[Launcher]:
     """Copy a file of benchmarks into a folder for each side, and yield the launcher that measures both.
 
@@ -228,7 +228,7 @@ def staged_launcher(
         folder=launches,
         environment=inherited,
         seed=seed,
-        launches_per_preloader=launches_per_preloader,
+        launches_per_fork_server=launches_per_fork_server,
     ) as launcher:
         yield launcher
 

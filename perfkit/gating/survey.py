@@ -19,7 +19,7 @@ from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.counted import count_benchmarks
 from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.agent.provenance import is_native
-from perfkit.runner.lockstep.collection import EVERYTHING, Found, Scouted, ignore_log
+from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
 from perfkit.runner.lockstep.launch import Failure, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import count_benchmarks
@@ -162,14 +162,14 @@ def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -
     return frozenset(found.counts["base"])
 
 
-def proven(found: Scouted, side: Side) -> Scouted:
+def proven(found: Listing, side: Side) -> Listing:
     """Return what a side was found to have, once it is known to come from its own code."""
     advice = "uninstall that copy, or name a `prepare` command that installs each side"
     prove_code({side: found.report}, advice=advice)
     return found
 
 
-def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
+def refuse_single(launcher: Launcher, found: Mapping[Side, Listing]) -> None:
     """Check whether a suite that one side could not collect lets only one process run at a time."""
     stopped = [(side, error) for side, one in found.items() if (error := _stopped(one)) is not None]
     if len(stopped) != 1:
@@ -185,7 +185,7 @@ def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
         launcher.survey()
 
 
-def _stopped(found: Scouted) -> tuple[str, str] | None:
+def _stopped(found: Listing) -> tuple[str, str] | None:
     return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
 
 
@@ -199,8 +199,8 @@ def _not_collected(side: Side, words: str, hints: Hints) -> NotMeasuredError:
 
 
 def _with_heads_files(
-    sides: OpenSides, head: Scouted, base_own: Scouted
-) -> tuple[Scouted, tuple[str, ...], Mapping[str, str]]:
+    sides: OpenSides, head: Listing, base_own: Listing
+) -> tuple[Listing, tuple[str, ...], Mapping[str, str]]:
     """Return base's benchmarks with head's files, which these are, and the errors of those that fail there.
 
     Base keeps its own file in the place of such a one.
@@ -226,19 +226,19 @@ def _with_heads_files(
     return replace(laid, found={**kept, **own}), kept_files, not_laid
 
 
-def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
+def _broken_files(laid: Listing, base_own: Listing, changed: Sequence[str]) -> frozenset[str]:
     collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
     return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
 
 
-def _files_of_suite(sides: OpenSides, head: Scouted) -> list[str]:
+def _files_of_suite(sides: OpenSides, head: Listing) -> list[str]:
     if sides.asv is None or not any(found.asv for found in head.found.values()):
         return []
     root = sides.roots.head
     return sorted(path.relative_to(root).as_posix() for path in (root / sides.asv.folder).rglob("*.py"))
 
 
-def _benchmark_files(head: Scouted, root: Path) -> list[str]:
+def _benchmark_files(head: Listing, root: Path) -> list[str]:
     files = {found.file for found in head.found.values()}
     folders = {folder for file in files for folder in PurePosixPath(file).parents}
     conftests = {str(folder / _CONFTEST) for folder in folders if (root / folder / _CONFTEST).is_file()}
@@ -253,9 +253,9 @@ class _Sorting:
     settings of ``@pytest.mark.perfkit`` that decide instead of head's.
     """
 
-    head: Scouted
-    base_own: Scouted
-    base: Scouted
+    head: Listing
+    base_own: Listing
+    base: Listing
     not_laid: Mapping[str, str]
     rules: Rules
     markers: Mapping[str, Mapping[str, str]]
@@ -363,7 +363,7 @@ def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
         yield [file for file, text in files.items() if text == message], message
 
 
-def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
+def _asv_note(sides: OpenSides, head: Listing) -> tuple[str, ...]:
     """Say how many benchmarks a suite of asv has here, or that it is not among what is compared."""
     if sides.asv is None:
         return ()

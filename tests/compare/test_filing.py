@@ -38,7 +38,7 @@ from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
 from perfkit.runner.agent.clock import ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.launch import Slot
-from perfkit.runner.lockstep.turns import Pace, Timing
+from perfkit.runner.lockstep.turns import LoopPlan, Timing
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
 CONTEXT = RunContext(
@@ -54,14 +54,14 @@ CONTEXT = RunContext(
 COMPARED = {
     BENCHMARK.name: ComparedBenchmark(benchmark=BENCHMARK, margin=0.02, gating=True, limit_s=30.0),
 }
-PACE = Pace(loops=8, rounds=2, untimed=3, turns=1, most_turns=1, first_untimed=1)
+PLAN = LoopPlan(loops=8, rounds=2, untimed=3, turns=1, most_turns=1, first_untimed=1)
 
 
 def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
     timing = Timing(
         base_s=(1.0, 2.0),
         head_s=(1.1, 2.2),
-        pace=PACE,
+        plan=PLAN,
         faults_per_iteration={"base": 0.5, "head": 12.34},
     )
     slot = Slot(launch=launch, block=launch // 4, forked_first="base", begins=begins)

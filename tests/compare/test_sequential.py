@@ -19,11 +19,11 @@ from perfkit.model.comparisons import Comparison, LaunchPair, Policy
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import Quiet
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord, SideReport, Slot, schedule
-from perfkit.runner.lockstep.turns import Pace, Timing
+from perfkit.runner.lockstep.turns import LoopPlan, Timing
 
-PACE = Pace(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
+PLAN = LoopPlan(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
 POLICY = Policy(alpha=0.01, family=2, looks=(4, 6, 10))
-LAUNCHES_PER_PRELOADER = 2
+LAUNCHES_PER_FORK_SERVER = 2
 
 
 @dataclass
@@ -59,7 +59,7 @@ class FakeLaunches:
     @property
     def preloader(self) -> int:
         """Two launches have the same one."""
-        return 1 + (len(self.made) - 1) // LAUNCHES_PER_PRELOADER
+        return 1 + (len(self.made) - 1) // LAUNCHES_PER_FORK_SERVER
 
     @property
     def group_s(self) -> float:
@@ -99,7 +99,7 @@ def _timing(ratio: float, launch: int) -> Timing:
     return Timing(
         base_s=(0.1,) * 5,
         head_s=(0.1 * ratio * wobble,) * 5,
-        pace=PACE,
+        plan=PLAN,
         faults_per_iteration={"base": 0.0, "head": 0.0},
     )
 

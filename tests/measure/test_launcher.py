@@ -19,10 +19,10 @@ from two_trees import SIDES, TwoTrees, nodes
 from perfkit.errors import NotMeasuredError
 from perfkit.model import Side
 from perfkit.runner.commands import ALLOCATOR
-from perfkit.runner.lockstep.collection import Scouted, expected_imports, scout
+from perfkit.runner.lockstep.collection import Listing, expected_imports, list_benchmarks
 from perfkit.runner.lockstep.launch import LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 
 # Says, when it is collected, what its process is like.
 SAYS = """
@@ -46,10 +46,10 @@ def trees(tmp_path: Path) -> TwoTrees:
     return made
 
 
-def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Scouted]:
+def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Listing]:
     """Return what a child of a side says of itself, and what it found."""
-    scouted = scout(launcher.start(side, nodes=None))
-    return json.loads(trees.said(side, "said.txt")[-1]), scouted
+    listing = list_benchmarks(launcher.start(side, nodes=None))
+    return json.loads(trees.said(side, "said.txt")[-1]), listing
 
 
 def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
@@ -88,7 +88,7 @@ def test_it(benchmark, tmp_path):
 """)
     with trees.launcher() as launcher:
         for slot in itertools.islice(schedule(seed=1), 2):
-            record = launcher.launch(slot, nodes("test_it"), paces={}, rules=RULES)
+            record = launcher.launch(slot, nodes("test_it"), plans={}, rules=RULES)
             assert nodes("test_it") == list(record.timings)
         left = {path.suffix for path in trees.folder.rglob("*")}
 
@@ -122,7 +122,7 @@ def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path
     (tools / "git").chmod(0o755)
     environment = {**PLAIN, "PATH": f"{tools}{os.pathsep}{PLAIN['PATH']}"}
     with trees.launcher(preload=None, environment=environment) as launcher:
-        record = launcher.launch(schedule_first(), nodes("test_it"), paces={}, rules=RULES)
+        record = launcher.launch(schedule_first(), nodes("test_it"), plans={}, rules=RULES)
 
     assert nodes("test_it") == list(record.timings)
     assert not asked.exists()
@@ -178,10 +178,10 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
     trees.write({"pyproject.toml": WITHOUT_HYPOTHESIS})
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": disabled}
     with trees.launcher(environment=environment) as launcher:
-        said, scouted = visit(trees, launcher, "head")
+        said, listing = visit(trees, launcher, "head")
 
     assert loaded == {"_hypothesis_pytestplugin"} & set(said["loaded"])
-    assert {} == scouted.errors
+    assert {} == listing.errors
 
 
 def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTrees) -> None:
@@ -191,9 +191,9 @@ def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTree
     )
 
     with trees.launcher() as launcher:
-        scouted = scout(launcher.start("head", nodes=None))
+        listing = list_benchmarks(launcher.start("head", nodes=None))
 
-    assert (nodes("test_it"), ("@pytest.mark.flaky",)) == (list(scouted.found), scouted.overruled)
+    assert (nodes("test_it"), ("@pytest.mark.flaky",)) == (list(listing.found), listing.overruled)
 
 
 @pytest.mark.parametrize(("addopts", "overruled"), [("-p no:xdist", ()), ("-n 2", ("-n",))])
@@ -203,11 +203,11 @@ def test_options_of_other_plugins_are_undone_where_these_are_loaded(
     """An installed plugin that the project switches off does not know the option that would undo its own."""
     trees.write({"pyproject.toml": PYPROJECT_WITH.format(addopts=addopts)})
     with trees.launcher() as launcher:
-        _, scouted = visit(trees, launcher, "head")
+        _, listing = visit(trees, launcher, "head")
 
-    assert 1 == len(scouted.found)
-    assert overruled == scouted.overruled
-    assert {} == scouted.errors
+    assert 1 == len(listing.found)
+    assert overruled == listing.overruled
+    assert {} == listing.errors
 
 
 SESSION = """
@@ -255,10 +255,10 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
 
     with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
-        said, scouted = visit(trees, launcher, "head")
+        said, listing = visit(trees, launcher, "head")
 
     assert "own" == said["side"]
-    assert ({}, True) == (scouted.report.foreign, "thing.py" in scouted.report.loaded)
+    assert ({}, True) == (listing.report.foreign, "thing.py" in listing.report.loaded)
 
 
 def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
@@ -266,12 +266,12 @@ def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> No
     trees.write({"thing.py": "def make():\n    import wave\nmake()\n"})
     trees.benchmarks(SAYS + "import thing\n")
     with trees.launcher(preload=None) as launcher:
-        before, scouted = visit(trees, launcher, "head")
-        launcher.warm_up(scouted.report.libraries)
+        before, listing = visit(trees, launcher, "head")
+        launcher.warm_up(listing.report.libraries)
         after, _ = visit(trees, launcher, "head")
 
     assert ("wave" in before["loaded"], "wave" in after["loaded"]) == (False, True)
-    assert {"thing", "wave"} & set(scouted.report.libraries) == {"wave"}
+    assert {"thing", "wave"} & set(listing.report.libraries) == {"wave"}
 
 
 EXPECTS = """
@@ -335,7 +335,7 @@ def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> 
         before, _ = visit(trees, launcher, "base")
         os.kill(before["parent"], signal.SIGKILL)
         assert wait_until(lambda: gone(before["parent"]))
-        record = launcher.launch(schedule_first(), nodes("test_it"), paces={}, rules=RULES)
+        record = launcher.launch(schedule_first(), nodes("test_it"), plans={}, rules=RULES)
         said = [json.loads(trees.said(side, "said.txt")[-1]) for side in SIDES]
 
     assert nodes("test_it") == list(record.timings)
@@ -386,13 +386,13 @@ def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: 
     flag = tmp_path / "flag"
     flag.write_text("once")
     trees.benchmarks(TREACHEROUS.format(flag=str(flag)))
-    paces: dict[str, Pace] = {}
+    plans: dict[str, LoopPlan] = {}
     with trees.launcher() as launcher:
-        record = launcher.launch(schedule_first(), nodes("test_it"), paces=paces, rules=RULES)
+        record = launcher.launch(schedule_first(), nodes("test_it"), plans=plans, rules=RULES)
 
     assert "" == flag.read_text()
     assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
-    assert (nodes("test_it"), 2) == (list(paces), launcher.preloader)
+    assert (nodes("test_it"), 2) == (list(plans), launcher.preloader)
 
 
 def test_a_preloader_that_died_while_it_learned_is_replaced(trees: TwoTrees) -> None:

@@ -11,10 +11,10 @@ from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.model import Side
-from perfkit.runner.lockstep.collection import scout
+from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.turns import Pace, Timing
+from perfkit.runner.lockstep.turns import LoopPlan, Timing
 from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 
 # Says in its tree which benchmarks ran.
@@ -89,19 +89,19 @@ def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
 
 
 def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:
-    """Each benchmark has as many rounds of base as of head, those of its pace, and the proof of its code."""
+    """Each benchmark has as many rounds of base as of head, those of its plan, and the proof of its code."""
     trees.benchmarks(NOTE + GOOD)
-    paces: dict[str, Pace] = {}
+    plans: dict[str, LoopPlan] = {}
 
-    record = trees.launch(launcher, "test_before", "test_after", paces=paces)
+    record = trees.launch(launcher, "test_before", "test_after", plans=plans)
 
     assert [] == failures(record)
-    assert nodes("test_before", "test_after") == list(record.timings) == list(paces) == list(record.seconds)
+    assert nodes("test_before", "test_after") == list(record.timings) == list(plans) == list(record.seconds)
     assert record.timings == record.proven
     for timing in record.timings.values():
         rounds = len(timing.base_s)
         assert rounds == len(timing.head_s)
-        assert timing.pace.turns <= rounds / timing.pace.rounds <= timing.pace.most_turns
+        assert timing.plan.turns <= rounds / timing.plan.rounds <= timing.plan.most_turns
         assert 0 < min(timing.base_s + timing.head_s)
     assert [({}, (FILE,))] * 2 == [
         (record.reports[side].foreign, record.reports[side].loaded) for side in SIDES
@@ -153,12 +153,12 @@ def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, lau
 def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
     """What an earlier launch planned is neither learned again nor changed."""
     trees.benchmarks(GOOD)
-    pace = Pace(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
+    plan = LoopPlan(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
 
-    record = trees.launch(launcher, "test_before", paces=dict.fromkeys(nodes("test_before"), pace))
+    record = trees.launch(launcher, "test_before", plans=dict.fromkeys(nodes("test_before"), plan))
 
     (timing,) = record.timings.values()
-    assert (pace, 8, 8) == (timing.pace, len(timing.base_s), len(timing.head_s))
+    assert (plan, 8, 8) == (timing.plan, len(timing.base_s), len(timing.head_s))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < len(SIDES), reason="there is one core only")
@@ -166,9 +166,9 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> No
     """Also where they came to be on different ones: a slow core then slows both; none is held there."""
     for side, core in zip(SIDES, (min, max), strict=True):
         trees.benchmarks(ON_A_CORE.format(core=core.__name__), side)
-    pace = Pace(loops=1, rounds=1, untimed=0, turns=40, most_turns=40, first_untimed=1)
+    plan = LoopPlan(loops=1, rounds=1, untimed=0, turns=40, most_turns=40, first_untimed=1)
 
-    record = trees.launch(launcher, "test_where", paces=dict.fromkeys(nodes("test_where"), pace))
+    record = trees.launch(launcher, "test_where", plans=dict.fromkeys(nodes("test_where"), plan))
 
     assert [] == failures(record)
     base, head = (trees.said(side, "said.txt")[-40:] for side in SIDES)
@@ -191,7 +191,7 @@ def test_it(benchmark):
     record = trees.launch(launcher, "test_it")
 
     (timing,) = record.timings.values()
-    assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.pace.loops)
+    assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.plan.loops)
     assert [9, 9] == [trees.said(side, "said.txt").count("called") for side in SIDES]
 
 
@@ -215,7 +215,7 @@ def test_quick(benchmark):
 
     assert [] == failures(record)
     slow, quick = record.timings.values()
-    assert (4, 5) == (slow.pace.loops, quick.pace.loops)
+    assert (4, 5) == (slow.plan.loops, quick.plan.loops)
     assert 19 == len(quick.base_s) == len(quick.head_s)
     for side in SIDES:
         said = trees.said(side, "said.txt")
@@ -449,8 +449,8 @@ def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, launcher: 
 
 def _round_s(timing: Timing) -> float:
     """Return how long a round was to take: the machine may double its speed between plan and round."""
-    assert timing.pace.iteration_s is not None
-    return timing.pace.loops * timing.pace.iteration_s
+    assert timing.plan.iteration_s is not None
+    return timing.plan.loops * timing.plan.iteration_s
 
 
 # Two ways to leave group and session: as a child of one's own, and as a daemon whose parent is gone.
@@ -550,13 +550,13 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     tests = ["test_before", "test_raises", "test_after", "test_ends"]
 
     with trees.launcher(preload=["torch"], environment=environment) as unforked:
-        scouted = scout(unforked.start("head", nodes=None))
+        listing = list_benchmarks(unforked.start("head", nodes=None))
         assert "CUDA is initialised in the fork server" == unforked.why_no_fork
         record = trees.launch(unforked, *tests)
         whole = trees.launch(unforked, "test_before")
         assert nothing_left(trees)
 
-    assert set(nodes(*tests)) == set(scouted.found)
+    assert set(nodes(*tests)) == set(listing.found)
     assert ["error", "error"] == [failure.status for failure in record.failures]
     assert nodes("test_raises", "test_ends") == [failure.node for failure in record.failures]
     assert "its process ended with exit status 3" == record.failures[-1].message

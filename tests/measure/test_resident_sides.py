@@ -14,7 +14,7 @@ from perfkit.model import Side
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, other
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.lockstep.untimed import count_benchmarks, profile_sides
 
 SUITE = """
@@ -56,7 +56,7 @@ class Scene:
         self.place.mkdir()
         self.trees.benchmarks(SUITE)
         self.trees.write({"fake_device.py": SHARED_DEVICE})
-        self.paces: dict[str, Pace] = {}
+        self.plans: dict[str, LoopPlan] = {}
 
     def needs(self, base: int, head: int) -> None:
         """Say how many GiB each side allocates from now on."""
@@ -69,7 +69,7 @@ class Scene:
         """Make a launch in the order of a slot."""
         slot = Slot(launch=number, block=0, forked_first=begins, begins=begins)
         rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 30.0, check_s=check_s)
-        return launcher.launch(slot, nodes(*tests), paces=self.paces, rules=rules)
+        return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules)
 
     def said(self) -> list[tuple[str, bool]]:
         """Return which side allocated, in order, and whether the other one held memory then."""
@@ -92,7 +92,7 @@ def scene(preloading: tuple[Scene, Launcher]) -> Scene:
     """Return the scene, without what earlier tests noted."""
     scene, launcher = preloading
     (scene.place / "said.txt").unlink(missing_ok=True)
-    scene.paces.clear()
+    scene.plans.clear()
     scene.needs(10, 10)
     launcher.residents = Residents()
     return scene
@@ -166,7 +166,7 @@ def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launche
     record = scene.launch(launcher, "test_few_rounds")
 
     (timing,) = record.timings.values()
-    assert (3, 3, 0) == (len(timing.base_s), len(timing.head_s), timing.pace.begins_with)
+    assert (3, 3, 0) == (len(timing.base_s), len(timing.head_s), timing.plan.begins_with)
     assert {} == timing.cold
 
 
@@ -192,7 +192,7 @@ def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
 
     for one in (record, again):
         timing = one.timings[NODE]
-        assert 3 <= timing.pace.warmup <= timing.pace.begins_with
+        assert 3 <= timing.plan.warmup <= timing.plan.begins_with
         assert {"base": 0.061, "head": 0.061} == pytest.approx(
             {side: cold.total_s for side, cold in timing.cold.items()}
         )
@@ -204,7 +204,7 @@ def test_benchmarks_of_the_host_are_measured_as_ever(scene: Scene, launcher: Lau
 
     (timing,) = record.timings.values()
     memory = {"base": (), "head": ()}
-    assert (0, memory, {}, False) == (timing.pace.warmup, timing.memory, timing.cold, timing.on_device)
+    assert (0, memory, {}, False) == (timing.plan.warmup, timing.memory, timing.cold, timing.on_device)
     assert ({}, None, "") == (
         launcher.residents.alone,
         launcher.residents.presence,

@@ -72,7 +72,7 @@ def trees(tmp_path: Path) -> TwoTrees:
 
 def launch(launcher: Launcher, slot: Slot | None = None) -> LaunchRecord:
     """Make a launch of the benchmark."""
-    return launcher.launch(slot or next(iter(schedule(seed=1))), nodes("test_it"), paces={}, rules=RULES)
+    return launcher.launch(slot or next(iter(schedule(seed=1))), nodes("test_it"), plans={}, rules=RULES)
 
 
 def said(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
@@ -245,7 +245,7 @@ def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: 
     with trees.launcher() as launcher:
         assert [set(wanted)] * 2 == [set(one.found) for one in launcher.survey().values()]
         launcher.renew()
-        record = launcher.launch(next(iter(schedule(seed=1))), wanted, paces={}, rules=RULES)
+        record = launcher.launch(next(iter(schedule(seed=1))), wanted, plans={}, rules=RULES)
 
     (failure,) = record.failures
     assert (wanted[0], "base") == (failure.node, failure.side)

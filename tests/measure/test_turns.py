@@ -10,9 +10,9 @@ from perfkit.model import SIDES, Side
 from perfkit.runner.agent.clock import DeviceTimes
 from perfkit.runner.lockstep import turns
 from perfkit.runner.lockstep.runner import Runner
-from perfkit.runner.lockstep.turns import plan_pace
+from perfkit.runner.lockstep.turns import plan_loops
 
-PACE = plan_pace(1e-5, launch_s=0.1)
+PLAN = plan_loops(1e-5, launch_s=0.1)
 
 
 def _runner(side: Side, values: list[float], typical: list[float]) -> Runner:
@@ -40,7 +40,7 @@ def test_typical_times_are_kept_where_every_round_has_them(
         for side, typical in zip(SIDES, (base_typical, head_typical), strict=True)
     }
 
-    timing = turns.timing_of(runners, PACE)
+    timing = turns.timing_of(runners, PLAN)
 
     assert kept == (timing.base_typical_s, timing.head_typical_s)
     assert ((1.2, 2.2), (1.7, 2.7)) == (timing.base_s, timing.head_s)
@@ -52,7 +52,7 @@ def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
     runners["base"].host_s, runners["base"].device_s = [0.1, 0.2], [0.9, 1.9]
     runners["head"].host_s, runners["head"].marks = [0.2], {"launch-bound"}
 
-    timing = turns.timing_of(runners, PACE)
+    timing = turns.timing_of(runners, PLAN)
 
     assert {
         "base": DeviceTimes(host_s=(0.1, 0.2), device_s=(0.9, 1.9)),
@@ -62,7 +62,7 @@ def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
 
 def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
     """Nothing stands for what there was not."""
-    assert {} == turns.timing_of({side: _runner(side, [1.0], []) for side in SIDES}, PACE).devices
+    assert {} == turns.timing_of({side: _runner(side, [1.0], []) for side in SIDES}, PLAN).devices
 
 
 @pytest.mark.parametrize(

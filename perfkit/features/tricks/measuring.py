@@ -31,7 +31,7 @@ from perfkit.model.comparisons import Comparison, Policy, Verdict
 from perfkit.model.counters import is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.model.progress import ComparisonProgress
-from perfkit.runner.lockstep.collection import scout
+from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launch import SideReport, schedule
 from perfkit.runner.lockstep.launcher import Launcher
 
@@ -39,7 +39,7 @@ from perfkit.runner.lockstep.launcher import Launcher
 _LIMIT_S = 120.0
 # Each launch has a preloader of its own, so that no two launches share its bias. That is affordable, since
 # many tricks share the time that it takes to start one.
-_LAUNCHES_PER_PRELOADER = 1
+_LAUNCHES_PER_FORK_SERVER = 1
 
 # Records what each launch measured, before the next one is made; the report is that of a side when its
 # benchmarks were listed.
@@ -91,7 +91,7 @@ def measure(
         environment=os.environ,
         seed=plan.seed,
         beside=instruction_files(plan.cases, plan.loop),
-        launches_per_preloader=_LAUNCHES_PER_PRELOADER,
+        launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
     ) as launcher:
         return _measured(plan, launcher, keep, progress, deadline)
 
@@ -100,7 +100,7 @@ def _measured(
     plan: Plan, launcher: Launcher, keep: Keep, progress: ComparisonProgress, deadline: float
 ) -> TrickMeasurements:
     progress.info("setting up")
-    found = scout(launcher.start("head", nodes=None))
+    found = list_benchmarks(launcher.start("head", nodes=None))
     launcher.warm_up(found.report.libraries)
     compared = {
         node_of(case): ComparedBenchmark(

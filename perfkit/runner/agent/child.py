@@ -144,7 +144,7 @@ def _launch(
     finish: Callable[[], NoReturn] | None = None,
 ) -> Launch:
     """Have the coordinator conduct the benchmarks of this process, at a depth of the stack."""
-    _load_fixture().install(RemoteConductor(channel, order["plants"], depth, order["layout"]))
+    _load_fixture().install(RemoteConductor(channel, order["slowdowns"], depth, order["layout"]))
     return Launch(nodes=nodes, channel=channel, seed=order["layout"], finish=finish)
 
 

@@ -76,7 +76,7 @@ def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[P
 def preloaded_own(roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return the roots' own top-level names that this process has loaded already, sorted.
 
-    A preloader with any of them cannot fork children that measure these roots.
+    A fork server with any of them cannot fork children that measure these roots.
     """
     return tuple(sorted(frozenset[str]().union(*(loaded_own(root, origins) for root in roots))))
 

@@ -62,17 +62,17 @@ _MANY_OBJECTS = 100_000
 class RemoteConductor:
     """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
-    ``plants`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
+    ``slowdowns`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
     from ``depth`` calls deeper than this one, which moves the stack. What they draw at random in timed rounds
     follows from ``seed``, alike on both sides.
     """
 
-    def __init__(self, channel: Channel, plants: Mapping[str, float], depth: int, seed: int = 0) -> None:
-        self._channel, self._plants, self._depth, self._seed = channel, plants, depth, seed
+    def __init__(self, channel: Channel, slowdowns: Mapping[str, float], depth: int, seed: int = 0) -> None:
+        self._channel, self._slowdowns, self._depth, self._seed = channel, slowdowns, depth, seed
 
     def conduct(self, work: Work) -> None:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
-        share = self._plants.get(work.node)
+        share = self._slowdowns.get(work.node)
         if share is not None:
             # What is planted is waiting, of which the device knows nothing.
             work = replace(

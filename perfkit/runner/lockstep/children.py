@@ -37,17 +37,22 @@ _PLACES = ("inifile:", "rootdir:")
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """What a child is to do: run ``nodes`` of ``paths`` in ``root`` by pytest, or list them where it is None.
+    """The request to a child: run ``nodes`` of ``paths`` in ``root`` by pytest, or list all where it is None.
 
-    ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
-    for temporary files; ``log`` is the file for its output. ``plants`` maps benchmarks to the share by which
-    they are made slower on purpose. ``layout`` is the seed from which its memory's layout is drawn. A child
-    that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
-    may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
-    ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
-    benchmark is run: the last of ``steps`` steps is counted. ``caches`` is the folder in which the side keeps
-    what tools build as it runs. The comparison ``began``, and the ``oldest`` side was committed, at these
-    seconds since the epoch: native libraries built outside of the checkouts since then are refused.
+    Attributes:
+        origins: the user's own trees, from which no module may come.
+        temporary: a folder to be made for temporary files.
+        log: the file for its output.
+        slowdowns: benchmarks that are made slower on purpose, each with the share.
+        caches: the folder in which its side keeps what tools build as it runs.
+        began: when the comparison began, in seconds since the epoch. Native libraries that were built outside
+            of the checkouts since then are refused.
+        oldest: when the oldest side was committed, likewise, for libraries in caches.
+        changed: functions by file, None for all of one; a listing names the benchmarks that may run them.
+        asv: the suite of asv of the project, if it has one.
+        layout: the seed from which its memory's layout is drawn.
+        serves: it lists the benchmarks, then forks a child for each launch.
+        training: a function or script of which the last of ``steps`` steps is counted, and no benchmark run.
     """
 
     root: str
@@ -57,7 +62,7 @@ class Assignment:
     select: str | None
     temporary: str
     log: str
-    plants: Mapping[str, float]
+    slowdowns: Mapping[str, float]
     caches: str
     began: float
     oldest: float

@@ -44,7 +44,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scouted:
+class Listing:
     """The benchmarks of a side; ``errors`` maps what could not be collected (mostly a file) to the cause.
 
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
@@ -62,7 +62,7 @@ class Scouted:
     report: SideReport
 
 
-def scout(child: Child) -> Scouted:
+def list_benchmarks(child: Child) -> Listing:
     """Return the benchmarks that a child found which was started to list them; the child is ended.
 
     Raises:
@@ -78,7 +78,7 @@ def ignore_log(_: str) -> None:
     """Ignore a message about what is waited for."""
 
 
-def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Scouted:
+def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Listing:
     """Return the benchmarks that a child found which was started to list them; the child goes on.
 
     ``log`` receives a sentence now and then where that takes long.
@@ -108,7 +108,7 @@ def read_listing(child: Child, log: Callable[[str], None] = ignore_log) -> Scout
     found = [_read(item) for item in message["items"]]
     failed = [error for error in message["errors"] if not error["skipped"]]
     skipped = [error for error in message["errors"] if error["skipped"] and error["mentions"]]
-    return Scouted(
+    return Listing(
         found={one.benchmark.name: one for one in found},
         errors={error["node"]: error["message"] for error in failed},
         bystanders=frozenset(error["node"] for error in failed if not error["mentions"]),
@@ -138,10 +138,10 @@ def _place(child: Child) -> str:
     return child.collecting or "plugins and conftest files"
 
 
-def _not_collected(report: SideReport | None, words: str) -> Scouted:
+def _not_collected(report: SideReport | None, words: str) -> Listing:
     known = report or SideReport(foreign={})
     errors = {} if known.foreign else {EVERYTHING: words}
-    return Scouted(found={}, errors=errors, overruled=(), report=known)
+    return Listing(found={}, errors=errors, overruled=(), report=known)
 
 
 def _read(item: Message) -> Found:

@@ -16,16 +16,16 @@ from perfkit.runner.commands import ended_in_words
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.runner import WAITS_FOR_LOCK, BenchmarkError, Runner
 from perfkit.runner.lockstep.turns import (
-    Pace,
+    LoopPlan,
     Timing,
     calibrate,
     corrected,
-    plan_pace,
-    settle,
+    plan_loops,
     take_rounds,
     take_turns,
     time_first_call,
     timing_of,
+    warm,
 )
 
 _COMBINATIONS = tuple(itertools.product(SIDES, SIDES))
@@ -158,11 +158,11 @@ def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
 
 
 def run_launch(
-    children: Sequence[Child], nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
+    children: Sequence[Child], nodes: Sequence[str], *, plans: dict[str, LoopPlan], rules: LaunchRules
 ) -> LaunchRecord:
     """Measure ``nodes`` in two running children, the first of which begins each turn; both are ended.
 
-    ``paces`` holds the plans of earlier launches; plans of new benchmarks are added to it. A benchmark that
+    ``plans`` holds the plans of earlier launches; plans of new benchmarks are added to it. A benchmark that
     fails is left out; one that kills or hangs its process also ends the launch for those after it.
     """
     timings: dict[str, Timing] = {}
@@ -173,7 +173,7 @@ def run_launch(
         for node in nodes:
             begun = time.monotonic()
             try:
-                timings[node] = _measure(node, children, paces, rules)
+                timings[node] = _measure(node, children, plans, rules)
             except BenchmarkError as error:
                 failures.append(failure_of(node, error))
                 if error.fatal:
@@ -204,23 +204,23 @@ def run_alone(
     order: Sequence[Side],
     nodes: Sequence[str],
     *,
-    paces: dict[str, Pace],
+    plans: dict[str, LoopPlan],
     rules: LaunchRules,
 ) -> LaunchRecord:
     """Measure ``nodes`` in a child of each side, the second of which is started once the first has ended.
 
     Each has the device to itself then. The second makes as many rounds of a benchmark as the first, at the
-    same pace. What fails on the first side is not measured on the second.
+    same plan. What fails on the first side is not measured on the second.
     """
-    first = _run_side(start(order[0]), nodes, paces, rules, None)
-    second = _run_side(start(order[1]), first.wanted_of_other, paces, rules, first)
+    first = _run_side(start(order[0]), nodes, plans, rules, None)
+    second = _run_side(start(order[1]), first.wanted_of_other, plans, rules, first)
     measured = {order[0]: first, order[1]: second}
     both = [node for node in nodes if node in first.runners and node in second.runners]
     timings = {}
     for node in both:
         runners = {side: one.runners[node] for side, one in measured.items()}
-        timing = timings[node] = timing_of(runners, paces[node], alone=True)
-        paces[node] = _corrected(paces[node], timing, rules)
+        timing = timings[node] = timing_of(runners, plans[node], alone=True)
+        plans[node] = _corrected(plans[node], timing, rules)
     skipped = first.skipped & second.skipped
     failures = [replace(one, both=one.node in skipped) for one in first.failures.values()]
     failures += [one for one in second.failures.values() if one.node not in skipped]
@@ -259,7 +259,11 @@ class _AloneSide:
 
 
 def _run_side(
-    child: Child, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules, before: _AloneSide | None
+    child: Child,
+    nodes: Sequence[str],
+    plans: dict[str, LoopPlan],
+    rules: LaunchRules,
+    before: _AloneSide | None,
 ) -> _AloneSide:
     """Measure the benchmarks of one side and end its child; ``before`` is the side that came first."""
     own = _AloneSide()
@@ -268,7 +272,7 @@ def _run_side(
             begun = time.monotonic()
             runner = Runner(child, node, limit_s=rules.limit_s(node))
             try:
-                _measure_alone(node, runner, own, paces, rules, before)
+                _measure_alone(node, runner, own, plans, rules, before)
             except BenchmarkError as error:
                 own.failures[node] = failure_of(node, error)
                 if error.fatal:
@@ -289,7 +293,7 @@ def _measure_alone(
     node: str,
     runner: Runner,
     own: _AloneSide,
-    paces: dict[str, Pace],
+    plans: dict[str, LoopPlan],
     rules: LaunchRules,
     before: _AloneSide | None,
 ) -> None:
@@ -298,11 +302,11 @@ def _measure_alone(
         if before is not None and node not in before.runners:
             runner.abandon()
             return
-        if node not in paces:
-            paces[node] = _first_pace([runner], wishes, rules)
+        if node not in plans:
+            plans[node] = _first_plan([runner], wishes, rules)
         own.cores[node] = before.cores[node] if before else runner.core
         turns = before.turns[node] if before else None
-        own.turns[node] = take_rounds(runner, pace=paces[node], turns=turns, core=own.cores[node])
+        own.turns[node] = take_rounds(runner, plan=plans[node], turns=turns, core=own.cores[node])
         runner.leave()
         runner.await_end()
         own.runners[node] = runner
@@ -371,16 +375,16 @@ def read_report(child: Child, *, limit_s: float = _GOODBYE_S) -> SideReport | No
     )
 
 
-def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
+def _measure(node: str, children: Sequence[Child], plans: dict[str, LoopPlan], rules: LaunchRules) -> Timing:
     runners = [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
     try:
         for child in children:
             child.resume()
         wishes, _ = (runner.arrive() for runner in runners)
-        if node not in paces:
-            paces[node] = _first_pace(runners, wishes, rules)
-        timing = take_turns(runners, pace=paces[node])
-        paces[node] = _corrected(paces[node], timing, rules)
+        if node not in plans:
+            plans[node] = _first_plan(runners, wishes, rules)
+        timing = take_turns(runners, plan=plans[node])
+        plans[node] = _corrected(plans[node], timing, rules)
         for runner in runners:
             runner.leave()
         for runner in runners:
@@ -394,27 +398,27 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
     return timing
 
 
-def _first_pace(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) -> Pace:
+def _first_plan(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) -> LoopPlan:
     """Return how to measure a benchmark that is measured for the first time.
 
     On an accelerator its times settle first. One that allows a number of calls is not called for that.
     """
     free = wishes["rounds"] is None and any(runner.on_device for runner in runners)
-    warmup = settle(runners) if free else 0
+    warmup = warm(runners) if free else 0
     launch_s = _launch_s(rules, on_device=free)
     return replace(_plan(runners, wishes["loops"], wishes["rounds"], launch_s), warmup=warmup)
 
 
-def _corrected(pace: Pace, timing: Timing, rules: LaunchRules) -> Pace:
+def _corrected(plan: LoopPlan, timing: Timing, rules: LaunchRules) -> LoopPlan:
     launch_s = _launch_s(rules, on_device=timing.on_device)
-    return corrected(pace, timing.base_s, timing.head_s, launch_s=launch_s)
+    return corrected(plan, timing.base_s, timing.head_s, launch_s=launch_s)
 
 
 def _launch_s(rules: LaunchRules, *, on_device: bool) -> float:
     return max(rules.launch_s, _LAUNCH_ON_DEVICE_S) if on_device else rules.launch_s
 
 
-def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
+def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> LoopPlan:
     """Return how to measure a benchmark, whose rounds must have ``loops`` calls and may be ``rounds``.
 
     Of few calls that are allowed none is spent on learning how long one takes. Calls that would last longer
@@ -427,7 +431,9 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
             rounds -= 1
     iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
     pipeline = any(len(runner.child.look()) > 1 for runner in runners)
-    return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
+    return plan_loops(
+        iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline
+    )
 
 
 def failure_of(node: str, error: BenchmarkError) -> Failure:

@@ -1,9 +1,9 @@
 """Starts the children of a run: forked from processes that have imported what they share.
 
-A preloader has imported what both sides share. From it, a server of each side is forked that imports the
-code of its side and collects its benchmarks. These two servers are a generation: launches are forked from
-them until a new generation replaces them. The layout of their memory biases all their launches alike, so
-generations are a level of replication of their own. Every eighth time the preloader is replaced, too.
+A fork server has imported what both sides share. From it, a zygote of each side is forked that imports the
+code of its side and collects its benchmarks. These two are zygotes: launches are forked from
+them until new ones replace them. The layout of their memory biases all their launches alike, so
+pairs of zygotes are a level of replication of their own. Every eighth time the fork server is replaced, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from perfkit.runner.lockstep.children import (
     Source,
     Zygote,
 )
-from perfkit.runner.lockstep.collection import Scouted, expected_imports, ignore_log, plugins, read_listing
+from perfkit.runner.lockstep.collection import Listing, expected_imports, ignore_log, plugins, read_listing
 from perfkit.runner.lockstep.launch import (
     LaunchRecord,
     LaunchRules,
@@ -46,24 +46,24 @@ from perfkit.runner.lockstep.launch import (
     run_launch,
 )
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
-from perfkit.runner.lockstep.turns import Pace
+from perfkit.runner.lockstep.turns import LoopPlan
 
 _Found = TypeVar("_Found")
 
-# Children of one preloader share its address layout and hash seed, which bias all their times alike. Where
-# there are servers, that bias is small against that of a generation.
-LAUNCHES_PER_PRELOADER = 4
-_GENERATIONS_PER_PRELOADER = 8
+# Children of one fork server share its address layout and hash seed, which bias all their times alike. Where
+# there are zygotes, that bias is small against that of a pair of zygotes.
+LAUNCHES_PER_FORK_SERVER = 4
+_ZYGOTES_PER_FORK_SERVER = 8
 _MOST_REUSE_FAULTS = 100
 # Two cores raise two of them in hardly longer than one, and most runs need a second one.
-_RAISED_TOGETHER = 2
+_STARTED_TOGETHER = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredTrees:
     """What is measured: the two trees, the user's own trees that they were made from, and pytest's paths.
 
-    ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
+    ``slowdowns`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
     functions that differ between the trees, by file relative to their roots, where that is known.
     ``interpreters`` are those of the sides that are not measured by this process's own. ``asv`` is the suite
     of asv that both have, if any. The measuring ``began``, and the older tree was ``committed``, at these
@@ -74,7 +74,7 @@ class MeasuredTrees:
     origins: tuple[Path, ...]
     paths: tuple[str, ...]
     select: str | None = None
-    plants: Mapping[str, float] = field(default_factory=dict)
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
     asv: AsvSuite | None = None
@@ -96,12 +96,23 @@ class MeasuredTrees:
 class Launcher:
     """Starts children on two trees; their logs and temporary files are in ``folder``.
 
-    ``preload`` are the libraries that preloaders import; None stands for what the benchmarks' files of both
-    sides import, and whatever else both are seen to import. Where there are no servers,
-    ``launches_per_preloader`` launches are forked from a preloader. ``serves`` says whether there are;
-    ``collected_s`` is how long the last generation took to collect. ``residents`` are the benchmarks on an
-    accelerator, as far as launches have shown which of them have room there on both sides. Preloaders are
-    raised in pairs where there are ``cores`` for it.
+    Methods that start children raise NotMeasuredError where two fork servers or zygotes in a row were lost.
+
+    Args:
+        trees: what is measured.
+        folder: where logs and temporary files go.
+        environment: the variables of all children.
+        as_is: whether allocator, hash seed and garbage collector are left as they are.
+        seed: the seed of an order and of layouts.
+        preload: the libraries that fork servers import; None for what the benchmarks' files of both sides
+            import, and whatever else both are seen to import.
+        launches_per_fork_server: how many launches are forked from one where there are no zygotes.
+        cores: two fork servers are started at once where there are cores for it.
+
+    Attributes:
+        serves: whether there are zygotes.
+        collected_s: how long the last zygotes took to collect.
+        residents: the benchmarks on an accelerator, and which of them fit there on both sides.
     """
 
     def __init__(
@@ -112,16 +123,16 @@ class Launcher:
         environment: Mapping[str, str],
         seed: int,
         preload: Sequence[str] | None = None,
-        launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
-        cores: float = _RAISED_TOGETHER,
+        launches_per_fork_server: int = LAUNCHES_PER_FORK_SERVER,
+        cores: float = _STARTED_TOGETHER,
     ) -> None:
-        self.launches_per_preloader = launches_per_preloader
-        self._raised_together = 1 if trees.apart or cores < _RAISED_TOGETHER else _RAISED_TOGETHER
+        self.launches_per_fork_server = launches_per_fork_server
+        self._started_together = 1 if trees.apart or cores < _STARTED_TOGETHER else _STARTED_TOGETHER
         self._trees, self._folder = trees, folder
         self._environment = environment
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._layout = 0
-        self._learns = preload is None
+        self._extends_preload = preload is None
         self._modules: tuple[str, ...] = ()
         autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
         shared = expected_imports(trees.roots, trees.paths) if preload is None else preload
@@ -130,16 +141,16 @@ class Launcher:
         self._stack = ExitStack()
         self._source: Source | None = None
         self._spares: list[ForkServers] = []
-        self._taught: tuple[str, ...] = ()
-        self._servers: dict[Side, Zygote] = {}
-        self._generations = 0
+        self._preloaded: tuple[str, ...] = ()
+        self._zygotes: dict[Side, Zygote] = {}
+        self._zygote_pairs = 0
         self._alone = False
         self._groups = 0
         self._children = 0
         self.serves = False
         self.collected_s = 0.0
-        self._preloaders = 0
-        self._raised_s = 0.0
+        self._fork_servers = 0
+        self._start_s = 0.0
         self.why_no_fork: str | None = None
         self.why_not_served: str | None = None
         self.allocator_kept: bool | None = None
@@ -150,12 +161,12 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        self._end_servers()
+        self._end_zygotes()
         self._stack.close()
 
     @property
     def preloader(self) -> int:
-        """The number of the present group of launches: those of a generation, or else of a preloader."""
+        """The number of the present group of launches: those of two zygotes, or else of a fork server."""
         return self._groups
 
     def root(self, side: Side) -> Path:
@@ -163,159 +174,152 @@ class Launcher:
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Add modules for preloaders to import, except a side's own."""
+        """Add modules for fork servers to import, except a side's own."""
         wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
     def warm_up(self, modules: Sequence[str]) -> None:
-        """Add modules that both sides imported to those that preloaders import.
+        """Add modules that both sides imported to those that fork servers import.
 
-        Nothing happens where a list of what to preload was given. The present preloader imports them at once
-        where there are no servers, and else before a new generation is forked from it.
+        Nothing happens where a list of what to preload was given. Present fork servers import them at once
+        where there are no zygotes, and else before new ones are forked.
         """
-        if not self._learns:
+        if not self._extends_preload:
             return
         self._preload_also(modules)
-        # The present servers have imported them already, so their preloader need not do so now.
-        if not self._servers:
-            self._teach()
+        # The present zygotes have imported them already, so their fork server need not do so now.
+        if not self._zygotes:
+            self._preload_new()
 
     def narrow(self, nodes: Iterable[str]) -> None:
         """Have later children collect only the files of these benchmarks, as others would only cost time."""
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
 
-    def _teach(self) -> None:
-        """Have the present preloaders import what was added since they were last told."""
-        news = [name for name in self._modules if name not in self._taught]
+    def _preload_new(self) -> None:
+        """Have the present fork servers import what was added since the last time."""
+        news = [name for name in self._modules if name not in self._preloaded]
         if not news:
             return
-        self._taught = self._modules
+        self._preloaded = self._modules
         try:
             sources = [self._source, *self._spares]
             present = [source for source in sources if isinstance(source, ForkServers)]
             _preload(present, news)
-            if any(map(self._own_loaded, present)):
-                self._unlearn()
+            if any(map(self._loaded_own, present)):
+                self._preload_harness_only()
                 self._replace_lost()
         except ForkServerLostError:
             self._replace_lost()
 
     def renew(self, *, alone: bool = False) -> None:
-        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed.
+        """Begin a new group of launches: from new zygotes, or a new fork server with another hash seed.
 
-        A group that is one launch ``alone`` has no servers: its processes import and collect for themselves,
-        which takes less time than a generation of which nothing else is forked.
+        A group that is one launch ``alone`` has no zygotes: its processes import and collect for themselves,
+        which takes less time than zygotes of which nothing else is forked.
         """
-        self._end_servers()
+        self._end_zygotes()
         self._groups += 1
         self._alone = alone
-        self._generations += alone
-        if self.serves and self._generations % self._generations_per_preloader:
-            self._teach()
+        self._zygote_pairs += alone
+        if self.serves and self._zygote_pairs % self._zygotes_per_fork_server:
+            self._preload_new()
         else:
             self._replace_source()
 
     @property
-    def _generations_per_preloader(self) -> int:
-        """How many generations a preloader has.
+    def _zygotes_per_fork_server(self) -> int:
+        """How many pairs of zygotes a fork server has.
 
-        The layout of a preloader biases all that is forked from it. Where both sides share one, that bias is
-        alike on both. Where they do not, a generation that has its own is what intervals can rest on.
+        Its layout biases all that is forked from it: alike on both sides where they share one. Where they do
+        not, intervals can rest only on pairs of zygotes that have fork servers of their own.
         """
-        return 1 if self._trees.apart else _GENERATIONS_PER_PRELOADER
+        return 1 if self._trees.apart else _ZYGOTES_PER_FORK_SERVER
 
     def _replace_source(self) -> None:
         if self.why_no_fork is None and not self._spares:
-            self._raise_preloaders()
+            self._start_fork_servers()
         if self.why_no_fork is None:
             self._source = self._spares.pop(0)
         else:
             self._source = self._fresh_processes()
 
-    def _raise_preloaders(self) -> None:
-        """Start preloaders, two at once where a core is free for the second one.
+    def _start_fork_servers(self) -> None:
+        """Start fork servers, two at once where a core is free for the second one.
 
         Nothing is being timed now, so that they disturb no measurement.
         """
         first, begun = self._source is None, time.monotonic()
         self._stack.close()
-        for _ in range(self._raised_together):
-            self._preloaders += 1
-            preloader = ForkServers(
-                number=self._preloaders,
+        for _ in range(self._started_together):
+            self._fork_servers += 1
+            started = ForkServers(
+                number=self._fork_servers,
                 environment=self._next_environment(),
                 folder=self._folder,
                 interpreters=self._trees.interpreters,
             )
-            self._spares.append(self._stack.enter_context(preloader))
-        self._taught = self._modules
+            self._spares.append(self._stack.enter_context(started))
+        self._preloaded = self._modules
         _preload(self._spares, self._modules)
-        own = self._own_loaded(self._spares[0])
+        own = self._loaded_own(self._spares[0])
         if own and self._modules != HARNESS:
-            self._unlearn()
+            self._preload_harness_only()
             self._spares.clear()
-            self._raise_preloaders()
+            self._start_fork_servers()
         elif own:
             self._spares.clear()
             self._stack.close()
             self.why_no_fork = f"pytest itself needs {', '.join(own)}, so that launches import it anew"
         elif first:
             self._try(self._spares[0])
-        self._raised_s = time.monotonic() - begun
+        self._start_s = time.monotonic() - begun
 
-    def _own_loaded(self, preloader: ForkServers) -> Sequence[str]:
-        """Return the sides' own names that a preloader has imported, which its forks could not measure."""
-        return preloader.loaded_own(list(self._trees.roots.values()), self._trees.origins)
+    def _loaded_own(self, servers: ForkServers) -> Sequence[str]:
+        """Return the sides' own names that a fork server has imported, which its forks could not measure."""
+        return servers.loaded_own(list(self._trees.roots.values()), self._trees.origins)
 
-    def _unlearn(self) -> None:
+    def _preload_harness_only(self) -> None:
         """Preload only the harness from now on: a library has imported a copy of a side's own code."""
-        self._modules, self._learns = HARNESS, False
+        self._modules, self._extends_preload = HARNESS, False
 
-    def _try(self, preloader: ForkServers) -> None:
-        """Find out whether forks of the first preloader can compute, and whether memory is kept for reuse."""
-        self.why_no_fork = preloader.why_no_fork()
-        faults = preloader.faults_of_reuse
+    def _try(self, servers: ForkServers) -> None:
+        """Find out whether forks can compute, and whether memory is kept for reuse."""
+        self.why_no_fork = servers.why_no_fork()
+        faults = servers.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
 
     def _replace_lost(self) -> None:
-        """Start a new preloader and drop all others: what ended one of them may have ended these too."""
+        """Start a new fork server and drop all others: what ended one of them may have ended these too."""
         self._spares.clear()
-        self._end_servers()
+        self._end_zygotes()
         self._groups += 1
         self._replace_source()
 
     def survey(
         self, sides: Sequence[Side] = SIDES, *, log: Callable[[str], None] = ignore_log
-    ) -> Mapping[Side, Scouted]:
+    ) -> Mapping[Side, Listing]:
         """Return the benchmarks that sides have now; the processes that collected them serve later launches.
 
         ``log`` receives a sentence now and then where that takes long. Where these processes cannot be forked
         from, each launch imports and collects for itself, and ``why_not_served`` says why.
-
-        Raises:
-            NotMeasuredError: pytest cannot collect a side, or two preloaders in a row were lost.
         """
         return self._repeated_once(lambda: self._collected(sides, log))
 
-    def survey_alone(self, side: Side) -> Scouted:
-        """Return the benchmarks of a side while no process of the other side runs.
-
-        Raises:
-            NotMeasuredError: pytest cannot collect it, or two preloaders in a row were lost.
-        """
-        self._end_servers()
+    def survey_alone(self, side: Side) -> Listing:
+        """Return the benchmarks of a side while no process of the other side runs."""
+        self._end_zygotes()
         return self.survey([side])[side]
 
     def _collected(
         self, sides: Sequence[Side], log: Callable[[str], None] = ignore_log
-    ) -> Mapping[Side, Scouted]:
+    ) -> Mapping[Side, Listing]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
         self.draw_layout()
         for side in sides:
-            if side in self._servers:
-                self._servers.pop(side).end()
+            if side in self._zygotes:
+                self._zygotes.pop(side).end()
         serves = self.why_not_served is None
         children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
         kept: list[Side] = []
@@ -327,33 +331,29 @@ class Launcher:
             for side, child in children.items():
                 if side not in kept:
                     child.end()
-        self.serves = bool(self._servers)
-        self._generations += 1
-        self.collected_s = time.monotonic() - begun + (self._raised_s if self._trees.apart else 0.0)
+        self.serves = bool(self._zygotes)
+        self._zygote_pairs += 1
+        self.collected_s = time.monotonic() - begun + (self._start_s if self._trees.apart else 0.0)
         return found
 
     def _is_kept(self, child: Child) -> bool:
-        """Tell whether a child that has collected can be forked from, and keep it as a server if so."""
+        """Tell whether a child that has collected can be forked from, and keep it as a zygote if so."""
         if self.why_not_served is None:
             server = Zygote(child)
-            # Later generations import the same code as the first one, so only that one is tried.
+            # Later zygotes import the same code as the first one, so only that one is tried.
             self.why_not_served = None if self.serves else server.why_no_fork()
             if self.why_not_served is None:
-                self._servers[child.side] = server
+                self._zygotes[child.side] = server
                 return True
-        self._end_servers()
+        self._end_zygotes()
         return False
 
-    def _end_servers(self) -> None:
-        while self._servers:
-            self._servers.popitem()[1].end()
+    def _end_zygotes(self) -> None:
+        while self._zygotes:
+            self._zygotes.popitem()[1].end()
 
     def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
-        """Call ``attempt``; if a preloader or server is lost meanwhile, call it once more with new ones.
-
-        Raises:
-            NotMeasuredError: those were lost as well.
-        """
+        """Call ``attempt``; if a fork server or zygote is lost meanwhile, call it once more with new ones."""
         with contextlib.suppress(ForkServerLostError):
             return attempt()
         try:
@@ -366,19 +366,11 @@ class Launcher:
         return FreshProcesses(environment=self._next_environment(), interpreters=self._trees.interpreters)
 
     def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
-        """Start a child that runs ``nodes``, or lists the benchmarks where that is None.
-
-        Raises:
-            NotMeasuredError: two preloaders or generations in a row were lost.
-        """
+        """Start a child that runs ``nodes``, or lists the benchmarks where that is None."""
         return self._repeated_once(lambda: self._start(side, nodes=None if nodes is None else tuple(nodes)))
 
     def start_training(self, side: Side, place: str, *, steps: int) -> Child:
-        """Start a child that counts the last of ``steps`` training steps of a function or a script.
-
-        Raises:
-            NotMeasuredError: two preloaders in a row were lost.
-        """
+        """Start a child that counts the last of ``steps`` training steps of a function or a script."""
         return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
     def _start(
@@ -393,7 +385,7 @@ class Launcher:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
-        if nodes and self.serves and not self._servers and not self._alone:
+        if nodes and self.serves and not self._zygotes and not self._alone:
             self._collected(SIDES)
         self._children += 1
         # Both sides have paths of the same length, since a longer path moves what follows it in memory.
@@ -411,37 +403,34 @@ class Launcher:
             select=self._trees.select,
             temporary=str(place),
             log=f"{place}.log",
-            plants=self._trees.plants if side == "head" else {},
+            slowdowns=self._trees.slowdowns if side == "head" else {},
             caches=str(self._folder / f"caches-{side}"),
             began=self._trees.began,
             oldest=self._trees.oldest,
             layout=self._layout,
         )
-        if nodes and side in self._servers:
-            return self._servers[side].start(assignment)
+        if nodes and side in self._zygotes:
+            return self._zygotes[side].start(assignment)
         return self._source.start(side, assignment)
 
     def launch(
-        self, slot: Slot, nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
+        self, slot: Slot, nodes: Sequence[str], *, plans: dict[str, LoopPlan], rules: LaunchRules
     ) -> LaunchRecord:
-        """Measure ``nodes`` in a child of each side; ``paces`` of earlier launches are used and updated.
+        """Measure ``nodes`` in a child of each side; ``plans`` of earlier launches are used and updated.
 
-        A launch whose preloader or server is lost is made again as a whole, from new ones. Benchmarks whose
+        A launch whose fork server or zygote is lost is made again as a whole, from new ones. Benchmarks whose
         sides have no room on a device together are measured by one side after the other, in the order of the
         slot; those that are found to be so only now are made again.
-
-        Raises:
-            NotMeasuredError: those were lost as well.
         """
 
         def attempt() -> LaunchRecord:
-            found, begun = dict(paces), time.monotonic()
+            found, begun = dict(plans), time.monotonic()
             together = [node for node in nodes if not self.residents.are_apart(node)]
             alone = [node for node in nodes if self.residents.are_apart(node)]
             records = []
             if together:
                 children = self._start_both(slot, together)
-                records.append(run_launch(children, together, paces=found, rules=rules))
+                records.append(run_launch(children, together, plans=found, rules=rules))
             if alone:
                 records.append(self._launch_alone(slot, alone, found, rules))
             record = joined_records(records)
@@ -453,29 +442,29 @@ class Launcher:
             if again:
                 made = self._launch_alone(slot, again, found, rules)
                 record = replaced(record, again, made, why=why)
-            paces.update(found)
+            plans.update(found)
             return record
 
         return self._repeated_once(attempt)
 
     def _launch_alone(
-        self, slot: Slot, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules
+        self, slot: Slot, nodes: Sequence[str], plans: dict[str, LoopPlan], rules: LaunchRules
     ) -> LaunchRecord:
         """Measure benchmarks by one side after the other, of which the one that begins is measured first."""
         self.draw_layout()
         order = (slot.begins, other(slot.begins))
         return run_alone(
-            lambda side: self._start(side, nodes=tuple(nodes)), order, nodes, paces=paces, rules=rules
+            lambda side: self._start(side, nodes=tuple(nodes)), order, nodes, plans=plans, rules=rules
         )
 
     def _disturbed(
-        self, record: LaunchRecord, paces: Mapping[str, Pace], rules: LaunchRules, overhead_s: float
+        self, record: LaunchRecord, plans: Mapping[str, LoopPlan], rules: LaunchRules, overhead_s: float
     ) -> list[str]:
         """Return the benchmarks of a launch that the presence of the other side was found to disturb."""
         return self.residents.check(
             record,
             lambda node, side: self._start(side, nodes=(node,)),
-            paces=paces,
+            plans=plans,
             rules=rules,
             overhead_s=overhead_s,
         )
@@ -503,8 +492,8 @@ class Launcher:
         return fixed_environment(self._environment, hash_seed=hash_seed)
 
 
-def _preload(preloaders: Sequence[ForkServers], modules: Sequence[str]) -> None:
-    for preloader in preloaders:
-        preloader.begin_preload(modules, plugins().packages)
-    for preloader in preloaders:
-        preloader.finish_preload()
+def _preload(servers: Sequence[ForkServers], modules: Sequence[str]) -> None:
+    for server in servers:
+        server.begin_preload(modules, plugins().packages)
+    for server in servers:
+        server.finish_preload()

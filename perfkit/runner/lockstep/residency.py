@@ -17,7 +17,7 @@ from perfkit.runner.agent.clock import DeviceMemory
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, other
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
-from perfkit.runner.lockstep.turns import Pace, Timing, error_of_median
+from perfkit.runner.lockstep.turns import LoopPlan, Timing, error_of_median
 from perfkit.units import human_bytes, human_seconds
 
 Residency = Literal["together", "by turns"]
@@ -135,50 +135,52 @@ class Presence:
 
 
 def measure_presence(
-    node: str, start: Callable[[Side], Child], *, pace: Pace, limit_s: float
+    node: str, start: Callable[[Side], Child], *, plan: LoopPlan, limit_s: float
 ) -> Presence | None:
     """Measure a benchmark on each side without the other one, beside it, and without it; None where it fails.
 
     All three are of one process, so that what differs between processes has no part in it.
     """
     try:
-        effects = {side: _effect_on(node, side, start, pace, limit_s) for side in SIDES}
+        effects = {side: _effect_on(node, side, start, plan, limit_s) for side in SIDES}
     except BenchmarkError:
         return None
     return Presence(node=node, effects=effects)
 
 
-def _effect_on(node: str, side: Side, start: Callable[[Side], Child], pace: Pace, limit_s: float) -> Effect:
+def _effect_on(
+    node: str, side: Side, start: Callable[[Side], Child], plan: LoopPlan, limit_s: float
+) -> Effect:
     own = start(side)
     try:
         runner = Runner(own, node, limit_s=limit_s)
         runner.arrive()
         own.stop()
-        before_s = _block(runner, pace, first=True)
+        before_s = _block(runner, plan, first=True)
         guest = start(other(side))
         try:
             visitor = Runner(guest, node, limit_s=limit_s)
             visitor.arrive()
             guest.stop()
-            visitor.run(untimed=pace.begins_with, loops=pace.loops, rounds=pace.rounds)
+            visitor.run(untimed=plan.begins_with, loops=plan.loops, rounds=plan.rounds)
             visitor.watch()
-            beside_s = _block(runner, pace)
+            beside_s = _block(runner, plan)
         finally:
             guest.end()
-        return effect_of(before_s, beside_s, _block(runner, pace))
+        return effect_of(before_s, beside_s, _block(runner, plan))
     finally:
         own.end()
 
 
-def _block(runner: Runner, pace: Pace, *, first: bool = False) -> list[float]:
+def _block(runner: Runner, plan: LoopPlan, *, first: bool = False) -> list[float]:
     """Return the rounds of some turns."""
     return [
         value
         for turn in range(_TURNS)
         for value in runner.run(
-            untimed=pace.untimed if turn or not first else pace.begins_with,
-            loops=pace.loops,
-            rounds=pace.rounds,
+            untimed=plan.untimed if turn or not first else plan.begins_with,
+            loops=plan.loops,
+            rounds=plan.rounds,
         )["values"]
     ]
 
@@ -224,7 +226,7 @@ class Residents:
         record: LaunchRecord,
         start: Callable[[str, Side], Child],
         *,
-        paces: Mapping[str, Pace],
+        plans: Mapping[str, LoopPlan],
         rules: LaunchRules,
         overhead_s: float,
     ) -> list[str]:
@@ -236,7 +238,7 @@ class Residents:
         wanted = {
             node: timing
             for node, timing in record.timings.items()
-            if timing.on_device and not timing.alone and math.isinf(paces[node].enough_s)
+            if timing.on_device and not timing.alone and math.isinf(plans[node].enough_s)
         }
         if self._looked or not rules.check_s or not wanted:
             return []
@@ -250,7 +252,7 @@ class Residents:
             return []
         node = max(cheap, key=lambda one: _reserved(wanted[one]))
         self.presence = measure_presence(
-            node, lambda side: start(node, side), pace=paces[node], limit_s=rules.limit_s(node)
+            node, lambda side: start(node, side), plan=plans[node], limit_s=rules.limit_s(node)
         )
         if self.presence is None:
             self.not_checked = f"{node} failed while it was checked"
@@ -263,9 +265,9 @@ class Residents:
 
 def _cost_s(timing: Timing, overhead_s: float) -> float:
     """Return about how many seconds a check takes: four processes, and three blocks of each side."""
-    pace = timing.pace
+    plan = timing.plan
     call_s = statistics.median(timing.base_s) + statistics.median(timing.head_s)
-    calls = _BLOCKS * _TURNS * (pace.untimed + pace.rounds * pace.loops) + 2 * pace.begins_with
+    calls = _BLOCKS * _TURNS * (plan.untimed + plan.rounds * plan.loops) + 2 * plan.begins_with
     return 4 * overhead_s + calls * call_s
 
 

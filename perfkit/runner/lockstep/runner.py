@@ -47,7 +47,8 @@ class BenchmarkError(Exception):
 class Runner:
     """A child at the benchmark ``node``; ``limit_s`` is how many seconds it may send nothing.
 
-    Only messages of this benchmark are taken for its own, whatever else runs in the child.
+    Only messages of this benchmark are taken for its own, whatever else runs in the child. What waits for the
+    child raises BenchmarkError where the benchmark fails, or its process dies or sends nothing in time.
     """
 
     def __init__(self, child: Child, node: str, *, limit_s: float) -> None:
@@ -78,11 +79,7 @@ class Runner:
         return self.child.side
 
     def arrive(self) -> Message:
-        """Wait until the benchmark is ready to be timed, and return what it asks for.
-
-        Raises:
-            BenchmarkError: it failed, was skipped, was not there, or did not get ready in time.
-        """
+        """Wait until the benchmark is ready to be timed, and return what it asks for."""
         self.child.resume()
         message = self._receive("ready")
         self._inside = True
@@ -109,9 +106,6 @@ class Runner:
 
         Each round of ``loops`` iterations is timed in ``slices``. Its main thread begins on ``core``, where
         one is given. With ``watch`` the answer has the bytes that are reserved on the device, and its clock.
-
-        Raises:
-            BenchmarkError: it raised, died, or gave no answer in time.
         """
         order: Message = {
             "kind": "run",
@@ -143,29 +137,17 @@ class Runner:
             self.cold = ColdStart(**answer["cold"])
 
     def read_memory(self) -> None:
-        """Keep what it holds of the memory of devices, None where these do not tell.
-
-        Raises:
-            BenchmarkError: it died, or gave no answer in time.
-        """
+        """Keep what it holds of the memory of devices, None where these do not tell."""
         answer = self._asked({"kind": "memory"}, "memory")
         found = answer["devices"]
         self.memory = None if found is None else tuple(DeviceMemory(**one) for one in found)
 
     def collect_garbage(self) -> float:
-        """Have it collect the garbage that its calls have left, and return the seconds that took.
-
-        Raises:
-            BenchmarkError: it died, or gave no answer in time.
-        """
+        """Have it collect the garbage that its calls have left, and return the seconds that took."""
         return float(self._asked({"kind": "collect"}, "collected")["seconds"])
 
     def profile(self, calls: int) -> Message:
-        """Let it run some calls under cProfile, and return their number, their seconds and the profile.
-
-        Raises:
-            BenchmarkError: it raised, died, or gave no answer in time.
-        """
+        """Let it run some calls under cProfile, and return their number, their seconds and the profile."""
         return self._asked({"kind": "profile", "calls": calls}, "profiled")
 
     def begin_counting(self, root: Path) -> None:
@@ -179,11 +161,7 @@ class Runner:
         self.iterations += 1
 
     def finish_counting(self) -> Message:
-        """Wait for the counts, let the test go on to its end, and return them.
-
-        Raises:
-            BenchmarkError: the test failed, or ended before the counts came.
-        """
+        """Wait for the counts, let the test go on to its end, and return them."""
         answer = self._receive("counted", "made_calls")
         self._send({"kind": "go_on"})
         self._inside = False
@@ -191,32 +169,20 @@ class Runner:
         return answer
 
     def leave(self) -> None:
-        """Let the test go on to its end, without waiting for it.
-
-        Raises:
-            BenchmarkError: its process is lost.
-        """
+        """Let the test go on to its end, without waiting for it."""
         self.child.resume()
         self._send({"kind": "go_on"})
         self._inside = False
 
     def await_end(self) -> None:
-        """Wait until the test that goes on has ended, and stop the process.
-
-        Raises:
-            BenchmarkError: the test failed.
-        """
+        """Wait until the test that goes on has ended, and stop the process."""
         try:
             self._receive("finished")
         finally:
             self.child.stop()
 
     def abandon(self) -> None:
-        """Give up the benchmark at whatever stage it is, since the other side cannot be measured.
-
-        Raises:
-            BenchmarkError: the process is lost.
-        """
+        """Give up the benchmark at whatever stage it is, since the other side cannot be measured."""
         self.child.resume()
         while not self._over:
             try:

@@ -53,7 +53,7 @@ _ERROR_OF_A_MEDIAN = 1.2533  # in units of the error of a mean, likewise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class LoopPlan:
     """The plan for one benchmark in each launch.
 
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
@@ -82,15 +82,15 @@ class Pace:
         return max(self.first_untimed, self.warmup)
 
 
-def plan_pace(
+def plan_loops(
     iteration_s: float,
     *,
     launch_s: float,
     fixed_loops: int | None = None,
     most_rounds: int | None = None,
     pipeline: bool = False,
-) -> Pace:
-    """Return the pace for a benchmark whose iteration takes ``iteration_s`` seconds.
+) -> LoopPlan:
+    """Return the plan for a benchmark whose iteration takes ``iteration_s`` seconds.
 
     ``launch_s`` is the least time to spend on both sides together in one launch; ``pipeline`` says that
     processes of its own work for the benchmark. A benchmark that allows only ``most_rounds`` rounds gets no
@@ -98,7 +98,7 @@ def plan_pace(
     """
     if most_rounds is not None:
         loops = fixed_loops or 1
-        return Pace(
+        return LoopPlan(
             loops=loops,
             rounds=1,
             untimed=0,
@@ -120,7 +120,7 @@ def plan_pace(
     fewest_rounds = min(_FEWEST_ROUNDS, math.ceil(_ENOUGH_S / round_s))
     fewest = math.ceil(fewest_rounds / rounds)
     turns = min(max(round(launch_s / (2 * turn_s)), fewest), _MOST_TURNS)
-    return Pace(
+    return LoopPlan(
         loops=loops,
         rounds=rounds,
         untimed=untimed,
@@ -142,16 +142,18 @@ def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
     return in_slice * slices, slices
 
 
-def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float) -> Pace:
-    """Return the pace for later launches, after one whose rounds took so many seconds per iteration.
+def corrected(
+    plan: LoopPlan, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float
+) -> LoopPlan:
+    """Return the plan for later launches, after one whose rounds took so many seconds per iteration.
 
     It stays unless an iteration takes less than half or more than twice as long as planned, as where threads
     were only starting in the few calls that the plan was made from.
     """
     seen_s = max(statistics.median(base_s), statistics.median(head_s))
-    if pace.iteration_s is None or 1 / _TOLERATED_MISTAKE <= seen_s / pace.iteration_s <= _TOLERATED_MISTAKE:
-        return pace
-    return replace(plan_pace(seen_s, launch_s=launch_s, pipeline=pace.pipeline), warmup=pace.warmup)
+    if plan.iteration_s is None or 1 / _TOLERATED_MISTAKE <= seen_s / plan.iteration_s <= _TOLERATED_MISTAKE:
+        return plan
+    return replace(plan_loops(seen_s, launch_s=launch_s, pipeline=plan.pipeline), warmup=plan.warmup)
 
 
 def is_precise(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
@@ -209,7 +211,7 @@ class Timing:
 
     base_s: tuple[float, ...]
     head_s: tuple[float, ...]
-    pace: Pace
+    plan: LoopPlan
     faults_per_iteration: Mapping[Side, float]
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
@@ -239,7 +241,7 @@ def stood_still(waited_s: Sequence[float], rounds_s: Sequence[float]) -> float:
     return sum(one - usual_s for one in waited_s if one - usual_s > striking_s)
 
 
-def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
+def take_turns(runners: Sequence[Runner], *, plan: LoopPlan) -> Timing:
     """Measure a benchmark that is ready on both sides; the first runner begins.
 
     Raises:
@@ -252,10 +254,10 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
     core = runners[0].core
     begun = {runner.side: (runner.used_s(), runner.iterations) for runner in runners}
     timed_s, turn = 0.0, 0
-    while (turn < pace.turns and timed_s < pace.enough_s) or (
-        pace.turns <= turn < pace.most_turns and not _are_precise(runners)
+    while (turn < plan.turns and timed_s < plan.enough_s) or (
+        plan.turns <= turn < plan.most_turns and not _are_precise(runners)
     ):
-        timed_s += _take_turn(runners, pace, turn, core)
+        timed_s += _take_turn(runners, plan, turn, core)
         turn += 1
     for runner in runners:
         _prove_idle(runner, timed_s / 2)
@@ -268,10 +270,10 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
     calls = {side: runner.iterations - begun[side][1] for side, runner in sides.items()}
     collected_s = {side: runner.collect_garbage() / calls[side] for side, runner in sides.items()}
     cpu_s = {side: (runner.used_s() - begun[side][0]) / calls[side] for side, runner in sides.items()}
-    return replace(timing_of(sides, pace), cpu_s=cpu_s, collected_s=collected_s)
+    return replace(timing_of(sides, plan), cpu_s=cpu_s, collected_s=collected_s)
 
 
-def take_rounds(runner: Runner, *, pace: Pace, turns: int | None = None, core: int | None = None) -> int:
+def take_rounds(runner: Runner, *, plan: LoopPlan, turns: int | None = None, core: int | None = None) -> int:
     """Measure a benchmark that is ready while the other side has no process; return how many turns it had.
 
     It has ``turns`` where they are given, and is begun on ``core``.
@@ -281,21 +283,21 @@ def take_rounds(runner: Runner, *, pace: Pace, turns: int | None = None, core: i
     """
     runner.child.stop()
     timed_s, turn = 0.0, 0
-    while turn < turns if turns is not None else turn < pace.turns and timed_s < pace.enough_s / 2:
+    while turn < turns if turns is not None else turn < plan.turns and timed_s < plan.enough_s / 2:
         answer = runner.run(
-            untimed=pace.untimed if turn else pace.begins_with,
-            loops=pace.loops,
-            slices=pace.slices,
-            rounds=pace.rounds,
+            untimed=plan.untimed if turn else plan.begins_with,
+            loops=plan.loops,
+            slices=plan.slices,
+            rounds=plan.rounds,
             core=core,
         )
-        timed_s += sum(answer["values"]) * pace.loops
+        timed_s += sum(answer["values"]) * plan.loops
         turn += 1
     read_memory(runner)
     return turn
 
 
-def settle(runners: Sequence[Runner]) -> int:
+def warm(runners: Sequence[Runner]) -> int:
     """Call a benchmark on an accelerator until its times have settled, and return how many calls that took.
 
     One side after the other is called while the other is stopped; the slower one to settle counts. Where
@@ -306,10 +308,10 @@ def settle(runners: Sequence[Runner]) -> int:
     """
     for runner in runners:
         runner.child.stop()
-    return max(_settle(runner) for runner in runners)
+    return max(_warm(runner) for runner in runners)
 
 
-def _settle(runner: Runner) -> int:
+def _warm(runner: Runner) -> int:
     settling = Settling()
     while not settling.is_over:
         answer = runner.run(untimed=1, loops=1, rounds=0, watch=True)
@@ -346,17 +348,17 @@ def time_first_call(runners: Sequence[Runner]) -> float:
     return max(float(runner.run(untimed=1, loops=1, rounds=0)["untimed_s"]) for runner in runners)
 
 
-def _take_turn(runners: Sequence[Runner], pace: Pace, turn: int, core: int | None) -> float:
+def _take_turn(runners: Sequence[Runner], plan: LoopPlan, turn: int, core: int | None) -> float:
     """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
-    untimed = pace.untimed if turn else pace.begins_with
+    untimed = plan.untimed if turn else plan.begins_with
     for runner, other in (runners, runners[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
         answer = runner.run(
-            untimed=untimed, loops=pace.loops, slices=pace.slices, rounds=pace.rounds, core=core
+            untimed=untimed, loops=plan.loops, slices=plan.slices, rounds=plan.rounds, core=core
         )
         other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
-        seconds += answer["untimed_s"] + sum(answer["values"]) * pace.loops
+        seconds += answer["untimed_s"] + sum(answer["values"]) * plan.loops
     return seconds
 
 
@@ -402,13 +404,13 @@ def _prove_idle(runner: Runner, idle_s: float) -> None:
         )
 
 
-def timing_of(runners: Mapping[Side, Runner], pace: Pace, *, alone: bool = False) -> Timing:
+def timing_of(runners: Mapping[Side, Runner], plan: LoopPlan, *, alone: bool = False) -> Timing:
     """Return what both sides measured; ``alone`` says that each had the device to itself."""
     sliced = _are_sliced(runners.values())
     return Timing(
         base_s=tuple(runners["base"].values),
         head_s=tuple(runners["head"].values),
-        pace=pace,
+        plan=plan,
         faults_per_iteration={
             side: runner.faults / max(runner.iterations, 1) for side, runner in runners.items()
         },
@@ -416,7 +418,7 @@ def timing_of(runners: Mapping[Side, Runner], pace: Pace, *, alone: bool = False
         head_typical_s=tuple(runners["head"].typical) if sliced else (),
         devices={side: found for side, runner in runners.items() if (found := _device_times(runner))},
         stood_still_s={
-            side: stood_still(runner.waited, [value * pace.loops for value in runner.values])
+            side: stood_still(runner.waited, [value * plan.loops for value in runner.values])
             for side, runner in runners.items()
         },
         cold={side: runner.cold for side, runner in runners.items() if runner.cold is not None},

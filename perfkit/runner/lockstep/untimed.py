@@ -358,7 +358,7 @@ class _CallgrindRun:
             select=None,
             temporary=f"{self._place}/temporary",
             log=f"{self._place}/log",
-            plants={},
+            slowdowns={},
             caches=f"{self._place}/caches",
             began=callgrind.trees.began,
             oldest=callgrind.trees.oldest,
