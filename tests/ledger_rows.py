@@ -35,7 +35,7 @@ from perfkit.model.policies import (
     PytestPolicy,
     Rehearsal,
 )
-from perfkit.runner.agent.counting.model import Cause
+from perfkit.runner.agent.counters.model import Cause
 
 text = st.text(max_size=20)
 facts = st.dictionaries(text, text, max_size=3)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.model import SIDES
-from perfkit.runner.agent.counting.model import Counts
+from perfkit.runner.agent.counters.model import Counts
 from perfkit.runner.agent.training import COUNTED_STEP
 from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees

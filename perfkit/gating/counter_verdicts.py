@@ -23,7 +23,7 @@ from perfkit.model.comparisons import (
 from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
 from perfkit.model.counting import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
 from perfkit.model.comparisons import SAME_CODE, ExactComparison, MovedCause, Verdict
-from perfkit.runner.agent.counting.model import (
+from perfkit.runner.agent.counters.model import (
     INSTRUCTIONS,
     NO_TORCH,
     PEAK_MEMORY,

@@ -18,6 +18,7 @@ from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
 from perfkit.model.counting import TRACKED, Count, Counts, joined_counts
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
+from perfkit.runner.agent.counters.model import Counts, joined_counts
 from perfkit.runner.agent.training import COUNTED_STEP
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher

@@ -43,6 +43,7 @@ from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.agent.counting.model import Counts
 from perfkit.runner.agent.counting.model import INSTRUCTIONS, Counts
+from perfkit.runner.agent.counters.model import INSTRUCTIONS, Counts
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing
 from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries

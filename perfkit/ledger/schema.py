@@ -31,6 +31,7 @@ from perfkit.model import (
     Summary,
 )
 from perfkit.model.counting import Cause
+from perfkit.runner.agent.counters.model import Cause
 from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.

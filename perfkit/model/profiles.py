@@ -13,6 +13,7 @@ from perfkit.model.memory import MemoryProfile, PhaseMemory
 from perfkit.model.phases import PHASES
 from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
+from perfkit.runner.agent.counters.model import Counts
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.model.counting import Cause
+from perfkit.runner.agent.counters.model import Cause
 
 Source = Literal[
     "pytest",

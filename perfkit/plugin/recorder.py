@@ -42,8 +42,8 @@ from perfkit.runner.agent.benchmark_fixture import (
     read_fixture,
 )
 from perfkit.runner.agent.clock import BlockClock, accelerator_in_use, cold_start
-from perfkit.runner.agent.counting.model import Counts
-from perfkit.runner.agent.counting.torch_adapter import Compilation, read_compilation
+from perfkit.runner.agent.counters.model import Counts
+from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.runner.agent.session import judge, last_line, source_and_params
 from perfkit.runner.agent.state import StateKeeper
@@ -390,7 +390,7 @@ def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -
     seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
     if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
         return None
-    from perfkit.runner.agent.counting.calls import counts_of_call
+    from perfkit.runner.agent.counters.calls import counts_of_call
 
     if "torch" in sys.modules:
         _begin_counting(root)
@@ -408,7 +408,7 @@ def _begin_counting(root: Path) -> None:
 
     Where torch was built for CUDA that takes longer than a cheap benchmark's calls may.
     """
-    from perfkit.runner.agent.counting.calls import counts_of_call
+    from perfkit.runner.agent.counters.calls import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
     # Whatever does not work here does not work for benchmarks either, and is told there.

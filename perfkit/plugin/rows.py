@@ -28,7 +28,7 @@ from perfkit.model.counters import count_outcomes
 from perfkit.model.policies import PytestPolicy
 from perfkit.runner.agent.benchmark_fixture import Reading
 from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
-from perfkit.runner.agent.counting.model import Count, Counts
+from perfkit.runner.agent.counters.model import Count, Counts
 
 
 @dataclass(frozen=True, kw_only=True)

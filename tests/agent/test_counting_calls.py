@@ -16,10 +16,10 @@ import pytest
 import torch
 from counting_code import Own, causes, metric, values
 
-from perfkit.runner.agent.counting.calls import OWN_THREADS, TOO_FEW_CALLS
-from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
-from perfkit.runner.agent.counting.tensors import UNITS
-from perfkit.runner.agent.counting.torch_adapter import innermost_saving_hook
+from perfkit.runner.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS
+from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
+from perfkit.runner.agent.counters.model import Cause, Count, Counts, as_message
+from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
 
 COUNTER = """
 import torch
@@ -31,8 +31,8 @@ def run():
 STEP = """
 import json, sys, torch
 from pathlib import Path
-from perfkit.runner.agent.counting.calls import count_calls
-from perfkit.runner.agent.counting.model import as_message
+from perfkit.runner.agent.counters.calls import count_calls
+from perfkit.runner.agent.counters.model import as_message
 torch.manual_seed(0)
 layers = torch.nn.Linear(8, 16), torch.nn.Dropout(), torch.nn.ReLU(), torch.nn.Linear(16, 2)
 model = torch.nn.Sequential(*layers)

@@ -13,9 +13,10 @@ import torch._dynamo.eval_frame
 from counting_code import Own, causes, metric, values
 from torch._dynamo.utils import counters
 
-from perfkit.runner.agent.counting.calls import COMPILED_BEFORE
-from perfkit.runner.agent.counting.tensors import COMPILED, UNITS
-from perfkit.runner.agent.counting.torch_adapter import Compilation, read_compilation
+from perfkit.runner.agent.counters.calls import COMPILED_BEFORE
+from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
+from perfkit.runner.agent.counters.tensors import COMPILED
+from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compilation
 
 COMPILED_CODE = """
 import torch
@@ -192,7 +193,7 @@ def test_a_compiler_at_work_is_not_disturbed(tmp_path: Path, code: str) -> None:
     script = f"""
 import torch
 from pathlib import Path
-from perfkit.runner.agent.counting.calls import count_calls
+from perfkit.runner.agent.counters.calls import count_calls
 given = torch.ones(3)
 results = []
 def run():

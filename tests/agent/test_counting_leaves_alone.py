@@ -11,8 +11,8 @@ import pytest
 import torch
 from counting_code import Own, causes, metric, values
 
-from perfkit.runner.agent.counting.tensors import TensorWatch
-from perfkit.runner.agent.counting.torch_adapter import innermost_saving_hook
+from perfkit.runner.agent.counters.tensors import TensorWatch
+from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
 
 FLOAT = 4
 CODES = {
@@ -358,7 +358,7 @@ def test_watches_may_lie_in_each_other(tmp_path: Path) -> None:
         """
         from pathlib import Path
         import torch
-        from perfkit.runner.agent.counting.tensors import TensorWatch
+        from perfkit.runner.agent.counters.tensors import TensorWatch
         inner = []
         def run():
             with TensorWatch(Path("/")) as watch:
@@ -381,7 +381,7 @@ def test_counting_does_not_load_the_compiler(tmp_path: Path) -> None:
     script = f"""
 import sys, torch
 from pathlib import Path
-from perfkit.runner.agent.counting.calls import count_calls
+from perfkit.runner.agent.counters.calls import count_calls
 before = "torch._dynamo" in sys.modules
 counts = count_calls(lambda: torch.ones(3).exp().sum().item(), root=Path({str(tmp_path)!r}))
 assert (4.0, 4.0) == counts.counts[0].values, counts

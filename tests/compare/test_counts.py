@@ -24,7 +24,7 @@ from perfkit.gating.rules import ComparedBenchmark, Rules
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import exit_code
 from perfkit.runner.agent.channel import Message
-from perfkit.runner.agent.counting.model import Cause, Count, Counts, as_message
+from perfkit.runner.agent.counters.model import Cause, Count, Counts, as_message
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import Callgrind
 

@@ -12,7 +12,7 @@ from perfkit.gating import counters
 from perfkit.gating.counters import CountResult
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
-from perfkit.runner.agent.counting.model import TRACKED, Count, Counts
+from perfkit.runner.agent.counters.model import TRACKED, Count, Counts
 from perfkit.runner.lockstep.untimed import CountedSides
 
 NAME = "test_size"

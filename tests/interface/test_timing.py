@@ -17,7 +17,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.interface import timing
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
-from perfkit.runner.agent import cold_start
+from perfkit.runner.agent import clock as cold_start
 from perfkit.runner.agent.clock import CompileTimes
 
 PROGRAM = """

@@ -32,7 +32,7 @@ from perfkit.model.policies import (
     PytestPolicy,
     Rehearsal,
 )
-from perfkit.runner.agent.counting.model import Cause
+from perfkit.runner.agent.counters.model import Cause
 
 FOLDER = Path(__file__).parent
 RULES = Policy(alpha=0.01, family=6, looks=(10, 15, 20))

@@ -99,16 +99,16 @@ def test_it(benchmark, tmp_path):
 
 
 @pytest.mark.parametrize(("cores", "raised"), [(1.5, 1), (2, 2)])
-def test_a_second_preloader_is_raised_where_a_core_is_free(
+def test_a_second_fork_server_is_started_where_a_core_is_free(
     trees: TwoTrees, cores: float, raised: int
 ) -> None:
     """It is there when it is needed, and has a hash seed of its own; on a single core it waits."""
     with trees.launcher(environment=PLAIN, cores=cores) as launcher:
         first = visit(trees, launcher, "head")[0]
-        logs = [*trees.folder.glob("preloader-*.log")]
+        logs = [*trees.folder.glob("fork-server-*.log")]
         launcher.renew()
         second = visit(trees, launcher, "head")[0]
-        later = [*trees.folder.glob("preloader-*.log")]
+        later = [*trees.folder.glob("fork-server-*.log")]
 
     assert (raised, 2) == (len(logs), len(later))
     assert first["hash"] != second["hash"]

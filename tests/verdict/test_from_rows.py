@@ -19,6 +19,7 @@ from perfkit.model.policies import JudgedPolicy
 from perfkit.runner.agent.clock import ColdStart
 from perfkit.runner.agent.counting.model import Cause, Count, Counts
 from perfkit.runner.session import cold_start_values
+from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")

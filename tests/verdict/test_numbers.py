@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.gating.counter_verdicts import compare_count, numbers_that_decide
 from perfkit.model import Benchmark
-from perfkit.runner.agent.counting.model import PEAK_MEMORY, TRACKED, Count
+from perfkit.runner.agent.counters.model import PEAK_MEMORY, TRACKED, Count
 
 BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
 

@@ -38,7 +38,7 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.processes import resident_growth
 from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.environment import read_environment

@@ -29,6 +29,8 @@ from perfkit.model.phases import (
 )
 from perfkit.runner.agent.clock import Accelerator, accelerator_in_use
 from perfkit.runner.agent.counting.interventions import Patches
+from perfkit.profiling.passes.balance.clock import PhaseClock
+from perfkit.runner.agent.counters.interventions import Patches
 
 _Label = str | None
 # The label of what belongs to no step; no phase has it.

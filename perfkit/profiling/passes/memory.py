@@ -22,13 +22,13 @@ from perfkit.runner.agent.clock import accelerator_in_use
 from perfkit.runner.agent.counting.compiled import CompiledCode
 from perfkit.runner.agent.counting.dispatch import Dispatched
 from perfkit.profiling.passes.own_code import OwnCode, is_harness
-from perfkit.runner.agent.counting.interventions import undone_in_forks
-from perfkit.runner.agent.counting.memory import Memory, SavedTensors
-from perfkit.runner.agent.counting.model import Tally
-from perfkit.runner.agent.counting.places import Places
-from perfkit.runner.agent.counting.syncs import Syncs, Watching
-from perfkit.runner.agent.counting.tensors import Dispatched
-from perfkit.runner.agent.counting.torch_adapter import CompiledCode
+from perfkit.runner.agent.counters.interventions import undone_in_forks
+from perfkit.runner.agent.counters.memory import Memory, SavedTensors
+from perfkit.runner.agent.counters.model import Tally
+from perfkit.runner.agent.counters.places import Places
+from perfkit.runner.agent.counters.syncs import Syncs, Watching
+from perfkit.runner.agent.counters.tensors import Dispatched
+from perfkit.runner.agent.counters.torch_adapter import CompiledCode
 from perfkit.units import human_bytes
 
 # A line of one's own is rarely further than so many calls from what allocates, and each costs memory.

@@ -29,9 +29,9 @@ from perfkit.profiling.passes.balance import (
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
 from perfkit.runner.agent.clock import synchronised, uses_accelerator
-from perfkit.runner.agent.counting.interventions import undone_in_forks
-from perfkit.runner.agent.counting.model import Counts, with_texts
-from perfkit.runner.agent.counting.tensors import TensorWatch
+from perfkit.runner.agent.counters.interventions import undone_in_forks
+from perfkit.runner.agent.counters.model import Counts, with_texts
+from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]

@@ -24,7 +24,7 @@ import msgspec
 
 from perfkit.extras import is_installed
 from perfkit.profiling.passes.exchange import STOPS_FILE
-from perfkit.runner.agent.counting.calls import profile_of_this_thread
+from perfkit.runner.agent.counters.calls import profile_of_this_thread
 
 PIN_MEMORY = "pin_memory"
 _FOLDER = "PERFKIT_WORKERS_FOLDER"

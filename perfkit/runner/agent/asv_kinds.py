@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .counting.model import PEAK_MEMORY, TRACKED, Count
+from .counters.model import PEAK_MEMORY, TRACKED, Count
 from .processes import peak_resident
 from .provenance import foreign_files
 

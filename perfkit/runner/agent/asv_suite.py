@@ -29,7 +29,7 @@ from typing import Any, Literal
 import pytest
 
 from .asv_kinds import measure_peak, raw_block, tracked_number
-from .counting.model import Count
+from .counters.model import Count
 from .functions import runs_coroutines, source_of
 
 Kind = Literal["time", "timeraw", "peakmem", "track", "mem"]

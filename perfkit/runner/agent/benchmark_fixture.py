@@ -1,4 +1,4 @@
-"""The seam to pytest-benchmark (5.x): all uses of its private attributes are here.
+"""The adapter to pytest-benchmark (5.x): all uses of its private attributes are here.
 
 ``BenchmarkFixture._timer`` is what its runners call right before and after each timed block;
 ``fixture.stats.stats.data`` holds seconds per iteration in measured order; ``_raw`` and ``_raw_pedantic``
@@ -19,7 +19,7 @@ import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
-from .counting.model import Count
+from .counters.model import Count
 from .functions import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
@@ -114,17 +114,17 @@ class Timed:
         return call
 
 
-class Conductor(Protocol):
+class TimingLoop(Protocol):
     """Decides which iterations of a benchmark run when."""
 
-    def conduct(self, work: Work) -> None:
+    def time(self, work: Work) -> None:
         """Run a benchmark's rounds until there are enough."""
 
 
 class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
-    """A ``benchmark`` fixture whose rounds run when a conductor orders them."""
+    """A ``benchmark`` fixture whose rounds run when a timing loop asks for them."""
 
-    conductor: ClassVar[Conductor]
+    timing_loop: ClassVar[TimingLoop]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (the host's own)
         super().__init__(*arguments, **options)
@@ -146,7 +146,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         def call() -> object:
             return function(*args, **kwargs)
 
-        self.conductor.conduct(
+        self.timing_loop.time(
             Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
         )
         result = call()
@@ -179,7 +179,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             rounds=None if setup else rounds,
             device=self._device,
         )
-        self.conductor.conduct(work)
+        self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
         result = pedantic.result if iterations == 1 else pedantic.call()
         check_is_run(target, result)
@@ -213,7 +213,7 @@ class _Pedantic:
 
     def block(self, iterations: int) -> float:
         args, kwargs = self._arguments()
-        runner = self._fixture._make_runner(self._target, args, kwargs)  # noqa: SLF001 (the seam)
+        runner = self._fixture._make_runner(self._target, args, kwargs)  # noqa: SLF001 (the adapter)
         with PauseInstrumentation():
             if iterations > 1:
                 seconds = runner(range(iterations))
@@ -245,7 +245,7 @@ class Rounds:
     """Rounds of a benchmark that says itself how many iterations each has.
 
     ``block`` runs so many iterations and returns their seconds, ``call`` runs one untimed; both prepare what
-    they need. Where no conductor orders rounds, they are run untimed for ``warmup_s`` seconds and then timed:
+    they need. Without a timing loop, they are run untimed for ``warmup_s`` seconds and then timed:
     ``most`` of them, and none is begun after ``most_s`` seconds.
     """
 
@@ -260,7 +260,7 @@ class Rounds:
 def count_as_used(fixture: object) -> None:
     """Keep pytest-benchmark from warning of an unused fixture, whose benchmark failed before its use."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
-    fixture._mode = "not begun"  # noqa: SLF001 (the seam)
+    fixture._mode = "not begun"  # noqa: SLF001 (the adapter)
 
 
 def run_plainly(
@@ -273,7 +273,7 @@ def run_plainly(
     """Benchmark a function's calls without garbage collection, by ``timer`` where one is given."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
     _adapt(fixture, timer)
-    fixture._mode = None  # noqa: SLF001 (the seam)
+    fixture._mode = None  # noqa: SLF001 (the adapter)
     fixture(function, *args)
 
 
@@ -287,7 +287,7 @@ def block_of(
     """Return a block of a function's calls, timed as ``run_plainly`` does."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
     _adapt(fixture, timer)
-    runner = fixture._make_runner(function, args, {})  # noqa: SLF001 (the seam)
+    runner = fixture._make_runner(function, args, {})  # noqa: SLF001 (the adapter)
 
     def block(iterations: int) -> float:
         with PauseInstrumentation():
@@ -297,11 +297,11 @@ def block_of(
 
 
 def run_rounds(fixture: object, rounds: Rounds) -> None:
-    """Run the rounds of a benchmark, as a conductor orders where there is one."""
+    """Run the rounds of a benchmark, as a timing loop asks for them where there is one."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
-    fixture._mode = f"rounds of {rounds.loops}"  # noqa: SLF001 (the seam)
+    fixture._mode = f"rounds of {rounds.loops}"  # noqa: SLF001 (the adapter)
     if isinstance(fixture, LockstepFixture):
-        fixture.conductor.conduct(
+        fixture.timing_loop.time(
             Work(
                 node=fixture.node,
                 block=rounds.block,
@@ -318,7 +318,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
 
 
 def run_number(fixture: object, number: Callable[[], Count]) -> Count | None:
-    """Measure a number instead of a time; where a conductor orders, it is sent there and None is returned."""
+    """Measure a number instead of a time; a timing loop gets it, and None is returned then."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
     if not isinstance(fixture, LockstepFixture):
         return number()
@@ -327,12 +327,12 @@ def run_number(fixture: object, number: Callable[[], Count]) -> Count | None:
         raise TypeError(f"{fixture.fullname} measures a number, which cannot be timed")
 
     work = Work(node=fixture.node, block=block, call=number, keep=lambda *_: None, number=number)
-    fixture.conductor.conduct(work)
+    fixture.timing_loop.time(work)
     return None
 
 
 def _adapt(fixture: BenchmarkFixture, timer: Callable[[], float] | None) -> None:
-    fixture._disable_gc = True  # noqa: SLF001 (the seam)
+    fixture._disable_gc = True  # noqa: SLF001 (the adapter)
     if timer is not None:
         fixture._timer = synchronised(timer)  # noqa: SLF001 (likewise)
 
@@ -342,16 +342,16 @@ def _run_alone(fixture: BenchmarkFixture, rounds: Rounds) -> None:
     while perf_counter() - begun < rounds.warmup_s:
         rounds.block(rounds.loops)
     begun = perf_counter()
-    stats = fixture._make_stats(rounds.loops)  # noqa: SLF001 (the seam)
+    stats = fixture._make_stats(rounds.loops)  # noqa: SLF001 (the adapter)
     for _ in range(rounds.most):
         stats.update(rounds.block(rounds.loops))
         if perf_counter() - begun > rounds.most_s:
             return
 
 
-def install(conductor: Conductor) -> None:
-    """Have ``conductor`` order the rounds of every ``benchmark`` fixture made from now on."""
-    LockstepFixture.conductor = conductor
+def install(timing_loop: TimingLoop) -> None:
+    """Have ``timing_loop`` time the rounds of every ``benchmark`` fixture made from now on."""
+    LockstepFixture.timing_loop = timing_loop
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
     name_no_files()
 
@@ -373,7 +373,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
     """
     if not is_benchmark(fixture) or fixture.disabled or fixture.cprofile:
         return
-    raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
+    raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the adapter)
 
     # The first parameter is positional only, so that the user's function may have arguments of any name.
     def raw_and_use(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
@@ -403,7 +403,7 @@ def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None])
     """
     if not is_benchmark(fixture) or fixture.disabled:
         return
-    raw = fixture._raw  # noqa: SLF001 (the seam)
+    raw = fixture._raw  # noqa: SLF001 (the adapter)
 
     # The first parameter is positional only, so that the user's function may have arguments of any name.
     def warm_and_raw(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
@@ -433,7 +433,7 @@ def note_unrun(fixture: object, note: Callable[[str], None]) -> None:
 
         return call
 
-    fixture._raw = checked(fixture._raw)  # noqa: SLF001 (the seam)
+    fixture._raw = checked(fixture._raw)  # noqa: SLF001 (the adapter)
     fixture._raw_pedantic = checked(fixture._raw_pedantic)  # noqa: SLF001 (likewise)
 
 
@@ -445,7 +445,7 @@ def synchronise_timer(fixture: object, node: object = None) -> None:
     """
     if not is_benchmark(fixture):
         return
-    fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the seam)
+    fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the adapter)
     clock = clock_of(fixture._timer)  # noqa: SLF001 (likewise)
     if clock is not None:
         clock.spans.clear()
@@ -460,7 +460,7 @@ def _asks_to_flush(node: object) -> bool:
 
 
 def _flush_before_calls(fixture: BenchmarkFixture) -> None:
-    make_runner = fixture._make_runner  # noqa: SLF001 (the seam)
+    make_runner = fixture._make_runner  # noqa: SLF001 (the adapter)
 
     def make_flushing(*arguments: object) -> Callable[..., object]:
         runner = make_runner(*arguments)
@@ -491,7 +491,7 @@ def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> 
     """
     if not is_benchmark(fixture) or not values:
         return None
-    found = block_times(fixture._timer, values, loops=loops)  # noqa: SLF001 (the seam)
+    found = block_times(fixture._timer, values, loops=loops)  # noqa: SLF001 (the adapter)
     if found is None or not hasattr(fixture, _FLUSHES):
         return found
     return replace(found, marks=(*found.marks, L2_FLUSHED))
@@ -521,7 +521,7 @@ def read_fixture(fixture: object) -> Reading | None:
         loops=metadata.iterations,
         device=device_times_of(fixture, values, loops=int(metadata.iterations)),
         warmup=_warmup(fixture),
-        mode=str(fixture._mode),  # noqa: SLF001 (the seam)
+        mode=str(fixture._mode),  # noqa: SLF001 (the adapter)
         disable_gc=option("disable_gc", bool),
         min_rounds=option("min_rounds", int),
         max_time_s=option("max_time", float),
@@ -552,6 +552,6 @@ def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setu
 
 def _warmup(fixture: BenchmarkFixture) -> int | None:
     """Return the untimed iterations; they are known only where pytest-benchmark chose the rounds itself."""
-    if str(fixture._mode) != "benchmark(...)":  # noqa: SLF001 (the seam)
+    if str(fixture._mode) != "benchmark(...)":  # noqa: SLF001 (the adapter)
         return None
-    return int(fixture._warmup)  # noqa: SLF001 (the seam)
+    return int(fixture._warmup)  # noqa: SLF001 (the adapter)

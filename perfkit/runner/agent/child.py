@@ -30,7 +30,7 @@ from .provenance import (
 )
 from .seeds import draw_layout, seed_generators, seed_on_import
 from .session import ChildPlugin, Launch, run_session
-from .timing_loop import RemoteConductor
+from .timing_loop import RemoteTimingLoop
 from .torch_settings import read_torch_settings
 from .training import count_steps
 
@@ -144,7 +144,7 @@ def _launch(
     finish: Callable[[], NoReturn] | None = None,
 ) -> Launch:
     """Have the coordinator conduct the benchmarks of this process, at a depth of the stack."""
-    _load_fixture().install(RemoteConductor(channel, order["slowdowns"], depth, order["layout"]))
+    _load_fixture().install(RemoteTimingLoop(channel, order["slowdowns"], depth, order["layout"]))
     return Launch(nodes=nodes, channel=channel, seed=order["layout"], finish=finish)
 
 

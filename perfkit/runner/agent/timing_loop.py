@@ -19,9 +19,9 @@ import pytest
 
 from .channel import Channel, Message
 from .clock import accelerator_in_use, cold_start, uses_accelerator
-from .counting.calls import counts_of_call, profile_of_this_thread
-from .counting.instructions import make_counted_calls
-from .counting.model import Counts, as_message
+from .counters.calls import counts_of_call, profile_of_this_thread
+from .counters.instructions import make_counted_calls
+from .counters.model import Counts, as_message
 from .processes import minor_faults, move_to
 from .seeds import at_depth, seed_generators
 
@@ -59,7 +59,7 @@ def _wait(seconds: float) -> float:
 _MANY_OBJECTS = 100_000
 
 
-class RemoteConductor:
+class RemoteTimingLoop:
     """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
     ``slowdowns`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
@@ -70,7 +70,7 @@ class RemoteConductor:
     def __init__(self, channel: Channel, slowdowns: Mapping[str, float], depth: int, seed: int = 0) -> None:
         self._channel, self._slowdowns, self._depth, self._seed = channel, slowdowns, depth, seed
 
-    def conduct(self, work: Work) -> None:
+    def time(self, work: Work) -> None:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
         share = self._slowdowns.get(work.node)
         if share is not None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .channel import Message
-from .counting.model import Counts, as_message, with_texts
-from .counting.tensors import TensorWatch
+from .counters.model import Counts, as_message, with_texts
+from .counters.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 from .torch_settings import has_torch
 

@@ -17,13 +17,13 @@ import msgspec
 
 from perfkit.model import SIDES, Side, Status
 from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError
-from perfkit.runner.agent.counting.instructions import (
+from perfkit.runner.agent.counters.instructions import (
     TURNS,
     WARM_UP,
     build_requests,
     instructions_by_function,
 )
-from perfkit.runner.agent.counting.model import INSTRUCTIONS, Cause, Count, Counts
+from perfkit.runner.agent.counters.model import INSTRUCTIONS, Cause, Count, Counts
 from perfkit.runner.agent.provenance import foreign_in_words
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.children import Assignment, Child, FreshProcesses

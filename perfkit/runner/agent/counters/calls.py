@@ -18,9 +18,9 @@ from types import CodeType
 
 from ..processes import resident_growth
 from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
-from .model import NO_TORCH, Count, Counts, Tally, causes_of, with_texts
+from .model import NO_TORCH, OF_TENSORS, Amounts, Count, Counts, causes_of, count_of, with_texts
 from .places import Places, is_ours
-from .tensors import COMPILED, UNITS, TensorWatch
+from .tensors import COMPILED, TensorWatch
 from .torch_adapter import Compilation, CompiledCode, read_compilation
 
 
@@ -60,7 +60,7 @@ def is_profiled() -> bool:
     return sys.getprofile() is not None
 
 
-def count_python_calls(call: Callable[[], object], places: Places) -> Tally | None:
+def count_python_calls(call: Callable[[], object], places: Places) -> Amounts | None:
     """Return the calls of Python functions that a call makes; None where it sets a profiler of its own."""
     profile = profile_of_this_thread()
     with without_garbage_collection(), undone_in_forks(profile.disable):
@@ -74,7 +74,7 @@ def count_python_calls(call: Callable[[], object], places: Places) -> Tally | No
             was_left_alone = False
         finally:
             profile.disable()
-    return _tally(profile, places) if was_left_alone else None
+    return _amounts(profile, places) if was_left_alone else None
 
 
 def is_traced() -> bool:
@@ -107,8 +107,8 @@ def _refuses_profiler(error: ValueError) -> bool:
     return sys.version_info >= (3, 12) and "profiling tool" in str(error)
 
 
-def _tally(profile: cProfile.Profile, places: Places) -> Tally:
-    made: Tally = Counter()
+def _amounts(profile: cProfile.Profile, places: Places) -> Amounts:
+    made: Amounts = Counter()
     for entry in profile.getstats():
         code = entry.code
         if isinstance(code, CodeType) and not is_ours(code):
@@ -182,7 +182,7 @@ class _Counting:
 
     def _count_tensors(self) -> None:
         if "torch" not in sys.modules:
-            self._not_counted |= dict.fromkeys(UNITS, NO_TORCH)
+            self._not_counted |= dict.fromkeys(OF_TENSORS, NO_TORCH)
             return
         reason = self._why_no_tensors()
         if reason is None and self._left >= 1:
@@ -195,7 +195,7 @@ class _Counting:
         elif reason is None:
             reason = TOO_FEW_CALLS
         if reason is not None:
-            self._not_counted |= dict.fromkeys(UNITS, reason)
+            self._not_counted |= dict.fromkeys(OF_TENSORS, reason)
 
     def _watch_tensors(self) -> Counts:
         with TensorWatch(self._root) as watch:
@@ -212,28 +212,19 @@ class _Counting:
         return OWN_THREADS if self._threads.seen else None
 
     def _count_python_calls(self) -> None:
-        if is_profiled():
-            self._not_counted["python_calls"] = PROFILER_IN_USE
-            return
-        tallies: list[Tally] = []
-        while len(tallies) < _TIMES and self._takes_call():
-            tally = count_python_calls(self._call, self._places)
+        found: list[Amounts] = []
+        reason = PROFILER_IN_USE if is_profiled() else None
+        while reason is None and len(found) < _TIMES and self._takes_call():
+            amounts = count_python_calls(self._call, self._places)
             self._compilations.append(read_compilation())
-            if tally is None:
-                self._not_counted["python_calls"] = PROFILER_IN_USE
-                return
-            tallies.append(tally)
-        if not tallies:
-            self._not_counted["python_calls"] = TOO_FEW_CALLS
-            return
-        self._counts.append(
-            Count(
-                metric="python_calls",
-                unit="1",
-                values=tuple(float(sum(tally.values())) for tally in tallies),
-                causes=causes_of(tallies[-1]),
-            )
-        )
+            if amounts is None:
+                reason = PROFILER_IN_USE
+            else:
+                found.append(amounts)
+        if reason is None and found:
+            self._counts.append(count_of("python_calls", found))
+        else:
+            self._not_counted["python_calls"] = reason or TOO_FEW_CALLS
 
     def _count_python_memory(self) -> None:
         if "torch" in sys.modules:
@@ -248,7 +239,7 @@ class _Counting:
             else:
                 peaks.append(peak)
         if reason is None and peaks:
-            self._counts.append(Count(metric="python_peak", unit="B", values=tuple(peaks), causes=()))
+            self._counts.append(count_of("python_peak", peaks))
         else:
             self._not_counted["python_peak"] = reason or TOO_FEW_CALLS
 
@@ -257,26 +248,17 @@ class _Counting:
         readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
         last = readings[-1]
         if last.graphs or last.breaks:
-            self._counts += [
-                Count(
-                    metric="graphs",
-                    unit="1",
-                    values=tuple(float(one.graphs) for one in readings),
-                    causes=(),
-                ),
-                Count(
-                    metric="graph_breaks",
-                    unit="1",
-                    values=tuple(float(one.breaks.total()) for one in readings),
-                    causes=causes_of(self._breaks_by_place(last)),
-                ),
-            ]
+            breaks = replace(
+                count_of("graph_breaks", [one.breaks.total() for one in readings]),
+                causes=causes_of(self._breaks_by_place(last)),
+            )
+            self._counts += [count_of("graphs", [one.graphs for one in readings]), breaks]
         elif self._compiled.seen:
             self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)
 
-    def _breaks_by_place(self, compilation: Compilation) -> Tally:
+    def _breaks_by_place(self, compilation: Compilation) -> Amounts:
         """Return breaks by the first line of their reason, and the own line that they are at."""
-        found: Tally = Counter()
+        found: Amounts = Counter()
         for (reason, stack), times in compilation.breaks.items():
             found[reason.partition("\n")[0], self._places.innermost(stack)] += times
         return found
@@ -291,23 +273,17 @@ def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None
 
     if not torch.cuda.is_available():
         return None
-    tallies = [_launches(call) for _ in range(calls)]
-    return Count(
-        metric="kernels",
-        unit="1",
-        values=tuple(float(sum(tally.values())) for tally in tallies),
-        causes=causes_of(tallies[-1]),
-    )
+    return count_of("kernels", [_launches(call) for _ in range(calls)])
 
 
-def _launches(call: Callable[[], object]) -> Tally:
+def _launches(call: Callable[[], object]) -> Amounts:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     with without_garbage_collection(), profile(activities=[ProfilerActivity.CUDA]) as trace:
         call()
         torch.cuda.synchronize()
-    launches: Tally = Counter()
+    launches: Amounts = Counter()
     for event in trace.events() or ():
         if event.device_type.name == "CUDA" and not event.name.startswith(_COPIES):
             launches[event.name, ""] += 1
@@ -342,7 +318,7 @@ def counts_of_call(
     if forks != _forks or multiprocessing.active_children():
         counts = _without(counts, "python_calls", OTHER_PROCESSES)
     if growth is not None:
-        grown = Count(metric="resident", unit="B", values=(float(growth),), causes=())
+        grown = count_of("resident", [growth])
         kernels = count_kernels(call) if "torch" in sys.modules else None
         more = (grown,) if kernels is None else (kernels, grown)
         counts = replace(counts, counts=(*counts.counts, *more))

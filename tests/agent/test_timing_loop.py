@@ -18,22 +18,22 @@ import pytest_benchmark.plugin
 import pytest_benchmark.utils
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.runner.agent import timing_loop as conductor_module
+from perfkit.runner.agent import timing_loop as timing_loop_module
 from perfkit.runner.agent.benchmark_fixture import LockstepFixture, Work, install
 from perfkit.runner.agent.channel import Channel, Message
 from perfkit.runner.agent.clock import DeviceTimes
-from perfkit.runner.agent.timing_loop import RemoteConductor
+from perfkit.runner.agent.timing_loop import RemoteTimingLoop
 
 HOST = BenchmarkFixture
 
 
 @dataclass
-class ScriptedConductor:
+class ScriptedLoop:
     """Runs one untimed iteration where calls are free, then rounds of two iterations, as many as allowed."""
 
     works: list[Work] = field(default_factory=list)
 
-    def conduct(self, work: Work) -> None:
+    def time(self, work: Work) -> None:
         """Run a benchmark by the script."""
         self.works.append(work)
         loops = work.loops or 2
@@ -44,11 +44,11 @@ class ScriptedConductor:
 
 
 @pytest.fixture
-def conductor(monkeypatch: pytest.MonkeyPatch) -> ScriptedConductor:
+def conductor(monkeypatch: pytest.MonkeyPatch) -> ScriptedLoop:
     """Return a conductor that leads the sessions of this test."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     monkeypatch.setattr(pytest_benchmark.plugin, "get_tag", pytest_benchmark.plugin.get_tag)
-    scripted = ScriptedConductor()
+    scripted = ScriptedLoop()
     install(scripted)
     return scripted
 
@@ -87,7 +87,7 @@ def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) 
 
 
 def test_the_host_looks_its_fixture_up_when_it_makes_one(
-    pytester: pytest.Pytester, conductor: ScriptedConductor
+    pytester: pytest.Pytester, conductor: ScriptedLoop
 ) -> None:
     """What is installed after the host was imported still serves the next session."""
     pytester.makepyfile("def test_it(benchmark): benchmark(sum, [])")
@@ -99,7 +99,7 @@ def test_the_host_looks_its_fixture_up_when_it_makes_one(
 
 
 def test_no_session_asks_git_how_to_name_its_results(
-    run: Run, conductor: ScriptedConductor, monkeypatch: pytest.MonkeyPatch
+    run: Run, conductor: ScriptedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host would, six times before each session, for a file that a child never writes."""
     asked: list[object] = []
@@ -123,7 +123,7 @@ def test_a_runner_tells_seconds_and_with_no_loops_the_result(benchmark: Benchmar
     benchmark.pedantic(sum, args=([],))
 
 
-def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedConductor) -> None:
+def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedLoop) -> None:
     """Every iteration is the same call; one more outside the clock has the result, as in the host."""
     run(
         """
@@ -140,7 +140,7 @@ def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: S
     assert (None, None) == (conductor.works[0].loops, conductor.works[0].rounds)
 
 
-def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedConductor) -> None:
+def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop) -> None:
     """Suites assert on them, by both ways that the host offers; a session's table shows them."""
     result = run(
         """
@@ -158,7 +158,7 @@ def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedCondu
     assert 1 == len(conductor.works)
 
 
-def test_times_are_kept_in_seconds_per_iteration(run: Run, conductor: ScriptedConductor) -> None:
+def test_times_are_kept_in_seconds_per_iteration(run: Run, conductor: ScriptedLoop) -> None:
     """The clock is read twice a round; what lies between is divided by the iterations."""
     run(
         """
@@ -174,7 +174,7 @@ def test_times_are_kept_in_seconds_per_iteration(run: Run, conductor: ScriptedCo
     assert 1 == len(conductor.works)
 
 
-def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: ScriptedConductor) -> None:
+def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: ScriptedLoop) -> None:
     """What a benchmark says of itself reaches it and its statistics unchanged."""
     run(
         """
@@ -194,7 +194,7 @@ def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: Sc
     assert ["test_it[1]", "test_it[20]"] == names
 
 
-def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedConductor) -> None:
+def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedLoop) -> None:
     """Each call has a setup of its own before it and its teardown, with the same arguments, after it."""
     run(
         """
@@ -223,7 +223,7 @@ def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedCo
 
 @pytest.mark.parametrize("nothing", ["None", "()", "False", "0"])
 def test_a_setup_that_returns_nothing_leaves_the_arguments(
-    run: Run, conductor: ScriptedConductor, nothing: str
+    run: Run, conductor: ScriptedLoop, nothing: str
 ) -> None:
     """As in the host: whatever is false is no arguments."""
     run(
@@ -256,7 +256,7 @@ def test_conflicting_arguments_are_refused_as_the_host_does(
     """The same calls fail with the same words, led or not."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     if led:
-        install(ScriptedConductor())
+        install(ScriptedLoop())
 
     result = run(f"def test_it(benchmark): benchmark.pedantic({arguments})")
 
@@ -280,7 +280,7 @@ def test_pedantic_without_setup_is_called_as_often_as_was_asked(
     """Each call may use up what the next one needs; where a round loops, one more call has the result."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     if led:
-        install(ScriptedConductor())
+        install(ScriptedLoop())
     counts = f"rounds={rounds}, iterations={iterations}, warmup_rounds={warmup_rounds}"
 
     result = run(
@@ -313,7 +313,7 @@ class weave:
 
 
 def test_a_woven_function_is_measured_where_the_code_calls_it(
-    pytester: pytest.Pytester, run: Run, conductor: ScriptedConductor
+    pytester: pytest.Pytester, run: Run, conductor: ScriptedLoop
 ) -> None:
     """``benchmark.weave`` leads to the same conductor, and is undone after the test."""
     pytester.makepyfile(aspectlib=ASPECTLIB)
@@ -333,7 +333,7 @@ def test_a_woven_function_is_measured_where_the_code_calls_it(
     assert ["test_it"] == [work.node.partition("::")[2] for work in conductor.works]
 
 
-def test_a_fixture_serves_once(run: Run, conductor: ScriptedConductor) -> None:
+def test_a_fixture_serves_once(run: Run, conductor: ScriptedLoop) -> None:
     """As in the host, a second use is refused; the first was led."""
     result = run(
         """
@@ -348,7 +348,7 @@ def test_a_fixture_serves_once(run: Run, conductor: ScriptedConductor) -> None:
     assert 1 == len(conductor.works)
 
 
-def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedConductor) -> None:
+def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedLoop) -> None:
     """The test sees its own exception, at the first call, and has no statistics."""
     run(
         """
@@ -396,7 +396,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
 
         for order in (*orders, {"kind": "go_on"}):
             ours.send(order)
-        RemoteConductor(theirs, {}, depth=3).conduct(
+        RemoteTimingLoop(theirs, {}, depth=3).time(
             Work(
                 node="bench.py::test_it",
                 block=block,
@@ -452,7 +452,7 @@ def test_rounds_on_an_accelerator_are_not_sliced(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reading of the clock would wait for it: a slice would time the waiting."""
-    monkeypatch.setattr(conductor_module, "uses_accelerator", lambda: True)
+    monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
 
     said = talk({"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None})
 
@@ -464,7 +464,7 @@ def test_rounds_tell_what_the_accelerator_said_of_them(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Times and marks are those of the timed rounds; a warm-up has none."""
-    monkeypatch.setattr(conductor_module, "uses_accelerator", lambda: True)
+    monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
     order = {"kind": "run", "untimed": 1, "loops": 3, "slices": 1, "core": None}
 
     said = talk({**order, "rounds": 2}, {**order, "rounds": 0})

@@ -6,16 +6,16 @@ import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from .interventions import Patches, collect_recent, undone_in_forks, without_garbage_collection
 from .memory import Memory, SavedTensors
-from .model import Count, Counts, Source, Tally, causes_of
+from .model import OF_DEVICES, OF_TENSORS, Amounts, Counts, Source, causes_of, count_of
 from .places import Places
 from .syncs import Syncs, Wait, WaitingMethods, Watching, wait_of, waits_nowhere
 from .torch_adapter import (
@@ -84,10 +84,10 @@ class Dispatched:
         self._watching, self._places = watching, places
         self._memory, self._syncs, self._saved = memory, syncs, saved
         self._known: dict[Any, Operator] = {}
-        self.operators: Tally = Counter()
-        self.flops: Tally = Counter()
-        self.to_device: Tally = Counter()
-        self.to_host: Tally = Counter()
+        self.operators: Amounts = Counter()
+        self.flops: Amounts = Counter()
+        self.to_device: Amounts = Counter()
+        self.to_host: Amounts = Counter()
         self.failed_formula = ""
         self._mode: AbstractContextManager[object] = contextlib.nullcontext()
         self._is_in = False
@@ -105,9 +105,9 @@ class Dispatched:
             self._is_in = False
 
     def forget(self) -> None:
-        """Clear all tallies."""
-        for tally in (self.operators, self.flops, self.to_device, self.to_host):
-            tally.clear()
+        """Clear all amounts."""
+        for amounts in (self.operators, self.flops, self.to_device, self.to_host):
+            amounts.clear()
 
     def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
         if kinds and handle_operators(kinds) and not are_fake(kinds):
@@ -200,8 +200,8 @@ class Dispatched:
         origin, goal = (args[1], args[0]) if known.name == "aten::copy_" else (args[0], result)
         if origin.is_cpu != goal.is_cpu and not (origin.is_meta or goal.is_meta):
             self._watching.sees_device = True
-            tally = self.to_device if origin.is_cpu else self.to_host
-            tally[source] += origin.numel() * origin.element_size()
+            amounts = self.to_device if origin.is_cpu else self.to_host
+            amounts[source] += origin.numel() * origin.element_size()
 
     def _note_flops(
         self,
@@ -220,16 +220,6 @@ class Dispatched:
 
 
 COMPILED = "compiled"
-UNITS: Mapping[str, str] = {
-    "operators": "1",
-    "syncs": "1",
-    "allowed_syncs": "1",
-    "allocated": "B",
-    "peak": "B",
-    "saved": "B",
-    "flops": "FLOP",
-}
-_UNITS_WITH_DEVICE: Mapping[str, str] = {"to_device": "B", "to_host": "B"}
 
 
 class TrainingSteps:
@@ -292,7 +282,7 @@ class TensorWatch:
         self._operators = Dispatched(self._watching, places, self._memory, self._syncs, self._saved)
         self._steps = TrainingSteps()
         self._values: dict[str, list[float]] = {}
-        self._last: dict[str, Tally] = {}
+        self._last: dict[str, Amounts] = {}
         self._around = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -320,9 +310,9 @@ class TensorWatch:
         if not self._watching.on:
             return
         self._watching.on = False
-        self._last = self._tallies()
-        for metric, tally in self._last.items():
-            self._values.setdefault(metric, []).append(float(sum(tally.values())))
+        self._last = self._iteration()
+        for metric, amounts in self._last.items():
+            self._values.setdefault(metric, []).append(float(sum(amounts.values())))
         collect_recent()
         for part in (self._memory, self._syncs, self._saved, self._operators):
             part.forget()
@@ -331,36 +321,31 @@ class TensorWatch:
     def counts(self) -> Counts:
         """Return the counts of all iterations that were ended."""
         if self.is_compiled:
-            return Counts(counts=(), not_counted=dict.fromkeys(UNITS, COMPILED))
-        units = {**UNITS, **(_UNITS_WITH_DEVICE if self._watching.sees_device else {})}
+            return Counts(counts=(), not_counted=dict.fromkeys(OF_TENSORS, COMPILED))
+        wanted = [*OF_TENSORS, *(OF_DEVICES if self._watching.sees_device else ())]
         not_counted = {}
         if self._operators.failed_formula:
-            units.pop("flops")
+            wanted.remove("flops")
             not_counted["flops"] = f"torch's formula for {self._operators.failed_formula} failed"
         return Counts(
             counts=tuple(
-                Count(
-                    metric=metric,
-                    unit=unit,
-                    values=tuple(self._values[metric]),
-                    causes=causes_of(self._last[metric]),
-                )
-                for metric, unit in units.items()
+                replace(count_of(metric, self._values[metric]), causes=causes_of(self._last[metric]))
+                for metric in wanted
                 if metric in self._values
             ),
             not_counted=not_counted,
             training=self._steps.seen,
         )
 
-    def _tallies(self) -> dict[str, Tally]:
+    def _iteration(self) -> dict[str, Amounts]:
         with_device = self._watching.sees_device
         return {
             "operators": self._operators.operators.copy(),
-            "syncs": self._syncs.tally(allowed=False, with_device=with_device),
-            "allowed_syncs": self._syncs.tally(allowed=True, with_device=with_device),
+            "syncs": self._syncs.amounts(allowed=False, with_device=with_device),
+            "allowed_syncs": self._syncs.amounts(allowed=True, with_device=with_device),
             "allocated": self._memory.allocated(),
             "peak": self._memory.peak(),
-            "saved": self._saved.tally(),
+            "saved": self._saved.amounts(),
             "flops": self._operators.flops.copy(),
             "to_device": self._operators.to_device.copy(),
             "to_host": self._operators.to_host.copy(),

@@ -5,17 +5,28 @@ from __future__ import annotations
 import dataclasses
 import linecache
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 # A source is the name of what is counted, and its place in the code.
 Source = tuple[str, str]
-Tally = Counter[Source]
+Amounts = Counter[Source]
 _MOST_CAUSES = 100
+# The counters and their units. Code for a new one goes to ``tensors`` or ``calls``, its title to the gate.
+OF_TENSORS = ("operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops")
+OF_DEVICES = ("to_device", "to_host")
+INSTRUCTIONS = "instructions"
+UNITS: Mapping[str, str] = {
+    **dict.fromkeys(("operators", "syncs", "allowed_syncs"), "1"),
+    **dict.fromkeys(("allocated", "peak", "saved", *OF_DEVICES), "B"),
+    "flops": "FLOP",
+    **dict.fromkeys(("python_calls", "kernels", "graphs", "graph_breaks"), "1"),
+    **dict.fromkeys(("python_peak", "resident"), "B"),
+    INSTRUCTIONS: INSTRUCTIONS,
+}
 # Why operators are not counted where a benchmark uses no torch.
 NO_TORCH = "torch is not used"
-INSTRUCTIONS = "instructions"
 # What benchmarks of asv suites measure instead of a time, which need not repeat.
 PEAK_MEMORY, TRACKED = "peak memory", "tracked value"
 
@@ -61,6 +72,13 @@ class Counts:
     training: bool = False
 
 
+def count_of(metric: str, found: Sequence[Amounts] | Sequence[float]) -> Count:
+    """Return a counter's values by iteration; given amounts by source, with the causes of the last one."""
+    sums = [sum(one.values()) if isinstance(one, Counter) else one for one in found]
+    causes = causes_of(found[-1]) if isinstance(found[-1], Counter) else ()
+    return Count(metric=metric, unit=UNITS[metric], values=tuple(map(float, sums)), causes=causes)
+
+
 def joined_counts(one: Counts, other: Counts) -> Counts:
     """Return the counts of one process with the values that another process counted as well."""
     values = {count.metric: count.values for count in other.counts}
@@ -77,9 +95,9 @@ def as_message(counts: Counts) -> dict[str, object]:
     return dataclasses.asdict(counts)
 
 
-def causes_of(tally: Mapping[Source, float]) -> tuple[Cause, ...]:
-    """Return the causes in a tally, largest first; equal ones by name, so that the order repeats."""
-    largest = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
+def causes_of(amounts: Mapping[Source, float]) -> tuple[Cause, ...]:
+    """Return the causes in a amounts, largest first; equal ones by name, so that the order repeats."""
+    largest = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
     return tuple(
         Cause(what=what, place=place, amount=float(amount))
         for (what, place), amount in largest[:_MOST_CAUSES]

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from .interventions import Patches
-from .model import Source, Tally
+from .model import Amounts, Source
 from .places import Places
 from .syncs import Watching
 from .torch_adapter import detached, innermost_saving_hook, no_overrides, storage_of
@@ -62,29 +62,29 @@ class Memory:
         """Forget what was allocated and freed, and go on to know the storages that are alive."""
         self._changes.clear()
 
-    def alive(self) -> Tally:
+    def alive(self) -> Amounts:
         """Return the bytes of the storages that are known and alive, by what allocated them."""
-        alive: Tally = Counter()
+        alive: Amounts = Counter()
         for held in list(self._held.values()):
             alive[held.source] += held.nbytes
         return alive
 
-    def allocated(self) -> Tally:
+    def allocated(self) -> Amounts:
         """Return the bytes of all storages allocated."""
-        allocated: Tally = Counter()
+        allocated: Amounts = Counter()
         for source, nbytes in self._changes:
             if nbytes > 0:
                 allocated[source] += nbytes
         return allocated
 
-    def peak(self) -> Tally:
+    def peak(self) -> Amounts:
         """Return the bytes by source at the time when the most bytes were alive."""
         alive = most = until = 0
         for number, (_, nbytes) in enumerate(self._changes, start=1):
             alive += nbytes
             if alive > most:
                 most, until = alive, number
-        at_peak: Tally = Counter()
+        at_peak: Amounts = Counter()
         for source, nbytes in self._changes[:until]:
             at_peak[source] += nbytes
         return at_peak
@@ -168,7 +168,7 @@ class SavedTensors:
     def __init__(self, places: Places, memory: Memory, watching: Watching) -> None:
         self._places, self._memory, self._watching = places, memory, watching
         self._saved: dict[int, weakref.ref[Any]] = {}
-        self._tally: Tally = Counter()
+        self._amounts: Amounts = Counter()
         self._waiting: list[_Waiting] = []
         self._last: tuple[_Position | None, Source] = (None, (_UNKNOWN, ""))
         self._hooks: Any = None
@@ -204,15 +204,15 @@ class SavedTensors:
     def forget(self) -> None:
         """Forget all saved storages and their bytes."""
         self._saved.clear()
-        self._tally.clear()
+        self._amounts.clear()
         self._waiting.clear()
 
-    def tally(self) -> Tally:
+    def amounts(self) -> Amounts:
         """Return the bytes of the saved storages by source."""
         for one in self._waiting:
-            self._tally[one.otherwise, one.place] += one.nbytes
+            self._amounts[one.otherwise, one.place] += one.nbytes
         self._waiting.clear()
-        return self._tally.copy()
+        return self._amounts.copy()
 
     def ran(self, source: Source, frame: FrameType | None) -> None:
         """Note which operator ran, called from a frame."""
@@ -220,7 +220,7 @@ class SavedTensors:
         if self._waiting:
             for one in self._waiting:
                 name = source[0] if one.position == position else one.otherwise
-                self._tally[name, one.place] += one.nbytes
+                self._amounts[name, one.place] += one.nbytes
             self._waiting.clear()
         self._last = (position, source)
 
@@ -261,7 +261,7 @@ class SavedTensors:
         place, position = self._places.line_of(frame), _position_of(frame)
         ran_at, ran = self._last
         if position == ran_at and self._memory.source_of(storage) == ran:
-            self._tally[ran[0], place] += storage.nbytes()
+            self._amounts[ran[0], place] += storage.nbytes()
             return
         otherwise = ran[0] if position == ran_at else _saver(frame)
         self._waiting.append(_Waiting(position, place, storage.nbytes(), otherwise))

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from .interventions import Patches
-from .model import Tally
+from .model import Amounts
 from .places import Places
 from .torch_adapter import no_overrides
 
@@ -88,21 +88,21 @@ class Syncs:
     def __init__(self, places: Places) -> None:
         self._places = places
         # The keys say whether the line allows the wait, and whether it was for a device.
-        self._tallies: dict[tuple[bool, bool], Tally] = {}
+        self._amounts: dict[tuple[bool, bool], Amounts] = {}
 
     def note(self, what: str, place: str, *, real: bool) -> None:
         """Count a wait that an own line makes."""
         kind = (self._places.allows_sync(place), real)
-        self._tallies.setdefault(kind, Counter())[what, place] += 1
+        self._amounts.setdefault(kind, Counter())[what, place] += 1
 
     def forget(self) -> None:
-        """Clear all tallies."""
-        self._tallies.clear()
+        """Clear all amounts."""
+        self._amounts.clear()
 
-    def tally(self, *, allowed: bool, with_device: bool) -> Tally:
+    def amounts(self, *, allowed: bool, with_device: bool) -> Amounts:
         """Return the waits; where a device is in use, only those for it."""
-        found = self._tallies.get((allowed, True), Counter())
-        return found if with_device else found + self._tallies.get((allowed, False), Counter())
+        found = self._amounts.get((allowed, True), Counter())
+        return found if with_device else found + self._amounts.get((allowed, False), Counter())
 
 
 def wait_of(schema: Any) -> Wait | None:  # noqa: ANN401 (torch has no type for it)

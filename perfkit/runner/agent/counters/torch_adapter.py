@@ -59,7 +59,7 @@ def handle_operators(kinds: Kinds) -> bool:
     """Tell whether one of these tensor types handles operators itself."""
     import torch
 
-    plain = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 (the seam)
+    plain = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 (the adapter)
     return any(getattr(kind, "__torch_dispatch__", plain) is not plain for kind in kinds)
 
 
@@ -78,7 +78,7 @@ def is_composite(operator: Any) -> bool:  # noqa: ANN401 (likewise)
     """Tell whether an operator is composed of others, into which it can be decomposed."""
     import torch
 
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the seam)
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the adapter)
     # Only under inference mode are these dispatched as a whole.
     return has_kernel(operator.name(), torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
 
@@ -100,7 +100,7 @@ def no_overrides() -> AbstractContextManager[object]:
     """Return a context in which reading a tensor calls no code that overrides torch's functions."""
     import torch
 
-    return torch._C.DisableTorchFunction()  # noqa: SLF001 (the seam)
+    return torch._C.DisableTorchFunction()  # noqa: SLF001 (the adapter)
 
 
 def backward_entries() -> tuple[Any, tuple[str, ...]]:
@@ -137,7 +137,7 @@ def innermost_saving_hook() -> object:
     """Return the innermost hook that packs saved tensors, None where there is none."""
     import torch
 
-    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003, SLF001 (the seam)
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003, SLF001 (the adapter)
     return hooks[0] if hooks else None
 
 
