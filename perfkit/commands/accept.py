@@ -11,10 +11,8 @@ from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import MOST_COMMITS
 from perfkit.gating.recompute import judge_anew
 from perfkit.gating.rows import exact_comparisons_of
-from perfkit.identity import short_run_id
-from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
 from perfkit.identity import short_run_id, utc_now
-from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
+from perfkit.ledger.annotations import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
 from perfkit.model.comparisons import SHOWN_DIGITS, Comparison, ExactComparison, blocks, is_placeholder

@@ -19,7 +19,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.model.bisection import BisectionReport, BisectProgress
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.ranges import commit_range, find_benchmark
-from perfkit.runner.agent.counters.model import INSTRUCTIONS
 from perfkit.temporary import temporary_folder
 
 

@@ -36,7 +36,7 @@ from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, res
 from perfkit.repo.sides import Side as NamedSide
 from perfkit.report.gate.decision import decision_word
 from perfkit.report.gate.wording import changed_rules_text
-from perfkit.runner.lockstep.scout import ignore_log
+from perfkit.runner.lockstep.collection import ignore_log
 
 
 @dataclass(frozen=True, kw_only=True)

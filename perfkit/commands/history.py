@@ -18,9 +18,8 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.gating.acceptance import is_placeholder
-from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.identity import utc_now
+from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
 from perfkit.ledger.history.gates import gate_ratio
 from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine

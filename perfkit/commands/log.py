@@ -10,8 +10,8 @@ from pathlib import Path
 from perfkit.commands.text_files import read_text, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
-from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.identity import utc_now
+from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model.change_log import ChangeLog, Column, History

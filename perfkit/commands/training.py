@@ -14,8 +14,6 @@ from typing import Concatenate, ParamSpec
 
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
-from perfkit.identity import fingerprint, new_run_id, short_run_id
-from perfkit.gating.from_rows import count_outcomes
 from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
+from perfkit.ledger.annotations import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.model import Commit
 from perfkit.model.comparisons import BLOCKING, COUNTED, Acceptance, Comparison, ExactComparison, blocks
 from perfkit.model.results import meant_by

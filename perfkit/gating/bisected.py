@@ -26,7 +26,6 @@ from perfkit.model.bisection import (
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.ranges import CommitRange, author_of, changes_of, diff_stat
-from perfkit.runner.agent.counters.model import INSTRUCTIONS
 from perfkit.stats.bisection import Rules, Step
 
 TIME = WALL_TIME.name

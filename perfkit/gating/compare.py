@@ -49,16 +49,6 @@ from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
 from perfkit.gating.run import BenchmarkState, LockstepLaunches, SequentialComparison
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey, run_by_own_files
-from perfkit.identity import new_run_id
-from perfkit.gating.filing import RunContext, count_rows, finding_row, launch_rows, settled
-from perfkit.gating.from_rows import NOT_TIMED, is_count
-from perfkit.gating.judge import LEAST_SD, is_faster
-from perfkit.gating.numbers import measure_numbers
-from perfkit.gating.prior import Prior, find_prior
-from perfkit.gating.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
-from perfkit.gating.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
-from perfkit.gating.survey import Rules, Survey, finding_on_failure, run_by_own_files
-from perfkit.gating.watched import WatchedLaunches
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import told_place
@@ -73,11 +63,7 @@ from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.launch import schedule
 from perfkit.runner.machine.conditions import Watch
 from perfkit.runner.machine.devices import own_devices
-from perfkit.runner.machine.disturbances import Watch
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.stats.interval import TRIMMED_FROM
 
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05

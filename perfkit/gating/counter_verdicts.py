@@ -21,17 +21,8 @@ from perfkit.model.comparisons import (
     Verdict,
 )
 from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
-from perfkit.model.counting import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
-from perfkit.model.comparisons import SAME_CODE, ExactComparison, MovedCause, Verdict
-from perfkit.runner.agent.counters.model import (
-    INSTRUCTIONS,
-    NO_TORCH,
-    PEAK_MEMORY,
-    TRACKED,
-    Cause,
-    Count,
-    Counts,
-)
+from perfkit.model.counting import INSTRUCTIONS
+from perfkit.runner.agent.counters.model import NO_TORCH, TRACKED, Cause, Count, Counts
 
 _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
 # Counts that stand for time, and do not count where the time itself is known to be shorter.

@@ -16,7 +16,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
-from perfkit.model.counting import TRACKED, Count, Counts, joined_counts
+from perfkit.model.counting import TRACKED, Count
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.agent.counters.model import Counts, joined_counts
 from perfkit.runner.agent.training import COUNTED_STEP

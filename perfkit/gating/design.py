@@ -20,8 +20,8 @@ from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.stats.planning import deciding_look
 from perfkit.units import counted, human_seconds
 
-# Launches of one generation have this variance in common, in parts of their own; docs/measured/evidence.md says how it
-# was measured. A generation has few launches even where it takes long to import.
+# Launches of one generation have this variance in common, in parts of their own (docs/measured/evidence.md).
+# A generation has few launches even where it takes long to import.
 SHARED_VARIANCE = 0.5
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.

@@ -24,10 +24,6 @@ from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as
 from perfkit.gating.run import LockstepLaunches, MeasuredLaunch, launch_pair
 from perfkit.gating.sides import OpenSides, Scope, open_sides
 from perfkit.gating.survey import prove_code, proven, refuse_single
-from perfkit.identity import new_run_id
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
-from perfkit.gating.sides import LockstepLaunches, OpenSides, Scope, open_sides
-from perfkit.gating.survey import Rules, finding_on, judged_as, proven, refuse_single
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
@@ -41,9 +37,7 @@ from perfkit.model.results import meant_by
 from perfkit.repo.overlay import restore
 from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.sides import SidePair, named_side
-from perfkit.runner.agent.counting.model import Counts
-from perfkit.runner.agent.counting.model import INSTRUCTIONS, Counts
-from perfkit.runner.agent.counters.model import INSTRUCTIONS, Counts
+from perfkit.runner.agent.counters.model import Counts
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing
 from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries

@@ -38,8 +38,8 @@ from perfkit.model.counting import Counts
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.repo.sides import SidePair
 from perfkit.runner.agent.clock import ALONE
+from perfkit.runner.launches import cold_start_values
 from perfkit.runner.lockstep.turns import Timing
-from perfkit.runner.session import cold_start_values
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 # Findings on benchmarks that could not be compared.

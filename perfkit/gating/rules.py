@@ -16,8 +16,8 @@ from perfkit.model import Benchmark
 from perfkit.model.comparisons import Comparison, LaunchPair, Verdict
 from perfkit.repo.commands import try_git
 from perfkit.repo.sides import Side, SidePair, folder_in
+from perfkit.runner.lockstep.collection import Found
 from perfkit.runner.lockstep.launch import Failure
-from perfkit.runner.lockstep.scout import Found
 
 _BOOLEANS = {"True": True, "False": False}
 # Keys of [tool.perfkit] for what is compared and what fails; the others are for output.

@@ -17,35 +17,22 @@ from perfkit.gating.judge import WELL_KNOWN, compare, joined_pairs, pair_locatio
 from perfkit.gating.missing import Mend, mend_nothing
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.survey import prove_code
+from perfkit.identity import utc_now
 from perfkit.model import SIDES
 from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance
 from perfkit.model.progress import ComparisonProgress
-from perfkit.runner.clock import utc_now
-from perfkit.gating.budget import Candidate, Forecast, share_out
-from perfkit.gating.from_rows import joined_pairs
-from perfkit.gating.judge import WELL_KNOWN, compare, pair_location
-from perfkit.identity import utc_now
-from perfkit.model import SIDES, Benchmark, Side
-from perfkit.model.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
-from perfkit.model.policies import Disturbance
-from perfkit.model.progress import ComparisonProgress
-from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.launch import (
     UNPROVEN_IN_A_ROW,
     Failure,
     LaunchRecord,
     LaunchRules,
+    Slot,
+    schedule,
     shared_libraries,
 )
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.turns import LoopPlan
-from perfkit.runner.lockstep.schedule import Slot, schedule
-    SideReport,
-    Slot,
-    shared_libraries,
-)
-from perfkit.runner.lockstep.turns import Timing
+from perfkit.runner.lockstep.turns import LoopPlan, Timing
 from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
 from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import launches_per_generation

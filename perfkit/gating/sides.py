@@ -26,11 +26,7 @@ from perfkit.repo.overlay import overlay
 from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.runner.agent.session import selection_problem
-from perfkit.runner.lockstep.instructed import Callgrind
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
-from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot
-from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
-from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
 

@@ -16,11 +16,8 @@ from perfkit.model.comparisons import Comparison, Verdict
 from perfkit.repo.overlay import has_replaced, overlay, restore
 from perfkit.repo.project_roots import subfolder
 from perfkit.runner.agent.provenance import foreign_in_words, is_native
-from perfkit.runner.lockstep.counted import count_benchmarks
-from perfkit.runner.lockstep.launch import SideReport, shared_libraries
-from perfkit.runner.agent.provenance import is_native
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
-from perfkit.runner.lockstep.launch import Failure, shared_libraries
+from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import count_benchmarks
 from perfkit.units import counted, listed

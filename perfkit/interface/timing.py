@@ -22,8 +22,6 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
-from perfkit.identity import function_version, new_run_id, short_run_id
-from perfkit.gating.from_rows import cold_start_values
 from perfkit.identity import new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
@@ -50,10 +48,7 @@ from perfkit.runner.agent.clock import (
     device_times,
     read_compile_times,
 )
-from perfkit.runner.clock import utc_now
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
-from perfkit.runner.session import cold_start_values
+from perfkit.runner.launches import cold_start_values
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
 from perfkit.stats.settling import settled_from

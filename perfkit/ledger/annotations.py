@@ -18,11 +18,10 @@ import msgspec
 
 from perfkit.bounded import read_bytes
 from perfkit.errors import LedgerError
-from perfkit.gating.acceptance import Acceptance
 from perfkit.identity import new_run_id
 from perfkit.ledger.files import copy_bytes, listed
 from perfkit.ledger.remote import put_published
-from perfkit.model.comparisons import Verdict
+from perfkit.model.comparisons import Acceptance, Verdict
 from perfkit.model.history import State
 
 Statement = TypeVar("Statement")

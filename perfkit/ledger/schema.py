@@ -30,7 +30,6 @@ from perfkit.model import (
     Row,
     Summary,
 )
-from perfkit.model.counting import Cause
 from perfkit.runner.agent.counters.model import Cause
 from perfkit.stats.summary import summary_of
 

@@ -1,6 +1,6 @@
 """The records of counters, which the agent defines because it imports nothing of perfkit."""
 
-from perfkit.runner.agent.counting.model import (
+from perfkit.runner.agent.counters.model import (
     NO_TORCH,
     PEAK_MEMORY,
     TRACKED,

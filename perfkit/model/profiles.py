@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.counting import Counts
 from perfkit.model.memory import MemoryProfile, PhaseMemory
 from perfkit.model.phases import PHASES
 from perfkit.model.readings import OperatorTime, WaitTime

@@ -6,19 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from perfkit.gating.from_rows import cold_start_values, count_outcomes
 from perfkit.identity import utc_now
 from perfkit.model import (
-    COLD_AUTOTUNING,
-    COLD_COMPILING,
-    COLD_START,
     DEVICE_TIME,
     HOST_TIME,
     Benchmark,
     Commit,
     Environment,
     Machine,
-    Metric,
     Outcome,
     Row,
     RowPolicy,
@@ -29,6 +24,7 @@ from perfkit.model.policies import PytestPolicy
 from perfkit.runner.agent.benchmark_fixture import Reading
 from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 from perfkit.runner.agent.counters.model import Count, Counts
+from perfkit.runner.launches import cold_start_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +175,3 @@ def _policy(reading: Reading) -> PytestPolicy:
         max_time_s=reading.max_time_s,
         min_time_s=reading.min_time_s,
     )
-
-
-def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
-    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
-    if cold is None:
-        return
-    yield COLD_START, cold.total_s
-    if cold.compiling_s or cold.autotuning_s:
-        yield COLD_COMPILING, cold.compiling_s or 0.0
-        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0

@@ -23,7 +23,7 @@ from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
 from perfkit.report.names import Folded, named_table, without_folders
-from perfkit.runner.agent.counting.model import Cause
+from perfkit.runner.agent.counters.model import Cause
 from perfkit.units import counted, human_calls, human_percent, human_seconds
 
 _ENTRIES = 10

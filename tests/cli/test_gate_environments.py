@@ -14,7 +14,6 @@ from gating import CONFIGURATION, SLOWER, SPIN, Gated, GitProject, benchmark, gi
 from wheels import write_wheel
 
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.store import Ledger, Wanted
 
 pytestmark = pytest.mark.alone
 

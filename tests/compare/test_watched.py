@@ -8,8 +8,6 @@ import pytest
 
 from perfkit.gating.run import unthrottled
 from perfkit.runner.lockstep.launch import Failure, LaunchRecord
-from perfkit.gating.watched import WatchedLaunches
-from perfkit.runner.lockstep.launch import Failure, LaunchRecord, Slot
 from perfkit.runner.machine.devices import DeviceState
 
 COOL = DeviceState(index=0, temperature_c=40)

@@ -16,13 +16,10 @@ from synthetic import START, build_row
 from two_trees import TwoTrees, nodes
 
 from perfkit.gating.run import LockstepLaunches
-from perfkit.gating.sides import LockstepLaunches
 from perfkit.ledger.maintenance import compact
 from perfkit.ledger.recording import recover
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.runner.lockstep.schedule import schedule
-from perfkit.ledger.upkeep import compact
 from perfkit.runner.lockstep.launch import schedule
 
 _DAY_S = 24 * 3600

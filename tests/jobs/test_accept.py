@@ -19,10 +19,6 @@ from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import Accepted as Marked
 from perfkit.gating.accept import accept, mark
-from perfkit.ledger.acceptances import acceptances_for
-from perfkit.gating.acceptance import apply
-from perfkit.gating.accepting import Accepted as Marked
-from perfkit.gating.accepting import accept
 from perfkit.ledger.annotations import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row, Status

@@ -21,7 +21,6 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Machine, Placement, Row, Source
 from perfkit.model.counters import count_outcomes
-from perfkit.runner.agent.counting.model import Cause, Count, Counts
 from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"

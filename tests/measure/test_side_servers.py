@@ -13,9 +13,6 @@ from processes_seen import gone, wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.gating.run import LockstepLaunches
-from perfkit.runner.lockstep import scout
-from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules
-from perfkit.gating.sides import LockstepLaunches
 from perfkit.runner.lockstep import collection
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher

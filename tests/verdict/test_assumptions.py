@@ -21,10 +21,8 @@ from noise import (
 
 from perfkit.gating.judge import doubts, estimate
 from perfkit.model.comparisons import LaunchPair
-from perfkit.runner.lockstep.schedule import schedule
-from perfkit.stats.assumptions import halves_differ
 from perfkit.runner.lockstep.launch import schedule
-from perfkit.stats.assumptions import Doubt, halves_differ, neighbours_alike
+from perfkit.stats.assumptions import halves_differ
 from perfkit.stats.binomial import lower_bound, upper_bound
 
 SERIES, LAUNCHES = 1500, 26

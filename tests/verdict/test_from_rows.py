@@ -17,9 +17,8 @@ from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
 from perfkit.runner.agent.clock import ColdStart
-from perfkit.runner.agent.counting.model import Cause, Count, Counts
-from perfkit.runner.session import cold_start_values
 from perfkit.runner.agent.counters.model import Cause, Count, Counts
+from perfkit.runner.launches import cold_start_values
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")

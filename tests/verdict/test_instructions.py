@@ -7,9 +7,7 @@ from perfkit.model import Benchmark
 from perfkit.model.comparisons import ExactComparison
 from perfkit.model.counters import repeated
 from perfkit.model.counting import INSTRUCTIONS
-from perfkit.runner.agent.counting.model import Count, Counts
-from perfkit.runner.agent.counting.model import INSTRUCTIONS, Count, Counts
-from perfkit.runner.agent.counters.model import INSTRUCTIONS, Count, Counts
+from perfkit.runner.agent.counters.model import Count, Counts
 
 
 def counted(*values: float) -> Count:

@@ -26,7 +26,6 @@ from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files
-from perfkit.runner.agent.counters.model import INSTRUCTIONS
 from perfkit.temporary import temporary_folder
 
 # Laying out a pair takes longer than a launch of it, so that a task makes several.

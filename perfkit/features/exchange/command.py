@@ -29,9 +29,6 @@ from perfkit.features.exchange.records import (
     rows_of,
     run_id_of,
 )
-from perfkit.identity import short_run_id
-from perfkit.features.exchange.tables import csv_text, json_text
-from perfkit.features.exchange.written import Written
 from perfkit.identity import short_run_id, utc_now
 from perfkit.ledger.files import recorded_ends
 from perfkit.ledger.schema import SCHEMA, to_record

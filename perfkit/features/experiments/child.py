@@ -41,7 +41,7 @@ from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.processes import resident_growth
 from perfkit.runner.agent.torch_settings import read_torch_settings
-from perfkit.runner.machine.environment import read_environment
+from perfkit.runner.machine.facts import read_environment
 from perfkit.runner.targets import load_function, prepare_process, wrong_code
 
 # Enough steps to see a graph grow over three steps in a row.

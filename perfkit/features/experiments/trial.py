@@ -14,8 +14,7 @@ from perfkit.features.experiments.records import Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import OUTPUT_FILE, Problem
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.commands import Ending, python_command, run_command
-from perfkit.runner.environment import fixed_environment
+from perfkit.runner.commands import Ending, fixed_environment, python_command, run_command
 from perfkit.temporary import temporary_folder
 
 Task = Literal["look", "time"]

@@ -39,10 +39,6 @@ from perfkit.gating.compare import recorded
 from perfkit.gating.rows import RunContext
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import MeasuredLaunch
-from perfkit.identity import new_run_id
-from perfkit.gating.engine import recorded
-from perfkit.gating.filing import RunContext
-from perfkit.gating.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger

@@ -16,8 +16,7 @@ from perfkit.errors import UsageError
 from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import open_loop, run_first_step, using
 from perfkit.features.tricks.trick import trick_named
-from perfkit.runner.commands import python_command, run_command
-from perfkit.runner.environment import fixed_environment
+from perfkit.runner.commands import fixed_environment, python_command, run_command
 
 if TYPE_CHECKING:
     from torch import Tensor

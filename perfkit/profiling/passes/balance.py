@@ -28,8 +28,6 @@ from perfkit.model.phases import (
     TO_HOST,
 )
 from perfkit.runner.agent.clock import Accelerator, accelerator_in_use
-from perfkit.runner.agent.counting.interventions import Patches
-from perfkit.profiling.passes.balance.clock import PhaseClock
 from perfkit.runner.agent.counters.interventions import Patches
 
 _Label = str | None

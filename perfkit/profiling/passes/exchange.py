@@ -21,9 +21,6 @@ from perfkit.model import (
     Status,
 )
 from perfkit.profiling.passes.targets import StepLine, Target
-from perfkit.runner.agent.counting.model import Counts
-from perfkit.profiling.passes.step_lines import StepLine
-from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counters.model import Counts
 
 RESULT_FILE = "result.json"

@@ -48,12 +48,8 @@ from perfkit.profiling.passes.workers import (
     profiles_of_workers,
     time_workers,
 )
-from perfkit.runner.agent.counting.model import with_texts
-from perfkit.runner.agent.counting.calls import profile_of_this_thread
-from perfkit.runner.agent.counting.model import Counts, with_texts
-from perfkit.runner.agent.counting.tensors import TensorWatch
 from perfkit.runner.agent.counters.calls import profile_of_this_thread
-from perfkit.runner.agent.counters.model import Counts, with_texts
+from perfkit.runner.agent.counters.model import with_texts
 from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 from perfkit.units import counted

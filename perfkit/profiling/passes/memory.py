@@ -19,17 +19,13 @@ from perfkit.model import LineMemory, MemoryProfile
 from perfkit.model.memory import PhaseMemory
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
 from perfkit.runner.agent.clock import accelerator_in_use
-from perfkit.runner.agent.counting.compiled import CompiledCode
-from perfkit.runner.agent.counting.dispatch import Dispatched
-from perfkit.profiling.passes.own_code import OwnCode, is_harness
 from perfkit.runner.agent.counters.interventions import undone_in_forks
 from perfkit.runner.agent.counters.memory import Memory, SavedTensors
-from perfkit.runner.agent.counters.model import Tally
+from perfkit.runner.agent.counters.model import Amounts
 from perfkit.runner.agent.counters.places import Places
 from perfkit.runner.agent.counters.syncs import Syncs, Watching
 from perfkit.runner.agent.counters.tensors import Dispatched
 from perfkit.runner.agent.counters.torch_adapter import CompiledCode
-from perfkit.units import human_bytes
 
 # A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
 _FRAMES = 16
@@ -55,8 +51,8 @@ class MemoryWatch:
         saved = SavedTensors(places, self._memory, self._watching)
         self._operators = Dispatched(self._watching, places, self._memory, self._syncs, saved)
         self._python = _PythonMemory(own)
-        self._allocated: list[Tally] = []
-        self._alive: list[Tally] = []
+        self._allocated: list[Amounts] = []
+        self._alive: list[Amounts] = []
         self._of_run = False
         self._is_compiled = False
         self._around = contextlib.ExitStack()
@@ -113,10 +109,12 @@ class MemoryWatch:
 
     def _tensors(self) -> Iterator[LineMemory]:
         operators: dict[str, Counter[str]] = {}
-        for tally in (*self._allocated, *self._alive):
-            for (what, place), nbytes in tally.items():
+        for amounts in (*self._allocated, *self._alive):
+            for (what, place), nbytes in amounts.items():
                 operators.setdefault(place, Counter())[what] += nbytes
-        allocated, alive = ([_by_place(tally) for tally in step] for step in (self._allocated, self._alive))
+        allocated, alive = (
+            [_by_place(amounts) for amounts in step] for step in (self._allocated, self._alive)
+        )
         for place, names in operators.items():
             yield LineMemory(
                 kind="tensors",
@@ -227,9 +225,9 @@ class _PythonMemory:
         return known
 
 
-def _by_place(tally: Tally) -> Counter[str]:
+def _by_place(amounts: Amounts) -> Counter[str]:
     found: Counter[str] = Counter()
-    for (_, place), nbytes in tally.items():
+    for (_, place), nbytes in amounts.items():
         found[place] += nbytes
     return found
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from perfkit.model import Status
 from perfkit.profiling.passes.exchange import Problem
-from perfkit.runner.notebooks import without_cell
+from perfkit.runner.targets import without_cell
 
 _HARNESS = Path(__file__).resolve().parent
 _INSTALLED = ("site-packages", "dist-packages")
