@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from perfkit.model.counting import Counts
 from perfkit.model.memory import MemoryProfile, PhaseMemory
 from perfkit.model.phases import PHASES
 from perfkit.model.readings import OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
-from perfkit.runner.agent.counters.model import Counts
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from perfkit.runner.agent.counters.model import Cause
+from perfkit.model.counting import Cause
 
 Source = Literal[
     "pytest",
