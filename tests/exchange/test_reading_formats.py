@@ -24,7 +24,6 @@ from perfkit.model import WALL_TIME, Commit, Outcome, Summary
 
 FILES = Path(__file__).parent / "files"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
 def runs_of(data: bytes) -> list[ToolRun]:
@@ -520,19 +519,3 @@ def test_anything_may_stand_anywhere(name: str, data: st.DataObject) -> None:
         for run in read(value, format_of(value)):
             rows = rows_of(run, Commit(sha="a" * 40), run_id="r", recorded_at=run.recorded_at or NOW)
             assert rows == from_table(to_table(rows))
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the large files are not part of the repository")
-def test_files_from_the_wild_are_read() -> None:
-    """CUDA kernels that were not waited for are named, and a series is a launch for each value."""
-    [kernels] = runs_of((SHARED / "pytest_benchmark_0001_baseline.json").read_bytes())
-    [series] = runs_of((SHARED / "tigerbeetle.json").read_bytes())
-
-    [doubt] = kernels.doubts
-    assert "RMSNorm2" in doubt
-    assert "its fastest call took 24.9 us and its typical one 19.9 ms" in doubt
-    assert Summary(
-        n=2577, mean=4.979159108727742e-05, sd=1.0259130249988706e-06, median=4.962412640452385e-05
-    ) == (kernels.results[0].outcome.summary)
-    assert 365 == len(series.results)
-    assert "higher" == series.results[0].outcome.metric.better

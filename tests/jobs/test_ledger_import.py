@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Row, Summary
 
 FILES = Path(__file__).parents[1] / "exchange/files"
-SCIPY = Path(__file__).parents[2] / "../shared/data/scipy_asv_results.tar.xz"
 
 
 @pytest.fixture
@@ -317,15 +315,3 @@ def test_what_is_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert 130 == stopped.value.exit_code
     assert 2 == len(report.added)
-
-
-@pytest.mark.skipif(not SCIPY.is_file(), reason="the large files are not part of the repository")
-def test_years_of_scipy_are_imported_and_none_is_lost(tmp_path: Path) -> None:
-    """Each of its results is a row, whether it is a number, failed or was skipped."""
-    with tarfile.open(SCIPY) as archive:
-        archive.extractall(tmp_path, filter="data")
-    report = import_into(tmp_path / "ledger", tmp_path / "results")
-
-    assert (60, 60, 37792) == (len(report.added), report.files, sum(one.rows for one in report.added))
-    assert 4936 == sum(one.failed for one in report.added)
-    assert () == report.problems

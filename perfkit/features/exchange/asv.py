@@ -112,9 +112,7 @@ def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ToolRun]:
     if file.version not in _VERSIONS:
         raise UsageError(f"has version {file.version} of asv's format, and versions 1 and 2 can be read")
     found = [one for name in file.results for one in _results(name, file, context)]
-    if not found:
-        return
-    begun = [moment(text) for text in {result.entries.get("started_at") for result, _ in found}]
+    begun = [moment(text) for text in {result.entries.get("started_at") for result in found}]
     hardware = {**context.machine, **file.params}
     known = {name: hardware.get(name) for name in _HARDWARE}
     yield ToolRun(
@@ -135,8 +133,7 @@ def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ToolRun]:
                 "environment": file.env_name,
             }
         ),
-        results=tuple(result for result, _ in found),
-        doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+        results=tuple(found),
     )
 
 
@@ -145,7 +142,7 @@ def parameterised(name: str, parameters: Sequence[str]) -> str:
     return f"{name}[{', '.join(parameters)}]" if parameters else name
 
 
-def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[ToolResult, tuple[str, ...]]]:
+def _results(name: str, file: _File, context: AsvContext) -> Iterator[ToolResult]:
     columns = _columns(name, file)
     described = context.benchmarks.get(name, {})
     metric, divisor = _metric(name, described)
@@ -169,24 +166,22 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[Tool
         number = kept.pop("number")
         status, message = _status(result)
         measured = [one for one in raw if one is not None] or ([] if result is None else [result])
-        outcome, doubts = checked(
-            Outcome(
-                benchmark=Benchmark(
-                    name=parameterised(name, combination),
-                    version=version if isinstance(version, str) and version else UNKNOWN_VERSION,
-                    params=dict(zip(names, combination, strict=True)),
-                ),
-                metric=metric,
-                loops=number if isinstance(number, int) else None,
-                values=tuple(one / divisor for one in measured) if status == "ok" else (),
-                status=status,
-                message=message,
-            )
+        outcome = Outcome(
+            benchmark=Benchmark(
+                name=parameterised(name, combination),
+                version=version if isinstance(version, str) and version else UNKNOWN_VERSION,
+                params=dict(zip(names, combination, strict=True)),
+            ),
+            metric=metric,
+            loops=number if isinstance(number, int) else None,
+            values=tuple(one / divisor for one in measured) if status == "ok" else (),
+            status=status,
+            message=message,
         )
         entries = {**shared, **facts(kept)}
         if not raw and kept["repeat"] is not None and status == "ok":
             entries["value"] = "the median of the samples, which were not kept"
-        yield ToolResult(outcome=outcome, entries=entries), doubts
+        yield checked(outcome, entries=entries)
 
 
 def _columns(name: str, file: _File) -> Mapping[str, Any]:

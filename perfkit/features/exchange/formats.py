@@ -105,8 +105,6 @@ def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
         for name, ones in entries.items()
         if not {one.aggregate for one in ones} <= _FITS
     ]
-    if not found:
-        return
     context = file.context
     yield ToolRun(
         tool=_GOOGLE,
@@ -124,12 +122,12 @@ def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
                 "executable": context.get("executable"),
             }
         ),
-        results=tuple(result for result, _ in found),
-        doubts=(*_google_left_out(value), *(doubt for _, doubts in found for doubt in doubts)),
+        results=tuple(found),
+        remarks=tuple(_google_left_out(value)),
     )
 
 
-def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> tuple[ToolResult, Sequence[str]]:
+def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> ToolResult:
     benchmark = Benchmark(name=name, version=UNKNOWN_VERSION)
     first = entries[0]
     extra = facts({"label": first.label, "threads": first.threads})
@@ -140,23 +138,21 @@ def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> tuple[ToolResu
             status="error" if failed.error_occurred else "skipped",
             message=failed.error_message or failed.skip_message,
         )
-        return ToolResult(outcome=outcome, entries=extra), ()
+        return ToolResult(outcome=outcome, entries=extra)
     repetitions = [one for one in entries if not one.aggregate]
     _, divisor = metric_of(first.time_unit)
     times = [one.real_time for one in repetitions if one.real_time is not None]
     loops = {one.iterations for one in repetitions}
-    outcome, doubts = checked(
-        Outcome(
-            benchmark=benchmark,
-            metric=WALL_TIME,
-            loops=int(first.iterations) if len(loops) == 1 and first.iterations is not None else None,
-            values=divided(times, divisor),
-            summary=None if times else _google_summary(entries, divisor),
-        )
+    outcome = Outcome(
+        benchmark=benchmark,
+        metric=WALL_TIME,
+        loops=int(first.iterations) if len(loops) == 1 and first.iterations is not None else None,
+        values=divided(times, divisor),
+        summary=None if times else _google_summary(entries, divisor),
     )
-    if not outcome.is_measured and outcome.status == "ok":
+    if not outcome.is_measured:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no time of it")
-    return ToolResult(outcome=outcome, entries=extra), doubts
+    return checked(outcome, entries=extra)
 
 
 def _google_summary(entries: Sequence[_GoogleEntry], divisor: float) -> Summary | None:
@@ -264,8 +260,7 @@ def read_pyperf(value: Mapping[str, Any]) -> Iterator[ToolRun]:
             {name: one for name, one in known.items() if name not in _OF_RUNS}
             | {"python": _pyperf_python(known)}
         ),
-        results=tuple(result for result, _ in found),
-        doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+        results=tuple(found),
     )
 
 
@@ -293,9 +288,7 @@ def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
     return {**(file.metadata or {}), **bench.common_metadata, **bench.metadata, **shared}
 
 
-def _pyperf_results(
-    bench: _PyperfBench, known: Mapping[str, Any]
-) -> Iterator[tuple[ToolResult, Sequence[str]]]:
+def _pyperf_results(bench: _PyperfBench, known: Mapping[str, Any]) -> Iterator[ToolResult]:
     name = _metadata_text(known, "name")
     if name is None:
         raise UsageError(f"is not as {_PYPERF} writes it: a benchmark in it has no name")
@@ -306,17 +299,15 @@ def _pyperf_results(
         if not values:
             continue
         metadata = {**known, **run.metadata}
-        outcome, doubts = checked(
-            Outcome(
-                benchmark=Benchmark(name=name, version=UNKNOWN_VERSION),
-                metric=metric,
-                warmup=_untimed(run) * _metadata_loops(metadata, "inner_loops"),
-                loops=_metadata_loops(metadata, "loops") * _metadata_loops(metadata, "inner_loops"),
-                values=divided(values, divisor),
-            )
+        outcome = Outcome(
+            benchmark=Benchmark(name=name, version=UNKNOWN_VERSION),
+            metric=metric,
+            warmup=_untimed(run) * _metadata_loops(metadata, "inner_loops"),
+            loops=_metadata_loops(metadata, "loops") * _metadata_loops(metadata, "inner_loops"),
+            values=divided(values, divisor),
         )
         entries = facts({key: metadata.get(key) for key in _PYPERF_KEPT})
-        yield ToolResult(outcome=outcome, launch=next(launches), entries=entries), doubts
+        yield checked(outcome, launch=next(launches), entries=entries)
 
 
 def _untimed(run: _PyperfRun) -> int:
@@ -401,8 +392,6 @@ def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
         for raw in entries:
             entry = convert(raw, _ActionEntry, _ACTION)
             found = [_action_result(bench, suite, entry.tool) for bench in entry.benches]
-            if not found:
-                continue
             # A suite is a platform or a tool: nothing else identifies the machine.
             machine = machine_of({"suite": suite, "repository": file.repoUrl}, {})
             yield ToolRun(
@@ -416,30 +405,27 @@ def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
                 recorded_at=moment(entry.date),
                 machine=machine,
                 environment=environment_of({"tool": entry.tool}),
-                results=tuple(result for result, _ in found),
-                doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+                results=tuple(found),
             )
 
 
-def _action_result(bench: _ActionBench, suite: str, tool: str) -> tuple[ToolResult, Sequence[str]]:
+def _action_result(bench: _ActionBench, suite: str, tool: str) -> ToolResult:
     benchmark = Benchmark(name=bench.name, version=UNKNOWN_VERSION, group=suite)
     entries = facts({"range": bench.range, "extra": bench.extra})
     value = _action_value(bench.value)
     if value is None:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no number of it")
-        return ToolResult(outcome=outcome, entries=entries), ()
+        return ToolResult(outcome=outcome, entries=entries)
     summary = _action_summary(bench, value) if tool == "pytest" else None
     metric, divisor = (WALL_TIME, 1.0) if summary else metric_of(bench.unit, _ACTION_BETTER.get(tool))
-    outcome, doubts = checked(
-        Outcome(
-            benchmark=benchmark,
-            metric=metric,
-            loops=_action_loops(bench.extra),
-            values=() if summary else divided([value], divisor),
-            summary=summary,
-        )
+    outcome = Outcome(
+        benchmark=benchmark,
+        metric=metric,
+        loops=_action_loops(bench.extra),
+        values=() if summary else divided([value], divisor),
+        summary=summary,
     )
-    return ToolResult(outcome=outcome, entries=entries), doubts
+    return checked(outcome, entries=entries)
 
 
 def _action_summary(bench: _ActionBench, value: float) -> Summary | None:
@@ -493,9 +479,10 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     metric, divisor = metric_of(file.unit)
     benchmark = Benchmark(name=file.name, version=UNKNOWN_VERSION)
     launches = [divided(one if isinstance(one, list) else [one], divisor) for one in file.values if one != []]
-    found = [checked(Outcome(benchmark=benchmark, metric=metric, values=values)) for values in launches]
-    if not found:
-        return
+    found = [
+        checked(Outcome(benchmark=benchmark, metric=metric, values=values), launch=launch)
+        for launch, values in enumerate(launches)
+    ]
     commit = commit_of(file.commit)
     several = f"{file.name}: its {counted(len(found), 'value')} are filed as launches of one commit"
     yield ToolRun(
@@ -505,13 +492,8 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
         recorded_at=moment(file.date),
         machine=machine_of({}, {}),
         environment=environment_of({}),
-        results=tuple(
-            ToolResult(outcome=outcome, launch=launch) for launch, (outcome, _) in enumerate(found)
-        ),
-        doubts=(
-            *([several] if commit is None and len(found) > 1 else []),
-            *(doubt for _, doubts in found for doubt in doubts),
-        ),
+        results=tuple(found),
+        remarks=(several,) if commit is None and len(found) > 1 else (),
     )
 
 
@@ -559,9 +541,8 @@ def read(value: object, name: Format, context: AsvContext | None = None) -> Iter
     """
     if not isinstance(value, dict):
         raise UsageError(f"is not as {name} writes it: it holds {_kind(value)} where an object should be")
-    if name == "asv":
-        return asv.read(value, context or AsvContext())
-    return _READERS[name](value)
+    runs = asv.read(value, context or AsvContext()) if name == "asv" else _READERS[name](value)
+    return (run for run in runs if run.results)
 
 
 def _kind(value: object) -> str:

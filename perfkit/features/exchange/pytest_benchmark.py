@@ -92,8 +92,6 @@ def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     """
     file = convert(value, _File, TOOL)
     found = [_result(bench) for bench in file.benchmarks]
-    if not found:
-        return
     info = file.commit_info or {}
     branch = info.get("branch")
     yield ToolRun(
@@ -114,30 +112,27 @@ def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
                 "pytest-benchmark": file.version,
             }
         ),
-        results=tuple(result for result, _ in found),
-        doubts=tuple(doubt for _, doubts in found for doubt in doubts),
+        results=tuple(found),
     )
 
 
-def _result(bench: _Bench) -> tuple[ToolResult, Sequence[str]]:
+def _result(bench: _Bench) -> ToolResult:
     stats = bench.stats
-    outcome, doubts = checked(
-        Outcome(
-            benchmark=Benchmark(
-                name=bench.fullname or bench.name,
-                version=UNKNOWN_VERSION,
-                params=facts(bench.params) if isinstance(bench.params, dict) else {},
-                group=bench.group,
-            ),
-            loops=stats.iterations,
-            values=tuple(stats.data or ()),
-            summary=None if stats.data else _summary(stats),
+    outcome = Outcome(
+        benchmark=Benchmark(
+            name=bench.fullname or bench.name,
+            version=UNKNOWN_VERSION,
+            params=facts(bench.params) if isinstance(bench.params, dict) else {},
+            group=bench.group,
         ),
-        stats.min,
+        loops=stats.iterations,
+        values=tuple(stats.data or ()),
+        summary=None if stats.data else _summary(stats),
     )
     extra = {f"{_EXTRA}{name}": as_text(one) for name, one in bench.extra_info.items()}
     further = {} if stats.data else {f"{_STAT}{name}": getattr(stats, name) for name in _FURTHER}
-    return ToolResult(outcome=outcome, entries={**facts(bench.options), **facts(further), **extra}), doubts
+    entries = {**facts(bench.options), **facts(further), **extra}
+    return checked(outcome, least=stats.min, entries=entries)
 
 
 def _summary(stats: _Stats) -> Summary:

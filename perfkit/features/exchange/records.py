@@ -161,6 +161,7 @@ class ToolResult:
     outcome: Outcome
     launch: int = 0
     entries: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +173,8 @@ class ToolRun:
         content: A digest of the run's part of the file.
         commit: None where the file names none; its ``sha`` may be abbreviated.
         recorded_at: None where the file has no time.
-        results: At least one.
-        doubts: A sentence for each thing that a person should know of the numbers.
+        results: One for each benchmark and launch.
+        remarks: Doubts about the file as a whole.
     """
 
     tool: str
@@ -183,7 +184,12 @@ class ToolRun:
     machine: Machine
     environment: Environment
     results: tuple[ToolResult, ...]
-    doubts: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """A sentence for each doubt about the numbers."""
+        return (*self.remarks, *(doubt for result in self.results for doubt in result.doubts))
 
 
 def run_id_of(run: ToolRun, sha: str, recorded_at: datetime) -> str:
@@ -301,8 +307,10 @@ _ABSURD = 1e100
 _MOST = (1 << 63) - 1
 
 
-def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tuple[str, ...]]:
-    """Return an outcome as the ledger may keep it, and a sentence for each doubt about its numbers.
+def checked(
+    outcome: Outcome, *, least: float | None = None, launch: int = 0, entries: Mapping[str, str] | None = None
+) -> ToolResult:
+    """Return an outcome as the ledger may keep it, with a sentence for each doubt about its numbers.
 
     What is no measurement (no number, or a time that is not above zero) becomes an error.
     ``least`` is the smallest value, where a summary stands in place of the values.
@@ -313,13 +321,15 @@ def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tupl
     for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
         if count is not None and not 0 <= count <= _MOST:
             raise UsageError(f"has {str(count)[:20]} loops or values, which cannot be")
-    if outcome.status != "ok" or not outcome.is_measured:
-        return outcome, ()
-    problem = _problem(outcome)
-    if problem:
-        failed = dataclasses.replace(outcome, values=(), summary=None, status="error", message=problem)
-        return failed, (f"{outcome.benchmark.name}: {problem}",)
-    return outcome, tuple(f"{outcome.benchmark.name}: {doubt}" for doubt in _doubts(outcome, least))
+    doubts: list[str] = []
+    if outcome.status == "ok" and outcome.is_measured:
+        if problem := _problem(outcome):
+            outcome = dataclasses.replace(outcome, values=(), summary=None, status="error", message=problem)
+            doubts = [problem]
+        else:
+            doubts = list(_doubts(outcome, least))
+    named = tuple(f"{outcome.benchmark.name}: {doubt}" for doubt in doubts)
+    return ToolResult(outcome=outcome, launch=launch, entries=entries or {}, doubts=named)
 
 
 def _problem(outcome: Outcome) -> str:
