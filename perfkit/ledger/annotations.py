@@ -24,29 +24,25 @@ from perfkit.ledger.remote import put_published
 from perfkit.model.comparisons import Acceptance, Verdict
 from perfkit.model.history import State
 
-Statement = TypeVar("Statement")
+Annotation = TypeVar("Annotation")
 _DIGITS = 16
+_CHANGED = "its bytes are not those that were written, as the checksum in its name shows"
 _CHECKED = re.compile(rf"[0-9a-f-]{{36}}-([0-9a-f]{{{_DIGITS}}})\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statements(Generic[Statement]):
-    """The statements of one kind, kept in a folder of the ledger; ``noun`` is what a person calls one."""
+class Annotations(Generic[Annotation]):
+    """One kind of annotations, kept in a folder of the ledger; ``noun`` names one in messages."""
 
-    kind: type[Statement]
+    kind: type[Annotation]
     noun: str
     folder: str
 
-    def keep(self, ledger: Path, statement: Statement) -> Path:
-        """Write a statement into a new file and return it.
-
-        Raises:
-            LedgerError: the folder cannot be written, or the statement is no text.
-            RecordingError: it is in the copy of a ledger in a store, and not in the store yet.
-        """
+    def keep(self, ledger: Path, annotation: Annotation) -> Path:
+        """Write an annotation into a new file and return it."""
         folder = ledger / self.folder
         try:
-            content = msgspec.json.format(msgspec.json.encode(statement)) + b"\n"
+            content = msgspec.json.format(msgspec.json.encode(annotation)) + b"\n"
             target = folder / f"{new_run_id()}-{_checksum(content)}.json"
             copy_bytes(content, target)
         except (OSError, UnicodeEncodeError) as error:
@@ -55,34 +51,27 @@ class Statements(Generic[Statement]):
         put_published(target)
         return target
 
-    def read(self, ledger: Path) -> list[Statement]:
-        """Return all statements, in the order of their files' names, which is that of keeping."""
+    def read(self, ledger: Path) -> list[Annotation]:
+        """Return all annotations, oldest first."""
         return [self.read_one(file) for file in self.files(ledger)]
 
     def files(self, ledger: Path) -> list[Path]:
-        """Return the files of a ledger's statements, in the order of keeping."""
+        """Return the files of a ledger's annotations, oldest first."""
         return listed(ledger / self.folder, "*.json")
 
-    def read_one(self, file: Path) -> Statement:
-        """Return the statement of a file."""
+    def read_one(self, file: Path) -> Annotation:
+        """Return the annotation in a file."""
         try:
             return msgspec.json.decode(_unchanged_content(file), type=self.kind)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError, _ChangedError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise LedgerError(f"{file} is not a readable {self.noun}; bring it back or delete it") from error
-
-
-class _ChangedError(Exception):
-    """The bytes of a statement are not those that were written."""
-
-    def __str__(self) -> str:
-        return "its bytes are not those that were written, as the checksum in its name shows"
 
 
 def _unchanged_content(file: Path) -> bytes:
     content = read_bytes(file)
     checked = _CHECKED.fullmatch(file.name)
     if checked and checked[1] != _checksum(content):
-        raise _ChangedError
+        raise msgspec.DecodeError(_CHANGED)
     return content
 
 
@@ -99,12 +88,8 @@ class Note:
     recorded_at: datetime
 
 
-NOTES = Statements(kind=Note, noun="note", folder="notes")
-
-
-def add_note(ledger: Path, note: Note) -> Path:
-    """Keep a note and return its file; a later note on the same commit takes precedence."""
-    return NOTES.keep(ledger, note)
+NOTES = Annotations(kind=Note, noun="note", folder="notes")
+add_note = NOTES.keep
 
 
 def read_notes(ledger: Path) -> dict[str, Note]:
@@ -123,16 +108,12 @@ class KeptState:
     recorded_at: datetime
 
 
-STATES = Statements(kind=KeptState, noun="state of a change point", folder="states")
-
-
-def keep_state(ledger: Path, state: KeptState) -> Path:
-    """Keep a state and return its file; a later one of the same subject takes precedence."""
-    return STATES.keep(ledger, state)
+STATES = Annotations(kind=KeptState, noun="state of a change point", folder="states")
+keep_state = STATES.keep
 
 
 def read_states(ledger: Path) -> Mapping[str, KeptState]:
-    """Return the newest statement on each subject."""
+    """Return the newest state of each subject."""
     return {kept.subject: kept for kept in sorted(STATES.read(ledger), key=lambda kept: kept.recorded_at)}
 
 
@@ -156,24 +137,15 @@ class KeptAcceptance(Acceptance):
     parts: tuple[str, ...] = ()
 
 
-ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
-
-
-def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
-    """Keep an acceptance and return its file."""
-    return ACCEPTANCES.keep(ledger, acceptance)
-
-
-def _never_here(_: KeptAcceptance) -> bool:
-    """Know of no other commit with the content that was accepted."""
-    return False
+ACCEPTANCES = Annotations(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
+keep_acceptance = ACCEPTANCES.keep
 
 
 def acceptances_for(
     ledger: Path,
     shas_in_range: Collection[str],
     diff_hash: str | None,
-    is_here: Callable[[KeptAcceptance], bool] = _never_here,
+    is_here: Callable[[KeptAcceptance], bool] = lambda _: False,
 ) -> tuple[KeptAcceptance, ...]:
     """Return the acceptances that apply to a gate, newest first.
 

@@ -79,12 +79,7 @@ def run_end(name: str) -> str:
 def write_table(
     table: pa.Table, target: Path, *, replaces: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> None:
-    """Write a table as a new file, whole or not at all, with the names of the files whose place it takes.
-
-    Raises:
-        FileExistsError: there is a file of that name.
-        OSError: the folder cannot be written.
-    """
+    """Write a table as a new file, whole or not at all, with the names of the files whose place it takes."""
     with new_file(target, table.schema, replaces=replaces, on_step=on_step) as writer:
         writer.write_table(table)
 
@@ -97,10 +92,6 @@ def new_file(
 
     It has a temporary name and a lock until the end of the block, and is durable before it gets the final
     name: a reader never sees half a file. Where the block raises, nothing is left.
-
-    Raises:
-        FileExistsError: there is a file of that name.
-        OSError: the folder cannot be written.
     """
     names = {_REPLACES: json.dumps(sorted(replaces)).encode()} if replaces else {}
     with _new_name(target, on_step) as stream:
@@ -114,12 +105,7 @@ def new_file(
 
 
 def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = ignore_log) -> None:
-    """Write the bytes of another ledger's file as a new file, whole or not at all.
-
-    Raises:
-        FileExistsError: there is a file of that name.
-        OSError: the folder cannot be written.
-    """
+    """Write the bytes of another ledger's file as a new file, whole or not at all."""
     with _new_name(target, on_step) as stream:
         stream.write(content)
 
@@ -493,11 +479,7 @@ PLACE_OF_CHECKSUM = {_KEY: _BLANK}
 
 
 def seal(stream: BinaryIO) -> None:
-    """Fill in the checksum of a file that was written with ``PLACE_OF_CHECKSUM``, open to read and write.
-
-    Raises:
-        ValueError: the file has no place for one.
-    """
+    """Fill in the checksum of a file that was written with ``PLACE_OF_CHECKSUM``, open to read and write."""
     stream.seek(0)
     content = stream.read()
     place = content.rindex(_MARK + _BLANK) + len(_MARK)

@@ -7,6 +7,7 @@ others may record runs and read meanwhile. Another ledger is only read: its file
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections import deque
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 from perfkit.errors import LedgerError, UsageError
 from perfkit.identity import short_run_id
 from perfkit.invocation import signals_put_off
-from perfkit.ledger.annotations import Statements
+from perfkit.ledger.annotations import Annotations
 from perfkit.ledger.files import (
     COMPACTED_FILES,
     QUARANTINE_FOLDER,
@@ -46,8 +47,8 @@ from perfkit.ledger.files import (
 from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import SCHEMA
 from perfkit.ledger.soundness import (
+    ANNOTATIONS,
     ROWS_AT_ONCE,
-    STATEMENTS,
     FileCheck,
     UnsoundError,
     abandoned_files,
@@ -172,14 +173,7 @@ def _part(month: str, group: Sequence[tuple[Path, int]]) -> Part:
 def _compact_part(part: Part, listing: Listing, on_step: OnStep) -> Part:
     files = [listing.folder / name for name in part.files]
     target, rows = _put_together(files, listing, on_step=on_step)
-    return Part(
-        month=part.month,
-        files=part.files,
-        bytes_before=part.bytes_before,
-        rows=rows,
-        file=target.name,
-        bytes_after=target.stat().st_size,
-    )
+    return dataclasses.replace(part, rows=rows, file=target.name, bytes_after=target.stat().st_size)
 
 
 def _put_together(
@@ -457,9 +451,9 @@ def merge(
             if number % (len(taker.theirs.present) // 100 + 1) == 0:
                 progress(number / len(taker.theirs.present))
             taker.take_file(file)
-        for kind in STATEMENTS:
+        for kind in ANNOTATIONS:
             for file in kind.files(other):
-                taker.take_statement(file, kind)
+                taker.take_annotation(file, kind)
         removed = () if dry_run else tuple(removed_leftovers(ledger, dry_run=False, on_step=on_step))
     return Merge(
         ledger=str(ledger),
@@ -539,7 +533,7 @@ class _Taker:
         ours = self._of_runs.get(run_end(run))
         return ours is not None and ours.name == run and _is_partial(ours) and not _is_partial(file)
 
-    def take_statement(self, file: Path, kind: Statements[Any]) -> None:
+    def take_annotation(self, file: Path, kind: Annotations[Any]) -> None:
         """Copy a note or an acceptance that is not here."""
         target = self._ledger / kind.folder / file.name
         name = f"{kind.folder}/{file.name}"

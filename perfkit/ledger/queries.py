@@ -272,12 +272,7 @@ class Questions:
         return self._answer(lambda files: _ask(files, question, parameters, _to_arrow, index=self._ledger))
 
     def answer(self, question: str) -> pa.Table:
-        """Return the answer to a person's question by columns.
-
-        Raises:
-            UsageError: it is not understood.
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
+        """Return the answer to a person's question by columns."""
         if not question.strip():
             raise UsageError("the question is empty; it may read: SELECT count(*) FROM ledger")
         inner = f"SELECT * FROM ({question.strip().rstrip(';')})"

@@ -5,7 +5,6 @@ The feature's module has ``open_url(url)`` and ``mirror_in(folder)``, which retu
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,7 +77,6 @@ class Mirror(Protocol):
         """Upload compacted files, and only then remove from the store what they replace."""
 
 
-@functools.cache
 def _mirrors() -> Any:  # noqa: ANN401 (a module)
     """Return the module of the feature that mirrors ledgers, None without one."""
     module = next((feature.mirrors for feature in features() if feature.mirrors), None)
@@ -175,11 +173,6 @@ def put_once(file: Path) -> bool:
 
 
 def upload_compacted(ledger: Path) -> None:
-    """Upload compacted files, and only then remove from the store what they replace.
-
-    Raises:
-        RecordingError: the compacted file is not in the store, or what it replaces is still there.
-        LedgerError: the store cannot be read.
-    """
+    """Upload compacted files, and only then remove from the store what they replace."""
     if (mirror := _mirror_in(ledger)) is not None:
         mirror.put_compacted()

@@ -43,7 +43,7 @@ from perfkit.units import counted
 
 # So many rows are in memory at a time, and in a row group of a compacted file.
 ROWS_AT_ONCE = 100_000
-STATEMENTS = (NOTES, ACCEPTANCES, STATES)
+ANNOTATIONS = (NOTES, ACCEPTANCES, STATES)
 
 _NEEDED = (
     "schema_version",
@@ -294,7 +294,7 @@ def verify(
     log(f"reading every file of {ledger}")
     listing = list_files(ledger)
     checks = list(_checks(listing, progress))
-    statements = list(_statement_problems(ledger))
+    annotations = list(_annotation_problems(ledger))
     problems = (
         *(problem for check in checks for problem in check.problems),
         *_replaced_problems(listing, {check.file.name for check in checks if check.is_readable}),
@@ -302,7 +302,7 @@ def verify(
         *_temporary_problems(ledger),
         *_index_problems(ledger),
         *_staged_problems(ledger),
-        *statements,
+        *annotations,
     )
     present = [check for check in checks if check.file in listing.present]
     kept_twice = {check.file: listing.present[check.file] for check in present}
@@ -318,7 +318,7 @@ def verify(
         rows=sum(number for _, number in rows),
         runs=len({run for run, _ in rows}),
         unsealed=sum(check.is_readable and not check.sealed for check in checks),
-        statements=sum(len(listed_if_readable(ledger / kind.folder, "*.json")) for kind in STATEMENTS),
+        statements=sum(len(listed_if_readable(ledger / kind.folder, "*.json")) for kind in ANNOTATIONS),
         quarantined=sum(
             file.is_file() and file.name != ".gitignore" for file in (ledger / QUARANTINE_FOLDER).rglob("*")
         ),
@@ -445,8 +445,8 @@ def _index_problems(ledger: Path) -> Iterator[Problem]:
 def abandoned_files(ledger: Path) -> Sequence[Path]:
     """Return the temporary files whose writers are dead."""
     places = ((ledger, f".*{TEMPORARY}"), (ledger, ".probe-*"))
-    statements = ((ledger / kind.folder, f"*{TEMPORARY}") for kind in STATEMENTS)
-    found = (file for place in (*places, *statements) for file in listed_if_readable(*place))
+    annotations = ((ledger / kind.folder, f"*{TEMPORARY}") for kind in ANNOTATIONS)
+    found = (file for place in (*places, *annotations) for file in listed_if_readable(*place))
     return [*(file for file in found if file.is_file() and is_abandoned(file)), *abandoned_parts(ledger)]
 
 
@@ -501,8 +501,8 @@ def _unreadable_now(name: str, error: OSError) -> Problem:
     return _problem("unreadable", name, what, _SEE_TO_THE_DISK)
 
 
-def _statement_problems(ledger: Path) -> Iterator[Problem]:
-    for kind in STATEMENTS:
+def _annotation_problems(ledger: Path) -> Iterator[Problem]:
+    for kind in ANNOTATIONS:
         try:
             files = files_in(ledger / kind.folder, "*.json")
         except OSError as error:

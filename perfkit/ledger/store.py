@@ -301,10 +301,6 @@ class Ledger:
         """Put the rows of all files into one; the old ones go only when it is safely written.
 
         It names the files whose place it takes, so that no row counts twice where a compacting was cut off.
-
-        Raises:
-            LedgerError: a file is damaged, or the folder cannot be written.
-            RecordingError: the store has not the compacted file yet, or has the old ones still.
         """
         # Whoever only records need not wait for this import.
         from perfkit.ledger.maintenance import compact_all
@@ -481,10 +477,6 @@ class Ledger:
 
         Its columns are those of ``perfkit.model.history.Trend``; mean and sd are over launches. Runs with
         uncommitted changes are left out. ``benchmark`` is a node id or the end of one.
-
-        Raises:
-            UsageError: pandas is not installed.
-            LedgerError: a file is damaged or was written by a newer perfkit.
         """
         need("pandas", by=_FRAME)
         import pandas as pd

@@ -22,9 +22,6 @@ def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | N
     """Bring the files of a remote's branch into a folder, whose own files stay; return how many came.
 
     None means that the remote has no such branch.
-
-    Raises:
-        RepositoryError: the remote cannot be reached, or a file cannot be written.
     """
     tip = _fetch(top, branch, remote)
     if tip is None:
@@ -47,9 +44,6 @@ def push_branch(top: Path, branch: str, folder: Path, *, remote: str, message: s
     """Add the files of a folder to a remote's branch; return whether there was anything to add.
 
     Where another push was quicker, the files are added to what that one left.
-
-    Raises:
-        RepositoryError: the remote does not take it.
     """
     for attempt in range(_ATTEMPTS):
         tip = _fetch(top, branch, remote)

@@ -198,7 +198,7 @@ def merge_view(done: Merge) -> str:
 def _merged(done: Merge) -> str:
     taken = _number(done.runs, "run")
     if done.statements:
-        taken += f" and {_number(done.statements, 'statement')}"
+        taken += f" and {_number(done.statements, 'annotation')}"
     verdict = (
         f"{taken} {'would be' if done.dry_run else 'were'} taken over from {done.other}; "
         f"{_number(done.known, 'run')} of it {'was' if done.known == 1 else 'were'} here before"

@@ -31,7 +31,7 @@ from perfkit.features.exchange.command import csv_text, json_text
 from perfkit.features.exchange.formats import FORMATS, format_of, read
 from perfkit.features.exchange.records import commit_of, decode, metric_of, moment, rows_of, run_id_of
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Statements, acceptances_for, read_notes
+from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.ledger.recording import header_line, recover, rows_line
@@ -390,7 +390,7 @@ def _toml(feed: Feed, lines: Sequence[str]) -> bytes:
     return "\n".join(said).encode("utf-8", "surrogatepass")
 
 
-_STATEMENTS: dict[Statements[Any], dict[str, Any]] = {
+_STATEMENTS: dict[Annotations[Any], dict[str, Any]] = {
     NOTES: {"commit": _SHA, "text": "x", "recorded_at": "2026-01-02T03:04:05Z"},
     ACCEPTANCES: {
         "benchmark": "a", "reason": "b", "commit": _SHA, "author": "c", "verdict": "REGRESSED",

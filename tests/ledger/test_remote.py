@@ -530,6 +530,16 @@ def test_a_url_of_another_form_is_refused(place: str | Path, said: str) -> None:
     assert "word" not in str(caught.value)
 
 
+def test_without_the_feature_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In one line, and a folder is a ledger as before."""
+    monkeypatch.setattr("perfkit.ledger.remote.features", tuple)
+
+    with pytest.raises(UsageError, match="nothing installed opens ledgers at URLs"):
+        ledger_folder("s3://bucket/x")
+    assert tmp_path == ledger_folder(tmp_path)
+    assert mirrored_url(tmp_path) is None
+
+
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has not installed it learns what to type."""
     monkeypatch.setitem(sys.modules, "obstore", None)

@@ -103,11 +103,7 @@ def recognises(value: Mapping[str, Any]) -> bool:
 
 
 def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ToolRun]:
-    """Yield the run of a result file: one result for each combination of a benchmark's parameters.
-
-    Raises:
-        UsageError: it is not as asv writes it, or of a newer version.
-    """
+    """Yield the run of a result file: one result for each combination of a benchmark's parameters."""
     file = convert(value, _File, TOOL)
     if file.version not in _VERSIONS:
         raise UsageError(f"has version {file.version} of asv's format, and versions 1 and 2 can be read")

@@ -320,11 +320,7 @@ class _Importing:
             self._file_one(found, rows, present)
 
     def report(self, files: int) -> ImportReport:
-        """Return what was done.
-
-        Raises:
-            UsageError: nothing could be imported.
-        """
+        """Return what was done."""
         if self._problems and not self.runs:
             error = UsageError(self._problems[0])
             for other in self._problems[1:]:

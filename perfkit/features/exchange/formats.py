@@ -91,11 +91,7 @@ def is_google_benchmark(value: Mapping[str, Any]) -> bool:
 
 
 def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
-    """Yield the run of a file: the real times of a benchmark's repetitions, or else of its aggregates.
-
-    Raises:
-        UsageError: it is not as Google Benchmark writes it.
-    """
+    """Yield the run of a file: the real times of a benchmark's repetitions, or else of its aggregates."""
     file = convert(value, _GoogleFile, _GOOGLE)
     entries: dict[str, list[_GoogleEntry]] = {}
     for entry in file.benchmarks:
@@ -230,11 +226,7 @@ def is_pyperf(value: Mapping[str, Any]) -> bool:
 
 
 def read_pyperf(value: Mapping[str, Any]) -> Iterator[ToolRun]:
-    """Yield the run of a file; each of its processes with values is a launch.
-
-    Raises:
-        UsageError: it is not as pyperf writes it, or of a version that pyperf no longer reads.
-    """
+    """Yield the run of a file; each of its processes with values is a launch."""
     file = convert(value, _PyperfFile, _PYPERF)
     if file.version not in _PYPERF_VERSIONS:
         raise UsageError(
@@ -382,11 +374,7 @@ def is_github_action(value: Mapping[str, Any]) -> bool:
 
 
 def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
-    """Yield a run for each entry of each suite.
-
-    Raises:
-        UsageError: it is not as github-action-benchmark writes it.
-    """
+    """Yield a run for each entry of each suite."""
     file = convert(value, _ActionFile, _ACTION)
     for suite, entries in file.entries.items():
         for raw in entries:
@@ -470,11 +458,7 @@ def is_series(value: Mapping[str, Any]) -> bool:
 
 
 def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
-    """Yield the run of a file: each of its values, or of its lists of values, is a launch.
-
-    Raises:
-        UsageError: something of it is missing or of another type.
-    """
+    """Yield the run of a file: each of its values, or of its lists of values, is a launch."""
     file = convert(value, _Series, "a series")
     metric, divisor = metric_of(file.unit)
     benchmark = Benchmark(name=file.name, version=UNKNOWN_VERSION)
@@ -519,11 +503,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def format_of(value: object) -> Format:
-    """Return the format of what a file holds.
-
-    Raises:
-        UsageError: it is none that is known.
-    """
+    """Return the format of what a file holds."""
     if isinstance(value, dict):
         for name, recognises in _RECOGNISERS.items():
             if recognises(value):
@@ -534,11 +514,7 @@ def format_of(value: object) -> Format:
 
 
 def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[ToolRun]:
-    """Yield the runs of what a file holds; ``context`` is what lies beside a result file of asv.
-
-    Raises:
-        UsageError: it is not of that format.
-    """
+    """Yield the runs of what a file holds; ``context`` is what lies beside a result file of asv."""
     if not isinstance(value, dict):
         raise UsageError(f"is not as {name} writes it: it holds {_kind(value)} where an object should be")
     runs = asv.read(value, context or AsvContext()) if name == "asv" else _READERS[name](value)

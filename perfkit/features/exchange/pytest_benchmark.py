@@ -85,11 +85,7 @@ def recognises(value: Mapping[str, Any]) -> bool:
 
 
 def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
-    """Yield the run of a file.
-
-    Raises:
-        UsageError: it is not as pytest-benchmark writes it.
-    """
+    """Yield the run of a file."""
     file = convert(value, _File, TOOL)
     found = [_result(bench) for bench in file.benchmarks]
     info = file.commit_info or {}

@@ -317,8 +317,8 @@ class Mirror:
     def _names(self) -> list[str]:
         """Return the names of the files that are here, oldest first."""
         folders = (folder for folder in listed(self.folder, "*") if folder.is_dir())
-        statements = (file for folder in folders for file in listed(folder, "*.json"))
-        files = (*listed(self.folder, "*.parquet"), *statements)
+        annotations = (file for folder in folders for file in listed(folder, "*.json"))
+        files = (*listed(self.folder, "*.parquet"), *annotations)
         return sorted(filter(_NAME.fullmatch, map(self._name_of, files)))
 
     def _put_pending(self) -> Put:
