@@ -62,7 +62,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 def _sentence(gated: Gated) -> str:
-    """Return the first thing that was said once all was measured, on one line."""
     text = re.sub(r" +$", "", gated.stderr, flags=re.MULTILINE)
     told = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
     assert told is not None, gated.stderr

@@ -195,7 +195,6 @@ def test_an_existing_environment_is_lent_the_harness(scene: Scene) -> None:
 
 
 def _fake(place: Path, **said: object) -> Path:
-    """Return an environment whose interpreter says so of itself and does nothing else."""
     python = place / "bin/python"
     python.parent.mkdir(parents=True)
     answer = {"python": "CPython 3.12.1", "release": [3, 12], "packages": {}, "problem": None, **said}

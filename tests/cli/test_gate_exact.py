@@ -123,7 +123,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 def _gate(project: GitProject, files: dict[str, str]) -> Counted:
-    """Commit changes on top of the first commit, and gate them against it."""
     project.repository.git.git.checkout("--quiet", "-B", "main", _base(project))
     project.commit(files, "Change")
     return _gate_again(project)
@@ -138,7 +137,6 @@ def _base(project: GitProject) -> str:
 
 
 def _place(file: str, text: str) -> str:
-    """Return where a text stands in a file as changed."""
     lines = CHANGED[file].splitlines()
     return f"{file}:{1 + next(at for at, line in enumerate(lines) if text in line)}"
 

@@ -337,7 +337,6 @@ def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: st
 
 
 def _pauses(pid: int, port: int) -> bool:
-    """Tell whether a process is a service of that suite; other tests have processes that wait, too."""
     try:
         return psutil.Process(pid).cmdline()[2:] == ["import signal; signal.pause()", str(port)]
     except psutil.Error:

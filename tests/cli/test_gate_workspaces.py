@@ -23,7 +23,6 @@ sys.meta_path.append(EditableFinder)
 
 
 def _workspace(place: Path) -> GitProject:
-    """Return a repository of two packages, of which the benchmarked one calls the other one."""
     project = git_project(
         place,
         {

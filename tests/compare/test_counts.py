@@ -44,7 +44,6 @@ def _compared(name: str, *, gating: bool = True) -> ComparedBenchmark:
 
 @pytest.fixture(autouse=True)
 def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have children load pytest's plugins, whether or not these tests run with them."""
     monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
 
 

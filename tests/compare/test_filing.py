@@ -71,7 +71,6 @@ def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
 
 
 def _settled(measured: Sequence[MeasuredLaunch]) -> list[Row]:
-    """Return the rows of launches as they are once the gate has found a regression."""
     rows = launch_rows(measured, COMPARED, CONTEXT)
     verdicts: Mapping[str, Verdict] = {BENCHMARK.name: "REGRESSED"}
     return [finished_row(row, verdicts, wall_s=12.345, continues=["r1", "r2"]) for row in rows]

@@ -55,7 +55,6 @@ def _known(rows: Sequence[Row], name: str = "b.py::test_a", version: str = "v1")
 
 
 def _scatter(launches: int, sd: float, *, around: float = 0.0, seed: int = 3) -> list[float]:
-    """Return log ratios that an interval takes for ones of this deviation."""
     values = np.random.default_rng(seed).normal(0, 1, launches)
     values *= sd / math.sqrt(trimmed_variance(values))
     return [around + float(value - values.mean()) for value in values]

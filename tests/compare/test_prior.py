@@ -33,7 +33,6 @@ SIDES: tuple[tuple[Side, str], ...] = (("base", BASE), ("head", HEAD))
 
 
 def _gate(run: str, *, value: float = 1.0, launches: int = 2) -> list[Row]:
-    """Return the rows of a gate of the two commits under the same rules."""
     policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
     return [
         replace(

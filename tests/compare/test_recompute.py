@@ -59,7 +59,6 @@ def _launches(*ratios: float, run: str = "run-1", policy: GatePolicy = POLICY) -
 
 
 def _cut_off(ledger: Path, rows: Sequence[Row]) -> None:
-    """Record a gate that is killed after its last launch, and recover it."""
     run = Ledger(ledger).run(source="gate", run_id="run-1", recorded_at=START)
     run.add(rows)
     run.leave()

@@ -152,7 +152,6 @@ def _setting(
 
 
 def _without(node: str, failure: Failure) -> Callable[[LaunchRecord], LaunchRecord]:
-    """Return what makes a launch lose a benchmark by a failure."""
 
     def lose(record: LaunchRecord) -> LaunchRecord:
         return LaunchRecord(
@@ -442,7 +441,6 @@ def test_every_launch_has_to_prove_its_code(number: int) -> None:
 
 
 def _unproven(record: LaunchRecord, *failures: Failure) -> LaunchRecord:
-    """Return a launch of which head's process has not told its code."""
     failed = {one.node for one in failures}
     timings = {node: timing for node, timing in record.timings.items() if node not in failed}
     reports: dict[Side, SideReport] = {"base": record.reports["base"]}

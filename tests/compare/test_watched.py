@@ -15,7 +15,6 @@ HOT = DeviceState(index=0, temperature_c=90, reasons=("too hot for the driver",)
 
 
 def _launch(number: int, *, failures: tuple[Failure, ...] = (), marks: tuple[str, ...] = ()) -> LaunchRecord:
-    """Return a launch that is told apart by its number; with ``marks`` it has set another one aside."""
     record = LaunchRecord(
         timings={}, failures=failures, reports={}, seconds={"test_a": float(number)}, marks=marks
     )

@@ -33,7 +33,6 @@ def _drawn(model: Model, series: int = SERIES) -> FloatArray:
 
 
 def _pairs(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -> list[LaunchPair]:
-    """Return launches in an order drawn by lot, in which the side that begins is faster by a share."""
     slots = [slot for slot, _ in zip(schedule(seed=3), logs, strict=False)]
     signs = np.array([1.0 if slot.begins == "base" else -1.0 for slot in slots])
     moved = as_pairs(logs + signs * math.log1p(first_is_faster))

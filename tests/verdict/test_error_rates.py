@@ -128,7 +128,6 @@ def test_praise_is_as_sure_as_blame() -> None:
 
 
 def _from_rounds(ratio: float, series: int, launches: int) -> FloatArray:
-    """Return launches located from rounds that drift, resemble their neighbours, and are hit by bursts."""
     random = np.random.default_rng(21)
     shape = (series * launches, 20)
     machine = random.normal(0, 0.02, (shape[0], 1)) * np.arange(shape[1])
@@ -156,7 +155,6 @@ QUIET = tuple(recording for recording in RECORDINGS if recording.startswith("qui
 
 
 def _drawn_again(recording: str, *, neighbours: int = 1, dose: float = 1.0) -> FloatArray:
-    """Return gates over the six benchmarks that were recorded together, row by row in turn."""
     random = np.random.default_rng(22)
     shape = (RECORDED_GATES, FOLLOWED)
     together = [launches for name, launches in RECORDED.items() if name.startswith(recording + "/")]

@@ -172,7 +172,6 @@ def test_a_finding_is_what_its_row_says(verdict: Verdict) -> None:
 
 
 def _count_rows(counts: Counts, side: Side | None = None) -> list[Row]:
-    """Return the rows of counts that decide where they grow by more than a twentieth."""
     policy = JudgedPolicy(rules=POLICY, margin=0.05, gating=True)
     return [
         replace(build_row(source="gate", policy=policy), outcome=outcome, placement=Placement(side=side))

@@ -162,7 +162,6 @@ def _passing(found: Comparison) -> tuple[str, str | None]:
 
 
 def _sliced(typical: list[LaunchPair], whole: list[LaunchPair]) -> list[LaunchPair]:
-    """Return launches whose typical calls and whose calls together are those of two series."""
     return [
         replace(all_calls, base_typical_s=pair.base_s, head_typical_s=pair.head_s)
         for pair, all_calls in zip(typical, whole, strict=True)

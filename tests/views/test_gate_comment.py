@@ -67,7 +67,6 @@ def test_a_regression_has_a_picture_of_the_runs_before() -> None:
 
 
 def _what_to_do(report: GateReport) -> list[str]:
-    """Return the sentence of a comment that says so, and what is to be typed below it."""
     _, _, told = render_comment(report).partition("**What to do:** ")
     return told.partition("\n\n")[0].split("\\\n")
 

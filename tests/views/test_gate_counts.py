@@ -21,7 +21,6 @@ def _cause(what: str, line: int, moved: float) -> MovedCause:
 
 
 def _of_one_size(size: int) -> list[ExactComparison]:
-    """Return five counts of one function, of which four moved by the same two lines."""
     test = f"benchmarks/bench_neighbours.py::TestNeighbours::test_nearest[{size}-euclidean]"
     sub, mul = (_cause(f"aten::{name}", line, size) for name, line in (("sub", 41), ("mul", 57)))
     return [

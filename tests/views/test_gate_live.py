@@ -44,7 +44,6 @@ def _environment(**changes: str) -> dict[str, str]:
 
 
 def _in_terminal(**changes: str) -> tuple[str, str]:
-    """Return what a gate wrote to standard output, and to the terminal that standard error is."""
     terminal, side = pty.openpty()
     child = subprocess.Popen(
         _script(), stdout=subprocess.PIPE, stderr=side, env=_environment(COLUMNS="80", **changes), text=True
@@ -57,7 +56,6 @@ def _in_terminal(**changes: str) -> tuple[str, str]:
 
 
 def _read_all(terminal: int) -> str:
-    """Read a terminal to its end, which Linux tells as an error."""
     parts = []
     with open(terminal, "rb", buffering=0) as stream:
         try:

@@ -348,7 +348,6 @@ def test_the_sentence_comes_first_and_what_to_do_last(report: GateReport, follow
 
 
 def _typical(found: Comparison, *whole: float) -> Comparison:
-    """Return a comparison whose estimate is of a typical call, beside one of all calls."""
     assert found.estimate is not None
     ratio, low, high = whole
     return replace(
