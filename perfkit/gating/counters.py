@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,8 @@ from perfkit.model.counting import TRACKED, Count
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.agent.counters.model import Counts, joined_counts
 from perfkit.runner.agent.training import COUNTED_STEP
+from perfkit.runner.lockstep.counted import CountedSides, count_benchmarks, count_training
+from perfkit.runner.lockstep.instructed import COMMANDS, Callgrind
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import COMMANDS, Callgrind, count_benchmarks, count_training
@@ -90,23 +91,14 @@ def count_compared(
     have all.
     """
     known = {one.benchmark.name: one for one in compared}
-    count = functools.partial(
-        count_benchmarks,
-        launcher,
-        tuple(known),
-        limit_s=lambda node: known[node].limit_s,
-        on_benchmark=log,
-    )
-    found = count()
-    while mend(found.failures):
-        found = count()
+    found = _counted(launcher, tuple(known), known, log=log, mend=mend)
     first = {failure.node: failure for failure in reversed(found.failures)}
     counts = {side: dict(found.counts[side]) for side in SIDES}
     reports = [found.reports]
     if moved := [node for node in known if _moved(counts, node)]:
         # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
         launcher.renew(alone=True)
-        again = count_benchmarks(launcher, moved, limit_s=lambda node: known[node].limit_s, on_benchmark=log)
+        again = _counted(launcher, moved, known, log=log)
         reports.append(again.reports)
         for side in SIDES:
             counts[side] |= {
@@ -136,6 +128,21 @@ def count_compared(
         prove_code(one)
     loaded = frozenset(file for one in reports for report in one.values() for file in report.loaded)
     return CountResult(pairs=pairs, findings=findings, loaded=loaded)
+
+
+def _counted(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    known: Mapping[str, ComparedBenchmark],
+    *,
+    log: Callable[[str], None],
+    mend: Mend = mend_nothing,
+) -> CountedSides:
+    """Count benchmarks on both sides at once, again where ``mend`` did something about the failures."""
+    while True:
+        found = count_benchmarks(launcher, nodes, limit_s=lambda node: known[node].limit_s, on_benchmark=log)
+        if not mend(found.failures):
+            return found
 
 
 def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
@@ -175,7 +182,7 @@ def count_targets(
 def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> CountResult:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
     found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
-    return replace(_tally(one, found.runs), loaded=found.loaded)
+    return replace(_target_result(one, found.runs), loaded=found.loaded)
 
 
 def check_valgrind() -> None:
@@ -217,7 +224,7 @@ def joined(results: Sequence[CountResult]) -> CountResult:
     )
 
 
-def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> CountResult:
+def _target_result(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> CountResult:
     """Return a target's counts; a failure on one side alone is a finding, one on both sides a note."""
     name = one.benchmark.name
     problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
@@ -271,12 +278,7 @@ def measure_numbers(
         wanted = [name for name in known if name not in failed and not _is_decided(known[name], values)]
         if not wanted or (launch >= _TO_REPEAT and not has_time()):
             break
-        count = functools.partial(
-            count_benchmarks, launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=log
-        )
-        found = count()
-        while mend(found.failures):
-            found = count()
+        found = _counted(launcher, wanted, known, log=log, mend=mend)
         prove_code(found.reports)
         loaded.update(file for report in found.reports.values() for file in report.loaded)
         failed |= {failure.node: failure for failure in reversed(found.failures)}
