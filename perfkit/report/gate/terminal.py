@@ -233,14 +233,14 @@ def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Compariso
     rest: dict[str, Counter[str]] = {}
     for one in comparisons[_MOST_ROWS:]:
         rest.setdefault(one.benchmark.name.partition("::")[0], Counter())[one.verdict] += 1
-    lines = [f"{file}: {_tally(found)}" for file, found in rest.items()]
+    lines = [f"{file}: {_kinds(found)}" for file, found in rest.items()]
     hidden = sum((found for found in [*rest.values()][_MOST_FILES:]), Counter[str]())
     if hidden:
-        lines[_MOST_FILES:] = [f"{len(rest) - _MOST_FILES} more files: {_tally(hidden)}"]
+        lines[_MOST_FILES:] = [f"{len(rest) - _MOST_FILES} more files: {_kinds(hidden)}"]
     return comparisons[:_MOST_ROWS], ["and by file:", *(f"  {line}" for line in lines)]
 
 
-def _tally(found: Counter[str]) -> str:
+def _kinds(found: Counter[str]) -> str:
     return ", ".join(f"{count} {verdict}" for verdict, count in found.most_common())
 
 
