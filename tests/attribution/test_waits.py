@@ -52,19 +52,6 @@ def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
     assert (WaitTime(whom=LOADER_WORKERS, seconds=3.0, calls=4, through=("lock.acquire",)),) == waits
 
 
-def test_several_callers_share_in_proportion() -> None:
-    """A wait goes to its callers by the time that each spent in it."""
-    waits = fold_waits(
-        [
-            function("_try_get_data", file=LOADER),
-            function("synchronize", file="torch/cuda/__init__.py"),
-            function("wait", caller(0, 3.0), caller(1, 1.0), file="threading.py"),
-            function(LOCK, caller(2, 4.0), own_s=4.0),
-        ]
-    )
-    assert {LOADER_WORKERS: pytest.approx(3.0), DEVICE: pytest.approx(1.0)} == seconds(waits)
-
-
 def test_without_times_the_calls_are_the_shares() -> None:
     """A profile that counts the calls of callers alone still says who waited how much."""
     waits = fold_waits(
@@ -147,11 +134,6 @@ def test_a_file_with_a_name_alike_says_nothing() -> None:
     assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
 
 
-def test_no_wait_is_no_entry() -> None:
-    """A sink that took no time is not told."""
-    assert () == fold_waits([function("main"), function(LOCK, caller(0), own_s=0.0)])
-
-
 _NAMES = st.sampled_from(["main", "_get_data", LOCK, "{built-in method time.sleep}", "join", "synchronize"])
 _FILES = st.sampled_from(["train.py", LOADER, "threading.py", "torch/cuda/__init__.py", "subprocess.py"])
 _SECONDS = st.floats(0, 1_000, allow_nan=False)
@@ -178,14 +160,3 @@ def test_nothing_is_lost_or_told_twice(functions: list[FunctionTime]) -> None:
     """However functions call each other, the waits add up to the sinks' own times."""
     whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)
     assert whole == pytest.approx(math.fsum(seconds(fold_waits(functions)).values()), rel=1e-9, abs=1e-12)
-
-
-def test_a_dense_circle_of_many_functions_ends() -> None:
-    """Every function calls every other: paths without number, and still an answer."""
-    size = 120
-    functions = [
-        function("_get_data", file=LOADER),
-        *(function(f"f{at}", *(caller(other) for other in range(size))) for at in range(1, size)),
-        function(LOCK, *(caller(at) for at in range(size)), own_s=6.0),
-    ]
-    assert 6.0 == pytest.approx(sum(seconds(fold_waits(functions)).values()))
