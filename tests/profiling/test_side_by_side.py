@@ -77,46 +77,28 @@ def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:
 def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> SideBySide:
     """Return a loop beside one that takes three times as long, the latter with the balance hooks."""
     place = tmp_path_factory.mktemp("both")
-    heard: list[int] = []
     return run_side_by_side(
         # A wait for a core, of some milliseconds, has to be little beside a step.
         (_spec(place / "quick", seconds=0.03), _spec(place / "slow", seconds=0.09, name="balance")),
-        heard.append,
+        lambda _: None,
         launcher,
     )
 
 
-def test_both_make_all_their_steps(both: SideBySide) -> None:
-    """Turns end when the steps do, and their lengths add up to them."""
-    first, second = _summaries(both)
+def test_each_side_makes_all_its_steps_in_times_of_its_own(both: SideBySide) -> None:
+    """A side's clocks stand still while the other has its turn; the ratio is that of the steps."""
+    (first, second), balance, ratio = _summaries(both), both.results[1].balance, both.ratio
 
     assert [24, 24] == [first.steps, second.steps]
     assert 24 <= sum(both.turns)
-
-
-def test_standing_still_is_no_time_of_the_loop(both: SideBySide) -> None:
-    """While the other side has its turn this side's clock stands still, in the steps as in the whole."""
-    first, second = _summaries(both)
-
     for summary in (first, second):
         assert pytest.approx(sum(summary.step_s), rel=0.05) == summary.total_s
     # The other side's turns alone would make a step of the quick loop longer than any of the slow one.
     assert (first.typical_step_s or 0) < (second.typical_step_s or 0)
-
-
-def test_the_ratio_is_that_of_the_steps(both: SideBySide) -> None:
-    """Three times the work is told as more than twice, with an interval around it."""
-    ratio = both.ratio
     assert ratio is not None
     assert ratio.low <= ratio.ratio <= ratio.high
     assert ratio.ratio > 2
-
-
-def test_phases_hold_no_time_of_the_other_side(both: SideBySide) -> None:
-    """The clock of the balance pass stands still as well: its steps are those of the meter."""
-    balance, (_, second) = both.results[1].balance, _summaries(both)
     assert balance is not None
-
     assert pytest.approx(second.step_s[1:], rel=0.1) == balance.step_s[1:]
 
 

@@ -14,6 +14,8 @@ from foreign_profiles import ADAM, ENGINE, MAIN, SCHEDULER, SITE, WRAPPER, pstat
 
 from perfkit.model.readings import FunctionTime, Reading, StepTimes
 
+OTHER = (f"{SITE}/torch/optim/sgd.py", 60, "step")
+
 
 def own_work() -> int:
     """Call a function of this file, which calls itself, and one of a library."""
@@ -41,35 +43,33 @@ def named(reading: Reading, function: str) -> FunctionTime:
     return found
 
 
-def test_totals_and_calls_are_those_of_pstats(dumped: Path) -> None:
-    """The whole and the number of calls are what pstats prints of the same file."""
+def test_a_real_profile_is_read_as_pstats_reads_it(dumped: Path) -> None:
+    """Totals, both counts of calls, callers by their place, and whose each function is."""
     stats: Any = pstats.Stats(str(dumped))
     reading = reading_of(dumped.read_bytes())
-    assert stats.total_calls == reading.calls
+
+    assert (stats.total_calls, len(stats.stats)) == (reading.calls, len(reading.functions))
     assert stats.total_tt == pytest.approx(reading.total_s)
-    assert len(stats.stats) == len(reading.functions)
-
-
-def test_recursion_keeps_both_counts_of_calls(dumped: Path) -> None:
-    """A function that calls itself has all its calls, and the one that came from outside."""
-    found = named(reading_of(dumped.read_bytes()), "countdown")
-    assert (5, 1) == (found.calls, found.primitive_calls)
-
-
-def test_each_function_says_whose_it_is(dumped: Path) -> None:
-    """What this file defines is own, the standard library's a library's, and C's built in."""
-    reading = reading_of(dumped.read_bytes())
-    kinds = [named(reading, name).kind for name in ("own_work", "escape", "{built-in method builtins.len}")]
-    assert ["own", "library", "builtin"] == kinds
-    assert not named(reading, "{built-in method builtins.len}").file
-
-
-def test_callers_point_to_their_place(dumped: Path) -> None:
-    """A caller is found in the list under the place that the call names."""
-    reading = reading_of(dumped.read_bytes())
+    countdown, length = named(reading, "countdown"), named(reading, "{built-in method builtins.len}")
+    assert (5, 1) == (countdown.calls, countdown.primitive_calls)
+    kinds = [named(reading, name).kind for name in ("own_work", "escape")]
+    assert ["own", "library", "builtin", ""] == [*kinds, length.kind, length.file]
     (call,) = named(reading, "escape").callers
-    assert "own_work" == reading.functions[call.caller].function
-    assert 1 == call.calls
+    assert ("own_work", 1) == (reading.functions[call.caller].function, call.calls)
+
+
+@pytest.mark.parametrize(
+    ("files", "kinds"),
+    [
+        (("src/train.py", f"{SITE}/torch/nn/init.py"), ["own", "library"]),
+        (("mine/train.py", "torch/nn/init.py"), ["library", "library"]),
+    ],
+    ids=["a script as it was typed", "perfkit's portable form"],
+)
+def test_relative_names_are_own_beside_absolute_ones(files: tuple[str, str], kinds: list[str]) -> None:
+    """Where every file is relative, a folder that the project does not have is a library's."""
+    table = {(file, 1, "f"): row() for file in files}
+    assert kinds == [one.kind for one in reading_of(pstats_bytes(table)).functions]
 
 
 def test_the_module_profile_counts_calls_alone(tmp_path: Path) -> None:
@@ -107,33 +107,22 @@ def test_letters_that_steer_a_terminal_are_replaced() -> None:
     [
         ({MAIN: row(), ADAM: row(7), SCHEDULER: row(20)}, StepTimes(count=7, sign="optimizer.step")),
         ({MAIN: row(), WRAPPER: row(6), ENGINE: row(12)}, StepTimes(count=6, sign="optimizer.step")),
+        ({ADAM: row(4), OTHER: row(2)}, StepTimes(count=4, sign="optimizer.step")),
         ({MAIN: row(), ENGINE: row(5), SCHEDULER: row(9)}, StepTimes(count=5, sign="run_backward")),
         ({MAIN: row(), SCHEDULER: row(9)}, None),
         ({MAIN: row(), ("/home/me/env.py", 9, "step"): row(99)}, None),
     ],
-    ids=["an optimizer", "a wrapper", "a backward pass", "a schedule alone", "a step of another kind"],
+    ids=[
+        "an optimizer",
+        "a wrapper",
+        "two optimizers",
+        "a backward pass",
+        "a schedule alone",
+        "a step of another kind",
+    ],
 )
 def test_steps_are_told_by_what_a_step_cannot_do_without(
     table: dict[Any, Any], expected: StepTimes | None
 ) -> None:
     """An optimizer's step counts, else its wrapper's, else the backward pass; a schedule's never."""
     assert expected == reading_of(pstats_bytes(table)).steps
-
-
-def test_two_optimizers_of_one_loop_are_one_step() -> None:
-    """The optimizer that steps most often sets the pace."""
-    other = (f"{SITE}/torch/optim/sgd.py", 60, "step")
-    steps = reading_of(pstats_bytes({ADAM: row(4), other: row(2)})).steps
-    assert StepTimes(count=4, sign="optimizer.step") == steps
-
-
-def test_a_relative_script_among_absolute_libraries_is_own() -> None:
-    """`python -m cProfile src/train.py` names the script as it was typed."""
-    table = {("src/train.py", 1, "<module>"): row(), (f"{SITE}/torch/nn/init.py", 2, "fill"): row()}
-    assert ["own", "library"] == [one.kind for one in reading_of(pstats_bytes(table)).functions]
-
-
-def test_relative_names_alone_are_perfkits_portable_form() -> None:
-    """Where every file is relative, a folder that the project does not have is a library's."""
-    table = {("mine/train.py", 1, "main"): row(), ("torch/nn/init.py", 2, "fill"): row()}
-    assert ["library", "library"] == [one.kind for one in reading_of(pstats_bytes(table)).functions]

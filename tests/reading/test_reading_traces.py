@@ -126,11 +126,8 @@ def test_the_old_schema_is_read() -> None:
         }
     )
     assert (DEVICE, ("cudaMemcpyAsync",)) == (reading.waits[0].whom, reading.waits[0].through)
-
-
-def test_the_device_is_busy_once_however_much_runs_on_it() -> None:
-    """Kernels on two streams at the same time count once: 0.5 ms of copying, 3 ms of kernels."""
-    assert 3.5e-3 == pytest.approx(reading_of(OLD).device_busy_s)
+    # Kernels on two streams at the same time count once: 0.5 ms of copying, 3 ms of kernels.
+    assert 3.5e-3 == pytest.approx(reading.device_busy_s)
 
 
 def test_the_new_schema_is_read() -> None:
@@ -212,12 +209,8 @@ def test_a_trace_without_steps_says_so() -> None:
     assert (None, ()) == (reading.steps, reading.phases)
     assert 20e-6 == pytest.approx(reading.total_s)
     assert "profiler.step()" in reading.warnings[0]
-
-
-def test_a_trace_of_a_device_alone_is_read() -> None:
-    """Kernels without anything on the host are still told."""
-    reading = reading_of(trace_bytes(event("gemm", 5, 20, cat="kernel")))
-    assert 20e-6 == pytest.approx(reading.device_busy_s)
+    # So is one with kernels alone.
+    assert 20e-6 == pytest.approx(reading_of(trace_bytes(event("gemm", 5, 20, cat="kernel"))).device_busy_s)
 
 
 def test_neighbours_that_rounding_makes_overlap_keep_their_phases() -> None:
@@ -244,8 +237,10 @@ def test_numbers_that_json_does_not_know_are_accepted() -> None:
     assert 25e-6 == pytest.approx(reading_of(data.replace(b'"dur": 4', b'"dur": nan')).total_s)
 
 
-def test_a_name_cut_within_a_letter_is_read() -> None:
-    """Bytes that are no letter are replaced, and the rest of the trace is as it was."""
+def test_names_are_made_printable() -> None:
+    """Bytes that are no letter are replaced, and escape sequences do not leave the trace."""
+    reading = reading_of(trace_bytes(event("a\x1b]0;b\n", 5, 20)))
+    assert ["a\ufffd]0;b\ufffd"] == [one.name for one in reading.operators]
     data = trace_bytes(event("name??", 5, 20)).replace(b"name??", b"name\xc3")
     assert ["name\ufffd"] == [one.name for one in reading_of(data).operators]
 
@@ -283,12 +278,6 @@ def test_time_stamps_since_1970_keep_their_precision() -> None:
     reading = reading_of(trace_bytes(event("a", since, 8.5), event("b", since + 1, 2.25)))
     assert 8.5e-6 == pytest.approx(reading.total_s)
     assert 6.25e-6 == pytest.approx(operator(reading, "a").own_s)
-
-
-def test_names_that_steer_a_terminal_are_made_harmless() -> None:
-    """An escape sequence in an operator's name does not leave the trace."""
-    reading = reading_of(trace_bytes(event("a\x1b]0;b\n", 5, 20)))
-    assert ["a\ufffd]0;b\ufffd"] == [one.name for one in reading.operators]
 
 
 def test_the_order_of_keys_and_events_does_not_matter(real_trace: Path) -> None:

@@ -54,14 +54,6 @@ class _Timing(NamedTuple):
     callers: _Callers
 
 
-def load_stats(file: Path) -> pstats.Stats:
-    """Return the cProfile saved in a file that this machine wrote itself: the format is not safe to share."""
-    try:
-        return pstats.Stats(str(file))
-    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"{file} is not a cProfile ({error}); profile again to write a new one") from error
-
-
 def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
     """Return the profile with files named relative to the project or the library, to show anywhere.
 
