@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,8 @@ from typing import Literal
 import torch
 from PIL import Image
 
-from perfkit.temporary import leftovers, remove_folder, temporary_folder
-
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 DIGIT_INTENSITIES = 16
-_UNFINISHED = "digits-"
 
 ImageMode = Literal["L", "RGB"]
 
@@ -67,10 +65,8 @@ def digits_folder(cache: Path | None = None) -> Path:
     target = (cache or cache_folder()) / "digits"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in leftovers(target.parent, prefix=_UNFINISHED):
-            remove_folder(left.folder)
-        with temporary_folder(place=target.parent, prefix=_UNFINISHED) as scratch:
-            _publish(_export_digits(scratch / "digits"), target)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix="digits-") as scratch:
+            _publish(_export_digits(Path(scratch) / "digits"), target)
     return target
 
 

@@ -12,7 +12,7 @@ from experiment_targets import TRAINING
 from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
-from perfkit.features.experiments.binding import CommandLine, load_bound
+from perfkit.features.experiments.binding import load_bound, spelled
 from perfkit.features.experiments.definition import read_experiment
 from perfkit.features.experiments.records import Level
 from perfkit.profiling.passes.targets import Target
@@ -153,7 +153,7 @@ def test_options_are_spelled_as_in_the_source(
     script.write_text(source)
     (tmp_path / "config.py").write_text(BY_HAND)
 
-    assert words.split(" ") == CommandLine(script).words(arguments)
+    assert words.split(" ") == spelled(arguments, script)
 
 
 def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -> None:
@@ -169,9 +169,7 @@ def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    words = CommandLine(tmp_path / "train.py").words(
-        {"batch_size": 1, "num_workers": 2, "number_of_epochs": 3}
-    )
+    words = spelled({"batch_size": 1, "num_workers": 2, "number_of_epochs": 3}, tmp_path / "train.py")
     assert ["--batch-size", "1", "--num_workers", "2", "--number-of-epochs", "3"] == words
 
 
@@ -185,7 +183,7 @@ def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -
 )
 def test_a_template_spells_every_argument(template: str, words: list[str]) -> None:
     """It decides even where the source has another spelling."""
-    assert words == CommandLine(Path(__file__), template).words({"batch_size": 8, "amp": False})
+    assert words == spelled({"batch_size": 8, "amp": False}, Path(__file__), template)
 
 
 def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:

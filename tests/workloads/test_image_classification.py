@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from workloads.image_classification.model import PIXELS_PER_PLACE, ResNet18, Stem
-from workloads.image_classification.schedule import learning_rate_share, warmup_cosine
+from workloads.image_classification.schedule import learning_rate_share
 from workloads.image_classification.training import TrainingConfig, main, summary, train
-from workloads.images import DataError, digits_folder
+from workloads.images import digits_folder
 from workloads.mixed_precision import Precision
 
 ACCURACY_LEARNT = 0.5  # By chance it is 0.1.
@@ -93,28 +92,12 @@ def test_half_precision_gives_about_the_losses_of_the_default(
     assert pytest.approx(careful_losses, abs=0.05) == result.losses
 
 
-def test_channels_last_gives_the_same_losses_but_for_rounding(
-    careful: TrainingConfig, careful_losses: tuple[float, ...]
-) -> None:
-    """The order in memory changes the order of sums, not what is computed."""
-    contiguous = train(replace(careful, channels_last=False))
-    assert pytest.approx(contiguous.losses, rel=1e-4) == careful_losses
-
-
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
     """One seed gives the same losses to the last digit, however many processes load; another does not."""
     losses = train(brief).losses
     assert losses == train(brief).losses
     assert losses == train(replace(brief, workers=2)).losses
     assert losses != train(replace(brief, seed=1)).losses
-
-
-def test_cached_images_are_those_of_the_first_epoch(brief: TrainingConfig) -> None:
-    """Losses are the same until the lazy images change."""
-    config = replace(brief, epochs=2)
-    lazy, cached = train(config).losses, train(replace(config, augmentation="cached")).losses
-    assert lazy[:2] == cached[:2]
-    assert all(first != second for first, second in zip(lazy[2:], cached[2:], strict=True))
 
 
 @pytest.mark.parametrize(("batches", "steps"), [(2, 2), (0, 3), (100, 3)])
@@ -175,22 +158,6 @@ def test_mistakes_of_the_user_give_one_line(
     assert message in lines[0]
 
 
-def test_folders_too_small_for_a_test_are_refused(tmp_path: Path) -> None:
-    """Classes of less than five images leave nothing to hold out."""
-    (tmp_path / "class").mkdir()
-    for number in range(4):
-        Image.new("L", (8, 8)).save(tmp_path / "class" / f"{number}.png")
-    with pytest.raises(DataError, match="expected a class of at least 5 images"):
-        train(TrainingConfig(data=tmp_path, batch_size=2))
-
-
-def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking for CUDA without such a device says so, before any work."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ValueError, match="expected a CUDA device, found none"):
-        TrainingConfig(device="cuda")
-
-
 @pytest.mark.parametrize(
     ("stem", "classes", "parameters"), [("imagenet", 1000, 11_689_512), ("small", 10, 11_173_962)]
 )
@@ -222,21 +189,3 @@ def test_rate_rises_linearly_and_falls_by_half_a_cosine() -> None:
     whole = shares(warmup_steps=4, steps=12)
     assert [0.25, 0.5, 0.75, 1] == whole[:4]
     assert pytest.approx([1, 0.853553, 0.5, 0.146447, 0], abs=1e-6) == whole[4::2]
-
-
-def test_rise_may_take_the_whole_run() -> None:
-    """There is no fall, and no division by its length."""
-    assert [0.5, 1, 0] == shares(warmup_steps=2, steps=2)
-
-
-def test_optimiser_has_the_rate_of_its_step() -> None:
-    """Each step of the schedule sets the rate of the next update, in parts of the full one."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
-    schedule = warmup_cosine(optimizer, warmup_steps=2, steps=4)
-    rates = []
-    for _ in range(4):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        schedule.step()
-    assert pytest.approx([0.2, 0.4, 0.4, 0.2]) == rates
-    assert optimizer.param_groups[0]["lr"] == 0

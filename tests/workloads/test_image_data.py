@@ -1,8 +1,5 @@
 """Folders of images are read, split and augmented, the digits are exported, and mistakes are named."""
 
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,16 +27,6 @@ from workloads.images import (
 from workloads.metric_learning.augmentation import Augmentation, autocontrast
 from workloads.metric_learning.sampler import PKSampler
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from PIL import Image
-from benchmarks.workloads.images import digits_folder
-
-Image.Image.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-digits_folder(Path(sys.argv[1]))
-"""
-
 
 def numbered(labels: list[int]) -> ImageFiles:
     """Return images that do not exist, named by their place."""
@@ -60,18 +47,6 @@ def test_digits_are_exported_complete_even_by_two_at_once(tmp_path: Path) -> Non
     assert tuple("0123456789") == images.classes
     assert ["digits"] == [entry.name for entry in tmp_path.iterdir()]
     assert (8, 8) == read_image(images.paths[0]).size
-
-
-def test_what_a_killed_process_had_begun_goes_away(tmp_path: Path) -> None:
-    """The next one removes it and exports all images."""
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    begun = [path.name for path in tmp_path.iterdir()]
-
-    digits = digits_folder(tmp_path)
-
-    assert (-signal.SIGKILL, 2) == (killed.returncode, len(begun))
-    assert ["digits"] == [path.name for path in tmp_path.iterdir()]
-    assert 10 == len([*digits.iterdir()])
 
 
 def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
@@ -187,22 +162,3 @@ def test_autocontrast_equals_that_of_pil(seed: int) -> None:
     for levels in (pixels, torch.full_like(pixels, darkest)):
         image = Image.fromarray(levels.numpy())
         assert ImageOps.autocontrast(image).tobytes() == autocontrast(image).tobytes()
-
-
-def test_coloured_images_become_planes_of_red_green_and_blue() -> None:
-    """Each level of a pixel lands in the plane of its colour, at the pixel's place."""
-    image = Image.new("RGB", (3, 2))
-    image.putpixel((2, 1), (255, 51, 0))
-    planes = torch.zeros(3, 2, 3)
-    planes[0, 1, 2], planes[1, 1, 2] = 1.0, 0.2
-    assert torch.equal(planes, as_batch(image)[0])
-
-
-@pytest.mark.parametrize("how", ["lazy", "cached"])
-def test_datasets_read_images_in_the_mode_asked_for(how: Augmenting, images: ImageFiles) -> None:
-    """Grey files read in mode RGB have three equal planes, those that mode L has one of."""
-    # Autocontrast alone is for grey images only.
-    plain = Augmentation(image_size=12, autocontrast_probability=0)
-    grey, _ = augmented(images, plain, how=how, seed=1)[0]
-    coloured, _ = augmented(images, plain, how=how, seed=1, mode="RGB")[0]
-    assert torch.equal(grey.expand(3, -1, -1), coloured)

@@ -173,16 +173,6 @@ def test_batches_hold_k_images_of_p_classes_without_repeats(p: int, k: int, seed
     assert len(seen) == len(set(seen))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_epoch_ends_when_fewer_than_p_classes_have_k_left(seed: int) -> None:
-    """After the last batch fewer than P classes have K images left."""
-    p, k = 2, 2
-    left = Counter(UNBALANCED)
-    for batch in PKSampler(UNBALANCED, p, k, seed=seed):
-        left.subtract(UNBALANCED[index] for index in batch)
-    assert p > sum(count >= k for count in left.values())
-
-
 def test_epochs_differ_and_repeat_by_seed() -> None:
     """Seed and epoch decide the batches, nothing else does."""
     sampler, twin = PKSampler(UNBALANCED, 2, 2, seed=1), PKSampler(UNBALANCED, 2, 2, seed=1)

@@ -11,7 +11,6 @@ from workloads.text_classification.texts import (
     DataError,
     LabelledTexts,
     find_texts,
-    split_stratified,
     standard_library_texts,
 )
 from workloads.text_classification.tokens import SPECIAL, Vocabulary
@@ -21,15 +20,6 @@ from workloads.text_classification.tokens import SPECIAL, Vocabulary
 def documentation() -> LabelledTexts:
     """Return the standard library's documentation, read once for this module."""
     return standard_library_texts()
-
-
-def numbered(labels: list[int]) -> LabelledTexts:
-    """Return texts that are their own number."""
-    return LabelledTexts(
-        texts=tuple(str(place) for place in range(len(labels))),
-        labels=tuple(labels),
-        classes=tuple(f"class-{label}" for label in sorted(set(labels))),
-    )
 
 
 def test_every_topic_has_documentation(documentation: LabelledTexts) -> None:
@@ -63,31 +53,6 @@ def test_missing_texts_are_named_in_one_line(tmp_path: Path, folders: list[str],
         find_texts(tmp_path / "data")
     assert found in str(caught.value)
     assert 1 == len(str(caught.value).splitlines())
-
-
-def test_texts_that_are_no_text_are_named(tmp_path: Path) -> None:
-    """A file in another encoding gives one clear error that names it."""
-    for name in ("cats", "dogs"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"cats/a\.txt: expected a text in UTF-8, found .*; ") as caught:
-        find_texts(tmp_path)
-    assert 1 == len(str(caught.value).splitlines())
-
-
-def test_split_keeps_every_class_in_its_share() -> None:
-    """A fifth of each class goes to the test part, and every text to one part only."""
-    texts = numbered([0] * 50 + [1] * 10)
-    train, test = split_stratified(texts, seed=3)
-    assert (10, 2) == (test.labels.count(0), test.labels.count(1))
-    assert set(texts.texts) == set(train.texts) | set(test.texts)
-    assert len(texts) == len(train) + len(test)
-
-
-def test_a_class_of_too_few_texts_is_named() -> None:
-    """Of four texts a fifth is none: such a class could not be tested."""
-    with pytest.raises(DataError, match="expected at least 5 texts of class class-1, found 4; "):
-        split_stratified(numbered([0] * 5 + [1] * 4), seed=0)
 
 
 TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")

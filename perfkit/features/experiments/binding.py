@@ -29,6 +29,18 @@ from perfkit.runner.targets import is_hydra_main, load_function, load_target
 Call = Callable[[], object]
 # A function with a parameter of one of these names takes a command line.
 _COMMAND_LINES = ("argv", "args")
+# So many files of a program are searched for its options.
+_MOST_FILES = 200
+_LIBRARIES = ("site-packages", "dist-packages")
+_KEY_VALUE = re.compile(r"hydra\.main|OmegaConf\.from_cli\(")
+# A program that takes its command line apart by hand.
+_SPLITS = re.compile(r"""(?:split|partition)\(\s*["']=["']""")
+_DASHES = re.compile(r"""(?:startswith|removeprefix|lstrip|strip)\(\s*["']-""")
+# Parsers whose options are named as the fields or parameters are that they come from.
+_AS_WRITTEN = re.compile(
+    r"HfArgumentParser|LightningCLI|jsonargparse|simple_parsing|from tap import|import tap\b"
+)
+_PYTHON_FILE = re.compile(r"""["']([\w./-]+\.py)["']""")
 
 
 def load_bound(target: Target, arguments: Mapping[str, Level], template: str | None = None) -> Call:
@@ -43,17 +55,17 @@ def load_bound(target: Target, arguments: Mapping[str, Level], template: str | N
     """
     if target.is_script:
         loaded = load_target(target.place, change_code=lambda code: code)
-        words = CommandLine(Path(target.place), template).words(arguments)
+        words = spelled(arguments, Path(target.place), template)
         return functools.partial(_run_with, loaded.call, target.place, words)
     function = load_function(target.place)
     if is_hydra_main(function):
-        words = CommandLine(_file_of(function), template).words(arguments)
+        words = spelled(arguments, _file_of(function), template)
         return functools.partial(_run_with, function, target.place, words)
     parameters = _parameters(function, target.place)
     if len(parameters) == 1:
         name, parameter = next(iter(parameters.items()))
         if name in _COMMAND_LINES:
-            return functools.partial(function, CommandLine(_file_of(function), template).words(arguments))
+            return functools.partial(function, spelled(arguments, _file_of(function), template))
         kind = _configuration(_hints(function).get(name, parameter.annotation))
         if kind is not None:
             return functools.partial(function, _configured(kind, arguments, target.place))
@@ -178,20 +190,6 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0].replace("`", "")
 
 
-# So many files of a program are searched for its options.
-_MOST_FILES = 200
-_LIBRARIES = ("site-packages", "dist-packages")
-_KEY_VALUE = re.compile(r"hydra\.main|OmegaConf\.from_cli\(")
-# A program that takes its command line apart by hand.
-_SPLITS = re.compile(r"""(?:split|partition)\(\s*["']=["']""")
-_DASHES = re.compile(r"""(?:startswith|removeprefix|lstrip|strip)\(\s*["']-""")
-# Parsers whose options are named as the fields or parameters are that they come from.
-_AS_WRITTEN = re.compile(
-    r"HfArgumentParser|LightningCLI|jsonargparse|simple_parsing|from tap import|import tap\b"
-)
-_PYTHON_FILE = re.compile(r"""["']([\w./-]+\.py)["']""")
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Option:
     """An option as the program declares it: its flag, that of its opposite, and the type of its value.
@@ -219,53 +217,54 @@ class _Option:
         return [self.flag, text]
 
 
-class CommandLine:
-    """Spells arguments for a program, by a template or as its source has them.
+def spelled(arguments: Mapping[str, Level], program: Path | None, template: str | None = None) -> list[str]:
+    """Return arguments as the words of a command line, by a template or as the program's source has them.
 
     A template is one or several words with "{name}" and "{value}" in them: "--{name}={value}".
     """
+    if template is not None:
+        parts = shlex.split(template)
+        return [
+            part.replace("{name}", name).replace("{value}", str(level))
+            for name, level in arguments.items()
+            for part in parts
+        ]
+    texts = () if program is None else _texts(program)
+    return [word for name, level in arguments.items() for word in _words(name, level, texts)]
 
-    def __init__(self, program: Path | None, template: str | None = None) -> None:
-        self._template = template
-        self._texts = () if program is None or template else _texts(program)
 
-    def words(self, arguments: Mapping[str, Level]) -> list[str]:
-        """Return the arguments as words; by the template each has its value."""
-        return [word for name, level in arguments.items() for word in self._words(name, level)]
+def _words(name: str, level: Level, texts: Sequence[str]) -> list[str]:
+    for text in texts:
+        option = _declared(text).get(_plain(name))
+        if option is not None:
+            return option.words(level)
+    joined = _joined(name, texts)
+    if joined is not None:
+        return [f"{joined}={level}"]
+    return _Option(flag=_flag(name, texts), is_flag=True).words(level)
 
-    def _words(self, name: str, level: Level) -> list[str]:
-        if self._template is not None:
-            parts = shlex.split(self._template)
-            return [part.replace("{name}", name).replace("{value}", str(level)) for part in parts]
-        for text in self._texts:
-            option = _declared(text).get(_plain(name))
-            if option is not None:
-                return option.words(level)
-        joined = self._joined(name)
-        if joined is not None:
-            return [f"{joined}={level}"]
-        return _Option(flag=self._flag(name), is_flag=True).words(level)
 
-    def _joined(self, name: str) -> str | None:
-        """Return what stands before the "=" where the program takes "key=value", None where it does not."""
-        for text in self._texts:
-            if _KEY_VALUE.search(text):
-                return name
-            if "sys.argv" in text and _SPLITS.search(text):
-                return f"--{name}" if _DASHES.search(text) else name
-        return None
+def _joined(name: str, texts: Sequence[str]) -> str | None:
+    """Return what stands before the "=" where the program takes "key=value", None where it does not."""
+    for text in texts:
+        if _KEY_VALUE.search(text):
+            return name
+        if "sys.argv" in text and _SPLITS.search(text):
+            return f"--{name}" if _DASHES.search(text) else name
+    return None
 
-    def _flag(self, name: str) -> str:
-        """Return the option as a usage text in the program has it, or as most parsers would name it."""
-        spelled = "[-_]".join(map(re.escape, re.split("[-_]", name)))
-        pattern = re.compile(rf"(?<![\w-])--{spelled}(?![\w-])")
-        for text in self._texts:
-            found = pattern.search(text)
-            if found is not None:
-                return found[0]
-        if "." in name or any(map(_AS_WRITTEN.search, self._texts)):
-            return f"--{name}"
-        return f"--{name.replace('_', '-')}"
+
+def _flag(name: str, texts: Sequence[str]) -> str:
+    """Return the option as a usage text in the program has it, or as most parsers would name it."""
+    parts = "[-_]".join(map(re.escape, re.split("[-_]", name)))
+    pattern = re.compile(rf"(?<![\w-])--{parts}(?![\w-])")
+    for text in texts:
+        found = pattern.search(text)
+        if found is not None:
+            return found[0]
+    if "." in name or any(map(_AS_WRITTEN.search, texts)):
+        return f"--{name}"
+    return f"--{name.replace('_', '-')}"
 
 
 def check_template(template: str, *, place: str) -> None:

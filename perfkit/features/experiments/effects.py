@@ -62,12 +62,12 @@ class Effect:
 
     contrast: Contrast
     response: Response
-    value: float | None
-    low: float | None
-    high: float | None
-    confidence: float | None
-    verdict: TimedVerdict | None
-    blocks: int
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+    verdict: TimedVerdict | None = None
+    blocks: int = 0
     left_out: tuple[str, ...] = ()
 
 
@@ -290,7 +290,7 @@ def _measured_effect(
         if (value := _value_in_block(found, pairs, against, bool(contrast.against), response)) is not None
     ]
     if len(seen) < FEWEST_BLOCKS:
-        return _unknown(contrast, response, len(seen), never)
+        return Effect(contrast=contrast, response=response, blocks=len(seen), left_out=tuple(never))
     doubted = response in TIMES and len(seen) < WELL_KNOWN
     interval = location_interval(seen, range(len(seen)), error=error, least_sd=LEAST_SD if doubted else 0.0)
     centre, half_width = float(interval.centre), float(interval.half_width)
@@ -337,7 +337,7 @@ def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
     pairs, against = (_without(side, never) for side in (contrast.pairs, contrast.against))
     log = _value_in_block(counted, pairs, against, bool(contrast.against), TENSOR_PEAK)
     if log is None:
-        return _unknown(contrast, TENSOR_PEAK, 0, never)
+        return Effect(contrast=contrast, response=TENSOR_PEAK, left_out=tuple(never))
     ratio = math.exp(log)
     return Effect(
         contrast=contrast,
@@ -345,9 +345,7 @@ def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
         value=ratio,
         low=ratio,
         high=ratio,
-        confidence=None,
         verdict=interval_verdict(ratio, ratio, record.experiment.margin),
-        blocks=0,
         left_out=tuple(never),
     )
 
@@ -355,20 +353,6 @@ def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
 def _ratio(log: float) -> float:
     """Return the ratio of a log ratio; infinite where that overflows, as with two blocks it may."""
     return math.exp(log) if log < LARGEST_LOG else math.inf
-
-
-def _unknown(contrast: Contrast, response: Response, blocks: int, never: Sequence[str]) -> Effect:
-    return Effect(
-        contrast=contrast,
-        response=response,
-        value=None,
-        low=None,
-        high=None,
-        confidence=None,
-        verdict=None,
-        blocks=blocks,
-        left_out=tuple(never),
-    )
 
 
 def _cells(trials: Iterable[Trial], response: Response, blocks: int) -> dict[int, dict[str, float]]:

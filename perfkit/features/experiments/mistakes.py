@@ -19,6 +19,9 @@ _CAST = "aten::_to_copy"
 # A graph that grows over this many steps in a row is kept from step to step by mistake.
 _GROWING_STEPS = 3
 _HALF_MOST = 65504
+# Only this many calls of modules are looked at, about one forward pass of a deep model.
+_MODULES = 200
+_DEVICES = ("cpu", "cuda")
 
 
 class OperatorLook:
@@ -174,11 +177,6 @@ def misfit(error: BaseException) -> str | None:
                 )
         frames = frames.tb_next
     return None
-
-
-# Only this many calls of modules are looked at, about one forward pass of a deep model.
-_MODULES = 200
-_DEVICES = ("cpu", "cuda")
 
 
 class AutocastWatch:

@@ -30,6 +30,26 @@ from perfkit.model import Environment
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import Target
 
+# Seeds are below this, so that a target can multiply one without leaving the range of seeds.
+_SEEDS = 10**6
+# The half-precision type that each level of a factor of precision promises to compute in, "" for none.
+_PROMISES: Mapping[str, str] = {
+    "default": "",
+    "fp32": "",
+    "float32": "",
+    "full": "",
+    "false": "",
+    "bf16": "bfloat16",
+    "bfloat16": "bfloat16",
+    "fp16": "float16",
+    "float16": "float16",
+    "half": "float16",
+    "amp": "any",
+    "mixed": "any",
+    "true": "any",
+}
+_PRECISION_FACTORS = ("precision", "amp", "mixed_precision", "autocast", "dtype")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSetting:
@@ -210,10 +230,6 @@ def _trial(place: Place, found: TrialResult) -> Trial:
     )
 
 
-# Seeds are below this, so that a target can multiply one without leaving the range of seeds.
-_SEEDS = 10**6
-
-
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a trial stands: its variant, its block, its place in that, and the seed that the block shares."""
@@ -232,32 +248,6 @@ def places(experiment: Experiment) -> Iterator[Place]:
         drawn = source.sample(experiment.variants, len(experiment.variants))
         for order, variant in enumerate(drawn):
             yield Place(variant=variant, block=block, order=order, seed=seed)
-
-
-# The half-precision type that each level of a factor of precision promises to compute in, "" for none.
-_PROMISES: Mapping[str, str] = {
-    "default": "",
-    "fp32": "",
-    "float32": "",
-    "full": "",
-    "false": "",
-    "bf16": "bfloat16",
-    "bfloat16": "bfloat16",
-    "fp16": "float16",
-    "float16": "float16",
-    "half": "float16",
-    "amp": "any",
-    "mixed": "any",
-    "true": "any",
-}
-_PRECISION_FACTORS = ("precision", "amp", "mixed_precision", "autocast", "dtype")
-# The settings of torch that a factor with a name may change.
-_SETTINGS_OF = {
-    "threads": "threads",
-    "cudnn_benchmark": "cudnn_benchmark",
-    "matmul_precision": "matmul_precision",
-    "deterministic": "deterministic",
-}
 
 
 def promised_half(variant: Variant) -> str | None:
@@ -307,7 +297,8 @@ def broken_autocast(variant: Variant, casts: Sequence[str]) -> str | None:
 
 def leaked_flags(experiment: Experiment, settings: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
     """Yield the flags of torch that differ between variants though no factor is about them."""
-    allowed = {_SETTINGS_OF.get(factor.name, factor.name) for factor in experiment.factors}
+    # A factor may change the setting of its own name.
+    allowed = {factor.name for factor in experiment.factors}
     flags = dict.fromkeys(flag for one in settings.values() for flag in one)
     for flag in flags:
         by_value: dict[str, str] = {}

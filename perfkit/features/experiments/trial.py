@@ -20,6 +20,8 @@ from perfkit.temporary import temporary_folder
 Task = Literal["look", "time"]
 RESULT_FILE = "result.json"
 _Record = TypeVar("_Record")
+# What a parser of options does after its message, for one.
+_ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +75,6 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-# What a parser of options does after its message, for one.
-_ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
 
 def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float, seed: int) -> TrialResult:

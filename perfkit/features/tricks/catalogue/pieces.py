@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 Made = TypeVar("Made")
+Arguments = dict[str, Any]
+Forward = Callable[..., object]
+Value = TypeVar("Value")
+_NOTHING = object()
 
 
 def documentation(title: str, page: str) -> str:
@@ -76,12 +80,6 @@ def gradients(model: nn.Module) -> tuple[Tensor, ...]:
 def parameters(model: nn.Module) -> tuple[Tensor, ...]:
     """Return the parameters themselves, for comparison."""
     return tuple(parameter.detach() for parameter in model.parameters())
-
-
-Arguments = dict[str, Any]
-Forward = Callable[..., object]
-Value = TypeVar("Value")
-_NOTHING = object()
 
 
 @contextmanager
