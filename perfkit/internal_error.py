@@ -49,7 +49,6 @@ def _summary(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the line of perfkit's that was reached last."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if Path(frame.filename).is_relative_to(_PACKAGE):
             return f" (perfkit/{Path(frame.filename).relative_to(_PACKAGE).as_posix()}:{frame.lineno})"

@@ -263,7 +263,6 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
 @functools.cache
 def _expect_the_end() -> None:
-    """File at the end of this process; one that is forked from it leaves that to others."""
     process, folder = os.getpid(), Path.cwd()
     atexit.register(lambda: _file_the_rest(folder) if os.getpid() == process else None)
 
@@ -306,7 +305,6 @@ def _joined(parts: Sequence[timed]) -> list[timed]:
 
 
 def _told(name: str, parts: Sequence[timed]) -> str:
-    """Return the times of all parts of a name in words."""
     own = [one for one in parts if one.name == name]
     told = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
     return told if len(own) == 1 else f"{told}, and {counted(len(own) - 1, 'more part')} of that name"
@@ -353,7 +351,6 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
 
 
 def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
-    """Return the marks of a part's times, and of its first one what torch does not tell of it."""
     cold = one.cold_start if outcome.metric == COLD_START else None
     return (*(one.device.marks if one.device else ()), *(cold.marks if cold else ()))
 

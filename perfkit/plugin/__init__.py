@@ -98,7 +98,6 @@ def pytest_fixture_setup(
 
 
 def _may_need_to_wait(config: pytest.Config) -> bool:
-    """Tell whether pytest-benchmark is in use, and its timer may be read while an accelerator works."""
     used = "torch" in sys.modules or config.pluginmanager.has_plugin(_RECORDER_NAME)
     return used and "pytest_benchmark.plugin" in sys.modules
 
@@ -194,7 +193,6 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def _recording_wanted(config: pytest.Config) -> bool:
-    """Tell whether this session is to add to a ledger; an xdist worker never does."""
     if hasattr(config, "workerinput") or config.getoption("collectonly"):
         return False
     options = ("perfkit_ledger", "benchmark_autosave", "benchmark_save")

@@ -265,7 +265,6 @@ class Recorder:
         self._warmed[node] = WarmedUp(cold=cold, calls=len(settling.seconds), settled=settled)
 
     def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
-        """Count a benchmark's calls while its test goes on; what cannot be counted leaves no row."""
         with self._errors_apart():
             counts = _counts(timed, item.config.rootpath, since, everything=self._counting is Counting.ALL)
             if counts is not None:
@@ -273,7 +272,6 @@ class Recorder:
 
     @contextlib.contextmanager
     def _apart_from_tests(self) -> Iterator[None]:
-        """Keep errors and warnings of perfkit from failing a test, where no code of the user is called."""
         with self._errors_apart(), without_warnings():
             yield
 
@@ -368,7 +366,6 @@ class Recorder:
 
 
 def _of_asv(config: pytest.Config) -> Callable[[str], bool]:
-    """Return what tells whether a node stands for a file of the asv suite that this session collects."""
     plugin = config.pluginmanager.get_plugin(ASV_NAME)
     if plugin is None:
         return lambda _: False

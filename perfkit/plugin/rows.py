@@ -163,7 +163,6 @@ def _on_device(finding: Finding) -> Iterator[Finding]:
 
 
 def _untimed(reading: Reading, warmed: WarmedUp | None) -> int | None:
-    """Return the untimed calls before the rounds; those of a warm-up on an accelerator are always known."""
     return reading.warmup if warmed is None else (reading.warmup or 0) + warmed.calls
 
 

@@ -123,7 +123,6 @@ def run_session(
 
 
 def _is_asv(place: Path, root: Path) -> bool:
-    """Tell whether benchmarks are those of a suite of asv."""
     suite = load_project(root).asv_suite()
     return suite is not None and place.is_relative_to(root / suite.folder)
 

@@ -108,7 +108,6 @@ def _is_for_everyone(place: Path) -> bool:
 
 
 def _is_read_only(place: Path) -> bool:
-    """Tell whether a place is on a read-only mount, as in containers that may write to some folders alone."""
     try:
         return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
     except OSError:
@@ -165,7 +164,6 @@ def _open_or_create(path: Path) -> int:
 
 
 def _write(descriptor: int, content: bytes) -> None:
-    """Say in the file who holds it; it may be another user's, who lets nobody write."""
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, content, 0)

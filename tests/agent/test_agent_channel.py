@@ -75,14 +75,6 @@ def test_a_descriptor_comes_with_its_message_however_large(
         os.close(descriptor)
 
 
-def test_an_order_without_a_descriptor_has_none(ends: tuple[Channel, Channel]) -> None:
-    """Plain orders and orders that carry a descriptor share a conversation."""
-    ours, theirs = ends
-    ours.send({"kind": "preload"})
-
-    assert ({"kind": "preload"}, []) == theirs.receive_descriptors()
-
-
 def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, Channel]) -> None:
     """A time-out loses nothing: what is said later is heard."""
     ours, theirs = ends
@@ -94,20 +86,6 @@ def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, 
 
     assert {"kind": "late"} == theirs.receive()
     assert {"kind": "answer"} == ours.receive()
-
-
-def test_half_a_message_in_time_is_a_time_out() -> None:
-    """Bytes are no sign of life until they are a whole message."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.sendall(b'{"kind": ')
-        channel = Channel(theirs)
-
-        with pytest.raises(ChannelTimeoutError):
-            channel.receive(0.01)
-        ours.sendall(b'"whole"}\n')
-
-        assert {"kind": "whole"} == channel.receive()
 
 
 def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.runner.agent.benchmark_fixture import group_of, read_fixture, synchronise_timer
+from perfkit.runner.agent.benchmark_fixture import group_of, read_fixture
 
 
 @pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)
@@ -43,13 +43,3 @@ def test_an_unused_fixture_has_no_reading(benchmark: BenchmarkFixture) -> None:
 
     assert None is before
     assert None is read_fixture(object())
-
-
-def test_the_timer_is_where_the_seam_replaces_it(benchmark: BenchmarkFixture) -> None:
-    """The host's runners take their clock from the attribute that is replaced, once for all fixtures."""
-    synchronise_timer(benchmark)
-    replaced = benchmark._timer
-    benchmark.pedantic(sum, args=([],))
-
-    assert replaced.__wrapped__ is not None
-    assert replaced == benchmark.stats.options["timer"]

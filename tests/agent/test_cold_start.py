@@ -84,14 +84,6 @@ def test_times_under_unknown_names_are_not_known(
     assert () == ColdStart(total_s=5.0).marks == ColdStart(total_s=5.0, compiling_s=1.0, graphs=1).marks
 
 
-def test_a_torch_that_tells_no_times_is_none_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A release may drop or change them; the whole of the first call stands anyway."""
-    for dynamo in (SimpleNamespace(), SimpleNamespace(compile_times=lambda **_: None, counters={})):
-        monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
-        assert None is read_compile_times()
-        assert ColdStart(total_s=2.0) == cold_start(lambda: 2.0)
-
-
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
     """Its parts are not known then, and reading them must not cost an import."""
     program = (

@@ -18,7 +18,6 @@ from counting_code import Own, causes, metric, values
 
 from perfkit.runner.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS
 from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
-from perfkit.runner.agent.counters.model import Cause, Count, Counts, as_message
 from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
 
 COUNTER = """
@@ -127,39 +126,6 @@ def test_what_does_not_repeat_is_not_exact(tmp_path: Path) -> None:
     assert metric(counts, "syncs").exact
 
 
-def test_a_count_is_exact_only_if_it_was_taken_twice() -> None:
-    """One value repeats nothing."""
-
-    def count(*taken: float) -> Count:
-        return Count(metric="operators", unit="1", values=taken, causes=())
-
-    assert [False, False, True, False] == [
-        count(*taken).exact for taken in ([], [3.0], [3.0, 3.0], [3.0, 4.0])
-    ]
-
-
-def test_counts_become_a_message() -> None:
-    """All of it, in what JSON can hold."""
-    cause = Cause(what="aten::mm", place="src/losses.py:41", amount=2.0)
-    count = Count(metric="operators", unit="1", values=(2.0, 2.0), causes=(cause,))
-
-    message = as_message(Counts(counts=(count,), not_counted={"flops": "why"}))
-
-    expected = {
-        "counts": [
-            {
-                "metric": "operators",
-                "unit": "1",
-                "values": [2.0, 2.0],
-                "causes": [{"what": "aten::mm", "place": "src/losses.py:41", "amount": 2.0, "text": ""}],
-            }
-        ],
-        "not_counted": {"flops": "why"},
-        "training": False,
-    }
-    assert expected == json.loads(json.dumps(message))
-
-
 @pytest.mark.slow
 def test_two_processes_count_the_same_of_a_training_step(tmp_path: Path) -> None:
     """To the digit, with every cause."""
@@ -243,17 +209,6 @@ def test_what_a_call_raises_is_raised_and_all_is_put_back(tmp_path: Path, at: in
     with cProfile.Profile() as profile:
         sorted([1])
     assert profile.getstats()
-
-
-def test_a_collector_that_was_off_stays_off(tmp_path: Path) -> None:
-    """Benchmarks may be measured without it."""
-    own = Own(tmp_path, COUNTER)
-    gc.disable()
-    try:
-        own.counts()
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("first_only", [False, True])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch._dynamo.eval_frame
@@ -16,7 +14,7 @@ from torch._dynamo.utils import counters
 from perfkit.runner.agent.counters.calls import COMPILED_BEFORE
 from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
 from perfkit.runner.agent.counters.tensors import COMPILED
-from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compilation
+from perfkit.runner.agent.counters.torch_adapter import read_compilation
 
 COMPILED_CODE = """
 import torch
@@ -114,14 +112,6 @@ def test_breaks_are_counted_across_a_reset_of_dynamo(tmp_path: Path) -> None:
     assert 0 == read_compilation().since(read_compilation()).breaks.total()
 
 
-def test_a_torch_without_a_list_of_breaks_has_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its counters say how many there are of each reason, and not where."""
-    dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": 3}, "graph_break": {"print": 2}})
-    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
-
-    assert Compilation(graphs=3, breaks=Counter({("print", ()): 2})) == read_compilation()
-
-
 def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:
     """A number that changes with each call is compiled in anew."""
     own = Own(
@@ -153,20 +143,6 @@ def test_what_was_compiled_before_is_told_apart(tmp_path: Path) -> None:
 
     assert COMPILED_BEFORE == late.not_counted["graphs"] == late.not_counted["graph_breaks"]
     assert (1.0, 1.0) == values(early, "graphs")
-
-
-@pytest.mark.parametrize("most", [1, 2])
-def test_code_that_is_compiled_first_while_it_is_counted_is_compiled(tmp_path: Path, most: int) -> None:
-    """Dynamo would leave alone for ever what it meets first under a dispatch mode or hooks."""
-    own = Own(tmp_path, COMPILED_CODE)
-
-    counts = own.counts(most_calls=most)
-    graphs = read_compilation().graphs
-    own.call()()
-
-    assert (1.0,) == values(counts, "graphs")
-    assert dict.fromkeys(UNITS, COMPILED).items() <= counts.not_counted.items()
-    assert graphs == read_compilation().graphs
 
 
 def test_a_watch_in_a_loop_ends_at_compiled_code(tmp_path: Path) -> None:

@@ -351,31 +351,6 @@ def test_hooks_keep_nothing_alive(tmp_path: Path) -> None:
     assert (2.0 * 1000 * FLOAT,) * 2 == values(own.watched(), "peak")
 
 
-def test_watches_may_lie_in_each_other(tmp_path: Path) -> None:
-    """What counts may itself be counted."""
-    own = Own(
-        tmp_path,
-        """
-        from pathlib import Path
-        import torch
-        from perfkit.runner.agent.counters.tensors import TensorWatch
-        inner = []
-        def run():
-            with TensorWatch(Path("/")) as watch:
-                torch.ones(3).sum().item()
-                watch.end_iteration()
-            inner.append({count.metric: count.values for count in watch.counts().counts})
-            torch.ones(3)
-        """,
-    )
-
-    counts = own.watched()
-
-    assert [(3.0,), (3.0,)] == [seen["operators"] for seen in own.module.inner]
-    assert (4.0, 4.0) == values(counts, "operators")
-    assert (1.0, 1.0) == values(counts, "syncs")
-
-
 def test_counting_does_not_load_the_compiler(tmp_path: Path) -> None:
     """It takes seconds, and a benchmark that does not compile would never have it."""
     script = f"""

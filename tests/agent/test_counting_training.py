@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from counting_code import Own, values
+from counting_code import Own
 from torch.optim import optimizer as optimizers
 
 HEAD = """
@@ -46,14 +46,3 @@ def test_a_training_step_is_known_by_both(tmp_path: Path, body: str, *, training
     assert training == counts.training
     assert engine is vars(torch.autograd)["_engine_run_backward"]
     assert hooks == vars(optimizers)["_global_optimizer_post_hooks"]
-
-
-def test_noticing_adds_nothing_to_the_counts(tmp_path: Path) -> None:
-    """Python's function calls, too, are those of the benchmark alone."""
-    own = Own(tmp_path, f"{HEAD}\ndef run():\n    loss().backward(); optimizer.step()\n")
-
-    counts = own.counts()
-
-    assert values(counts, "operators")[0] > 0
-    functions = {cause.place for count in counts.counts for cause in count.causes}
-    assert not any("stepping" in place for place in functions)

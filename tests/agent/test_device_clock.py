@@ -20,9 +20,6 @@ from perfkit.runner.agent.clock import (
     Span,
     TorchAccelerator,
     accelerator_in_use,
-    clock_of,
-    is_launch_bound,
-    synchronised,
 )
 
 
@@ -58,18 +55,6 @@ def test_a_block_has_three_times(device: FakeAccelerator, clock: BlockClock) -> 
     (span,) = clock.spans
     assert (1.1, 0.2, 1.1) == pytest.approx((span.wall_s, span.host_s, span.device_s))
     assert span.wall_s == ended - begun
-
-
-def test_the_time_between_blocks_is_of_neither(device: FakeAccelerator, clock: BlockClock) -> None:
-    """A round is found by its seconds, so pauses and warm-ups between rounds are passed over."""
-    rounds = []
-    for work_s, pause_s in ((0.5, 3.0), (0.25, 4.0), (0.5, 5.0)):
-        begun = clock.read()
-        device.launch(0.125, work_s)
-        rounds.append(clock.read() - begun)
-        device.now_s += pause_s
-
-    assert DeviceTimes(host_s=(0.125, 0.125), device_s=(0.625, 0.625)) == clock.times(rounds[::2])
 
 
 def test_values_are_per_iteration(device: FakeAccelerator, clock: BlockClock) -> None:
@@ -150,11 +135,6 @@ def test_a_launch_bound_benchmark_is_marked(
     assert bound == (LAUNCH_BOUND in found.marks)
 
 
-def test_no_blocks_are_not_launch_bound() -> None:
-    """Nothing follows from nothing."""
-    assert not is_launch_bound([])
-
-
 def test_flushed_blocks_are_joined_without_what_lies_between(
     device: FakeAccelerator, clock: BlockClock
 ) -> None:
@@ -174,42 +154,6 @@ def test_flushed_blocks_are_joined_without_what_lies_between(
     assert found is not None
     assert [1.5, 0.125, 0.5] == pytest.approx([seconds, *found.host_s, *found.device_s])
     assert 3 == device.happened.count("flushed")
-
-
-def test_a_flushed_block_takes_at_least_as_long_as_its_host(
-    device: FakeAccelerator, clock: BlockClock
-) -> None:
-    """A call whose launch takes longer than its work, and even than the flush, is not hidden behind it."""
-    clock.flush()
-    begun = clock.read()
-    device.launch(2.0, 0.5)
-
-    assert 2.0 <= clock.read() - begun <= 2.5
-    assert 0.5 <= clock.spans[-1].wall_s
-
-
-def test_a_device_without_events_is_flushed_before_the_block() -> None:
-    """Its flush is waited for, and no part of the time."""
-    device = FakeAccelerator(has_events=False)
-    clock = BlockClock(device.read_clock, lambda: device)
-    clock.flush()
-    begun = clock.read()
-    device.launch(0.125, 0.5)
-
-    assert 0.625 == pytest.approx(clock.read() - begun)
-
-
-def test_a_timer_is_synchronised_once() -> None:
-    """What waits already is left as it is, and its clock can be asked."""
-
-    def timer() -> float:
-        return 0.0
-
-    once = synchronised(timer)
-
-    assert once is synchronised(once)
-    assert None is not clock_of(once)
-    assert None is clock_of(timer)
 
 
 def _torch_of(kind: str, module: object) -> types.SimpleNamespace:

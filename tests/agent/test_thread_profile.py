@@ -64,16 +64,6 @@ def test_another_thread_leaves_no_trace() -> None:
     assert scene.elapsed_s <= cumulative_s
 
 
-def test_it_can_be_enabled_again() -> None:
-    """As any cProfile: what it saw adds up."""
-    profile = profile_of_this_thread()
-
-    for _ in range(2):
-        stats = Scene().play(profile)
-
-    assert 2 == stats["watched"][0]
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile hears only one thread here")
 def test_no_event_goes_past_the_check() -> None:
     """Contract: cProfile asks itself for its callbacks by these names, and registers no others."""

@@ -19,7 +19,7 @@ import pytest_benchmark.utils
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from perfkit.runner.agent import timing_loop as timing_loop_module
-from perfkit.runner.agent.benchmark_fixture import LockstepFixture, Work, install
+from perfkit.runner.agent.benchmark_fixture import Work, install
 from perfkit.runner.agent.channel import Channel, Message
 from perfkit.runner.agent.clock import DeviceTimes
 from perfkit.runner.agent.timing_loop import RemoteTimingLoop
@@ -86,18 +86,6 @@ def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) 
     assert parameters == found
 
 
-def test_the_host_looks_its_fixture_up_when_it_makes_one(
-    pytester: pytest.Pytester, conductor: ScriptedLoop
-) -> None:
-    """What is installed after the host was imported still serves the next session."""
-    pytester.makepyfile("def test_it(benchmark): benchmark(sum, [])")
-
-    pytester.runpytest_inprocess("-p", "no:perfkit").assert_outcomes(passed=1)
-
-    assert 1 == len(conductor.works)
-    assert LockstepFixture is pytest_benchmark.plugin.BenchmarkFixture
-
-
 def test_no_session_asks_git_how_to_name_its_results(
     run: Run, conductor: ScriptedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,18 +97,6 @@ def test_no_session_asks_git_how_to_name_its_results(
 
     assert 1 == len(conductor.works)
     assert [] == asked
-
-
-def test_a_runner_tells_seconds_and_with_no_loops_the_result(benchmark: BenchmarkFixture) -> None:
-    """The host's runners read ``_timer`` right before and after the iterations."""
-    readings = iter([1.0, 3.5, 10.0, 10.5])
-    benchmark._timer = lambda: next(readings)
-    runner = benchmark._make_runner(max, (3, 4), {})
-
-    assert 2.5 == runner(range(7))
-    assert (0.5, 4) == runner(None)
-    benchmark._timer = float
-    benchmark.pedantic(sum, args=([],))
 
 
 def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedLoop) -> None:
@@ -155,22 +131,6 @@ def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop)
 
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"Name \(time in .*", r"test_it .* 3 +2$"])
-    assert 1 == len(conductor.works)
-
-
-def test_times_are_kept_in_seconds_per_iteration(run: Run, conductor: ScriptedLoop) -> None:
-    """The clock is read twice a round; what lies between is divided by the iterations."""
-    run(
-        """
-        import itertools
-        def test_it(benchmark):
-            ticks = itertools.count()
-            benchmark._timer = lambda: float(next(ticks))
-            benchmark(sum, [])
-            assert [0.5, 0.5, 0.5] == benchmark.stats.stats.data
-        """
-    ).assert_outcomes(passed=1)
-
     assert 1 == len(conductor.works)
 
 
@@ -219,21 +179,6 @@ def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedLo
     ).assert_outcomes(passed=1)
 
     assert (1, None) == (conductor.works[0].loops, conductor.works[0].rounds)
-
-
-@pytest.mark.parametrize("nothing", ["None", "()", "False", "0"])
-def test_a_setup_that_returns_nothing_leaves_the_arguments(
-    run: Run, conductor: ScriptedLoop, nothing: str
-) -> None:
-    """As in the host: whatever is false is no arguments."""
-    run(
-        f"""
-        def test_it(benchmark):
-            assert 7 == benchmark.pedantic(sum, args=([3, 4],), setup=lambda: {nothing})
-        """
-    ).assert_outcomes(passed=1)
-
-    assert 1 == len(conductor.works)
 
 
 # Each is refused by the host in the same words.
@@ -331,21 +276,6 @@ def test_a_woven_function_is_measured_where_the_code_calls_it(
     ).assert_outcomes(passed=2)
 
     assert ["test_it"] == [work.node.partition("::")[2] for work in conductor.works]
-
-
-def test_a_fixture_serves_once(run: Run, conductor: ScriptedLoop) -> None:
-    """As in the host, a second use is refused; the first was led."""
-    result = run(
-        """
-        def test_it(benchmark):
-            benchmark(sum, [])
-            benchmark.pedantic(sum, args=([],))
-        """
-    )
-
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*FixtureAlreadyUsed: Fixture can only be used once.*"])
-    assert 1 == len(conductor.works)
 
 
 def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedLoop) -> None:
@@ -482,14 +412,6 @@ def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> No
 
         assert ["block 1"] == said.calls
         assert cores == os.sched_getaffinity(0)
-
-
-def test_iterations_with_a_setup_are_untimed_one_by_one(talk: Callable[..., Talk]) -> None:
-    """Where the loops of a round are fixed, each untimed iteration is a round of one."""
-    said = talk({"kind": "run", "untimed": 3, "loops": 1, "slices": 1, "rounds": 0, "core": None}, loops=1)
-
-    assert ["block 1", "block 1", "block 1"] == said.calls
-    assert ([], 6.0, []) == (said.kept, said.answers[1]["untimed_s"], said.answers[1]["values"])
 
 
 def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Talk]) -> None:

@@ -124,17 +124,6 @@ def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
     assert {"timed:cell"} == {row.outcome.benchmark.name for row in (first, second)}
 
 
-def test_parts_of_one_name_are_told_once(project: Path) -> None:
-    """The line at the end has the number of those that are like the first."""
-    done = _run(
-        project, "import perfkit\nfor _ in range(3):\n    with perfkit.timed('cell'):\n        pass\n"
-    )
-
-    assert 3 == len(_rows(project / "benchmarks/ledger"))
-    assert 1 == done.stderr.count('"cell"')
-    assert ", and 2 more parts of that name -> run " in done.stderr
-
-
 @pytest.mark.parametrize(("warmup", "kept"), [("0", 400), ("2", 398), ("'settle'", None)])
 def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
     project: Path, warmup: str, kept: int | None
@@ -293,12 +282,6 @@ def test_importing_perfkit_imports_next_to_nothing() -> None:
     )
 
     assert "\n" == done.stdout
-
-
-def test_what_perfkit_lacks_is_an_attribute_error() -> None:
-    """A misspelt name is told as Python tells it."""
-    with pytest.raises(AttributeError, match="module 'perfkit' has no attribute 'gates'"):
-        _ = perfkit.gates
 
 
 ON_A_DEVICE = """

@@ -55,12 +55,6 @@ def test_what_happened_is_told_with_its_size(what: What, amount: float, changes:
     assert [Disturbance(what=what, amount=amount)] == [*disturbances(BEFORE, replace(QUIET, **changes))]
 
 
-def test_nothing_is_told_of_a_quiet_machine() -> None:
-    """A clock that runs a little fast, and a counter that nobody has, are no disturbances."""
-    assert [] == [*disturbances(BEFORE, QUIET)]
-    assert [] == [*disturbances(replace(BEFORE, throttled_s=None), replace(QUIET, throttled_s=9.0))]
-
-
 @pytest.mark.parametrize(
     ("place", "text"),
     [

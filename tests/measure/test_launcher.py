@@ -66,17 +66,6 @@ def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
     assert all(base["parent"] == head["parent"] for base, head in said)
 
 
-def test_preloaders_are_numbered_from_one(trees: TwoTrees) -> None:
-    """The number tells which launches share a bias; before the first there is none."""
-    with trees.launcher() as launcher:
-        numbers = [launcher.preloader]
-        for _ in range(3):
-            launcher.renew()
-            numbers.append(launcher.preloader)
-
-    assert [0, 1, 2, 3] == numbers
-
-
 def test_the_temporary_files_of_a_launch_go_away_with_it(trees: TwoTrees) -> None:
     """Those of a hundred launches would fill a disk; only the logs stay until the end of the run."""
     trees.benchmarks("""
@@ -210,33 +199,6 @@ def test_options_of_other_plugins_are_undone_where_these_are_loaded(
     assert {} == listing.errors
 
 
-SESSION = """
-import os, pathlib, sys
-import pytest
-# This process has imported perfkit itself, which pytest would load as a plugin.
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-from perfkit.runner.agent.fork_server import _preload
-failed = _preload(["xdist.plugin"], {rewritten})
-pathlib.Path("test_it.py").write_text("def test_it(): assert True")
-print(failed, [type(finder).__name__ for finder in sys.meta_path])
-sys.exit(pytest.main(["-p", "no:cacheprovider", "-W", "error", "-p", "xdist.plugin", "test_it.py"]))
-"""
-
-
-@pytest.mark.parametrize(("rewritten", "status"), [(["xdist"], 0), ([], 1)])
-def test_pytest_accepts_plugins_that_were_loaded_before_it(
-    tmp_path: Path, rewritten: list[str], status: int
-) -> None:
-    """Where they were imported without their assertions being rewritten, its warning ends the session."""
-    command = [sys.executable, "-c", SESSION.format(rewritten=rewritten)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert (status == 0) == (done.returncode == 0), done.stdout + done.stderr
-    assert done.stdout.startswith("[] ")
-    assert "AssertionRewritingHook" not in done.stdout.splitlines()[0]
-    assert ("cannot be rewritten" in done.stdout + done.stderr) == (status != 0)
-
-
 def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
     """As in any process; only what was preloaded is never looked at."""
     with trees.launcher(preload=["wave"]) as launcher:
@@ -304,16 +266,6 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
         said, _ = visit(trees, launcher, "head")
 
     assert "wave" in said["loaded"]
-
-
-def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
-    """What is seen to be shared is learned only where nobody said what to share."""
-    with trees.launcher(preload=[]) as launcher:
-        launcher.renew()
-        launcher.warm_up(["wave"])
-        said, _ = visit(trees, launcher, "base")
-
-    assert "wave" not in said["loaded"]
 
 
 # Kills the preloader from within a launch, once.
@@ -393,19 +345,6 @@ def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: 
     assert "" == flag.read_text()
     assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
     assert (nodes("test_it"), 2) == (list(plans), launcher.preloader)
-
-
-def test_a_preloader_that_died_while_it_learned_is_replaced(trees: TwoTrees) -> None:
-    """What was to be learned is in the fresh one."""
-    trees.benchmarks(SAYS)
-    with trees.launcher(preload=None) as launcher:
-        before, _ = visit(trees, launcher, "head")
-        os.kill(before["parent"], signal.SIGKILL)
-        assert wait_until(lambda: gone(before["parent"]))
-        launcher.warm_up(["wave"])
-        said, _ = visit(trees, launcher, "head")
-
-    assert "wave" in said["loaded"]
 
 
 def schedule_first() -> Slot:

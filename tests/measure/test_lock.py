@@ -189,15 +189,6 @@ def test_what_stands_in_the_place_of_the_lock_is_never_written_to(tmp_path: Path
     assert "precious" == victim.read_text()
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"pid": 1}', "\0" * 9])
-def test_a_holder_that_says_nothing_is_another_perfkit(tmp_path: Path, content: str, holder: Process) -> None:
-    """Whatever stands in the file, the lock is what counts."""
-    (tmp_path / NAME).write_text(content)
-
-    assert holder.poll() is None
-    assert "another perfkit" == who_measures(folder=tmp_path)
-
-
 def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its place follows neither from TMPDIR nor from the user; a variable names one for containers."""
     monkeypatch.delenv("PERFKIT_LOCK_FOLDER")

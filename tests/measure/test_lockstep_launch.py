@@ -138,18 +138,6 @@ def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
     assert 0.9 < timing.stood_still_s["head"]
 
 
-def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, launcher: Launcher) -> None:
-    """A decided one leaves later launches; the file's own order does not matter."""
-    trees.benchmarks(NOTE + GOOD + "def test_decided(benchmark): benchmark(sum, [])\n")
-
-    record = trees.launch(launcher, "test_after", "test_before")
-
-    assert nodes("test_after", "test_before") == list(record.timings)
-    assert {side: ["test_after", "test_before"] for side in SIDES} == {
-        side: trees.said(side, "said.txt") for side in SIDES
-    }
-
-
 def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
     """What an earlier launch planned is neither learned again nor changed."""
     trees.benchmarks(GOOD)
@@ -335,19 +323,6 @@ def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees
     assert [] == failures(trees.launch(launcher, "test_before", "test_after"))
 
 
-def test_a_benchmark_may_be_named_by_its_test(trees: TwoTrees, launcher: Launcher) -> None:
-    """Plugins and suites give it a name for their tables; perfkit knows it by its id."""
-    trees.benchmarks(
-        GOOD + "def test_named(benchmark):"
-        "\n    benchmark.fullname = benchmark.name = 'sums of nothing'\n    benchmark(sum, [])\n"
-    )
-
-    record = trees.launch(launcher, "test_named", "test_after")
-
-    assert [] == failures(record)
-    assert nodes("test_named", "test_after") == list(record.timings)
-
-
 def test_a_module_that_makes_its_attributes_up_costs_no_report(trees: TwoTrees, launcher: Launcher) -> None:
     """Lazy stand-ins import what is not installed once they are asked anything."""
     trees.benchmarks(
@@ -486,19 +461,6 @@ def test_a_busy_stray_is_found_and_stopped_with_its_side(
     assert not any(process.rests for process in head.look() if process.group != head.pid)
     for child in (base, head):
         child.end()
-    assert wait_until(lambda: nothing_left(trees))
-
-
-@pytest.mark.parametrize("way", STRAYS)
-def test_a_busy_stray_does_not_keep_its_benchmark_from_being_timed(
-    trees: TwoTrees, launcher: Launcher, way: str
-) -> None:
-    """Found in the first turns, it rests in all others, and the idle side counts as idle."""
-    trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
-
-    record = trees.launch(launcher, "test_it", launch_s=0.3)
-
-    assert nodes("test_it") == list(record.timings)
     assert wait_until(lambda: nothing_left(trees))
 
 
@@ -645,14 +607,3 @@ def test_a_training_that_failed_with_code_from_elsewhere_is_told(
             == failure.message
         )
         assert not failure.raised
-
-
-def test_a_training_that_is_not_there_is_told(trees: TwoTrees, launcher: Launcher) -> None:
-    """In the words that a profile has for it."""
-    trees.write({"train.py": "def main(): pass\n"})
-
-    found = count_training(launcher, dict.fromkeys(SIDES, "train:mian"), steps=1, runs=1, limit_s=20.0)
-
-    (failure,) = found.runs["head"]
-    assert isinstance(failure, Failure)
-    assert '"train:mian": there is no "mian" in train; did you mean "main"?' == failure.message

@@ -60,11 +60,6 @@ def test_what_both_said_beside_one_another_decides(
     assert apart == (why_alone(memory) is not None)
 
 
-def test_a_device_that_tells_nothing_is_for_one_side() -> None:
-    """Nobody knows whether both had room, and whether an allocator had to give memory back."""
-    assert "does not tell" in (why_alone({"base": (_held(1, free=70),)}) or "")
-
-
 def test_a_drift_is_not_taken_for_the_other_side() -> None:
     """Times that rise by two per cent from block to block, whatever is there, show no effect."""
     found = effect_of([1.0] * 8, [1.02] * 8, [1.0404] * 8)

@@ -198,20 +198,6 @@ def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
         )
 
 
-def test_benchmarks_of_the_host_are_measured_as_ever(scene: Scene, launcher: Launcher) -> None:
-    """Nothing of devices is asked of them, and no warm-up is added."""
-    record = scene.launch(launcher, "test_host", check_s=60.0)
-
-    (timing,) = record.timings.values()
-    memory = {"base": (), "head": ()}
-    assert (0, memory, {}, False) == (timing.plan.warmup, timing.memory, timing.cold, timing.on_device)
-    assert ({}, None, "") == (
-        launcher.residents.alone,
-        launcher.residents.presence,
-        launcher.residents.not_checked,
-    )
-
-
 def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launcher: Launcher) -> None:
     """It is made once, of a benchmark on the device; whatever it finds is kept."""
     record = scene.launch(launcher, "test_host", "test_device", check_s=60.0)

@@ -92,16 +92,6 @@ def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> 
     assert ["run", "go_on"] == scripted.orders()
 
 
-def test_a_last_benchmark_that_runs_again_keeps_no_report_back(scripted: Scripted) -> None:
-    """The report of the session is read, after what the benchmark sent once it was over."""
-    scripted.says(finished("a", "skipped", "why"), ready("a"), finished("a"), DONE)
-    with pytest.raises(BenchmarkError, match="why"):
-        scripted.runner("a").arrive()
-
-    assert SideReport(foreign={}, loaded=("a.py",)) == read_report(scripted.child)
-    assert ["abandon"] == scripted.orders()
-
-
 def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Scripted) -> None:
     """Its second beginning is no answer to the order that waits for one."""
     runner = scripted.runner("a")
@@ -163,15 +153,6 @@ def test_a_benchmark_that_is_left_by_its_session_has_failed(
     with pytest.raises(BenchmarkError, match=told) as raised:
         runner.run(untimed=1, loops=1, rounds=1)
     assert fatal == raised.value.fatal
-
-
-def test_a_session_that_ends_while_a_test_is_set_up_is_lost(scripted: Scripted) -> None:
-    """A fixture of that benchmark may have ended it."""
-    scripted.says(DONE)
-
-    with pytest.raises(BenchmarkError, match="its session ended before it was over") as raised:
-        scripted.runner("a").arrive()
-    assert raised.value.fatal
 
 
 def test_a_test_that_passed_after_all_is_over_when_it_is_given_up(scripted: Scripted) -> None:

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.runner.lockstep.launch import Slot, other, schedule
+from perfkit.runner.lockstep.launch import Slot, schedule
 
 
 def first_slots(seed: int, count: int) -> list[Slot]:
@@ -32,8 +32,3 @@ def test_a_seed_draws_its_own_order_again_and_again() -> None:
 
     assert first_slots(7, 40) == first_slots(7, 40)
     assert 10 == len(drawn)
-
-
-def test_the_opposite_of_a_side_is_the_other_one() -> None:
-    """There are two."""
-    assert ("head", "base") == (other("base"), other("head"))

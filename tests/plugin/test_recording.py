@@ -110,18 +110,6 @@ def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
     assert {"python", "torch"} <= set(ten.environment.facts)
 
 
-def test_the_messages_of_failures_are_one_line(suite: pytest.Pytester) -> None:
-    """A failure says what was raised, without its line breaks."""
-    suite.runpytest_subprocess("--perfkit-ledger=rows")
-
-    messages = {
-        name.partition("::")[2]: row.outcome.message for name, row in _rows(suite.path / "rows").items()
-    }
-    assert "ZeroDivisionError: division by zero" == messages["test_raises"]
-    assert "RuntimeError: no data second line" == messages["test_broken_fixture"]
-    assert "not here" == messages["test_skipped"]
-
-
 def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) -> None:
     """--benchmark-save still writes pytest-benchmark's JSON, and the ledger gets its file besides."""
     suite.runpytest_subprocess("--benchmark-save=mine", "--benchmark-sort=name", "-k", "sum")
@@ -211,18 +199,6 @@ def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytest
     done.stdout.fnmatch_lines(
         ["perfkit: 2 benchmarks, commit *.parquet", "perfkit: interrupted (Keyboard*; all rows are filed"]
     )
-
-
-def test_an_interruption_of_a_session_that_measured_nothing_does_not_speak_of_rows(
-    suite: pytest.Pytester,
-) -> None:
-    """What is said of it and what is said of the ledger agree."""
-    suite.makeconftest(INTERRUPTED.format(number="SIGINT"))
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "nothing_has_this_name")
-
-    assert pytest.ExitCode.INTERRUPTED == done.ret
-    done.stdout.fnmatch_lines(["perfkit: nothing was measured*", "perfkit: interrupted (Keyboard*) after*"])
-    done.stdout.no_fnmatch_line("*all rows are filed*")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from processes_seen import gone, read_pids, wait_until
 
 from perfkit.runner.agent.processes import read_process
-from perfkit.runner.commands import GuardedCommand, ended_in_words, run_command
+from perfkit.runner.commands import GuardedCommand, run_command
 
 # Leaves a child in its group, one in a session of its own, and a daemon whose parent is gone; stops the first
 # two, tells all their numbers, and does what its last argument says.
@@ -63,11 +63,6 @@ def test_a_command_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     ending = run_command(["/no/such/command"], output=tmp_path / "log", limit_s=60)
 
     assert "ended with exit status 127; /no/such/command cannot be started: No such file" in ending.words
-
-
-def test_words_know_signals_without_a_name() -> None:
-    """Real-time signals have numbers only."""
-    assert "was killed by signal 40" == ended_in_words(-40)
 
 
 @pytest.mark.parametrize(("ends", "limit_s", "status"), [("pass", 60.0, 0), (SLEEPS, 0.0, None)])

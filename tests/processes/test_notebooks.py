@@ -101,13 +101,6 @@ def test_other_commands_of_ipython_are_refused(tmp_path: Path, cell: str, shown:
     assert "\n" not in str(caught.value)
 
 
-def test_an_error_of_syntax_is_told_with_its_cell(tmp_path: Path) -> None:
-    """It is a mistake in the notebook, found before anything runs."""
-    path = write_notebook(tmp_path / "n.ipynb", "a = 1", "b = 2\nfor in b:\n    pass")
-    with pytest.raises(UsageError, match=r"n\.ipynb, cell 2: line 2 is no Python: invalid syntax"):
-        read_notebook(path)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -115,22 +115,6 @@ def test_a_name_with_parentheses_and_spaces_confuses_nobody(tmp_path: Path) -> N
         process.stdin.close()
 
 
-def test_a_process_that_is_gone_is_none() -> None:
-    """One that ended and was waited for is no longer there."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-
-    assert read_process(process.pid) is None
-
-
-@pytest.mark.parametrize(
-    ("state", "rests"), [("T", True), ("t", True), ("Z", True), ("R", False), ("D", False)]
-)
-def test_only_what_is_stopped_or_over_rests(state: str, *, rests: bool) -> None:
-    """One that waits for a disk may go on by itself at any moment."""
-    assert rests is Process(pid=1, parent=0, group=1, state=state, cpu_s=0.0, core=0).rests
-
-
 @pytest.fixture(params=[True, False], ids=["listed", "searched for"])
 def _children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the kernel list the children of a process, which this one may be able to, or not."""
@@ -182,13 +166,6 @@ def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
     assert not {"T", "X", "Z"} & set(states(*family.everyone))
 
 
-def test_stopping_returns_once_the_leader_rests(family: Family) -> None:
-    """Nobody need wait before reading the leader's CPU time."""
-    processes.stop(family.leader)
-
-    assert ["T"] == states(family.leader)
-
-
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: bool) -> None:
     """Stopped or not, the stray that left the group included."""
@@ -221,15 +198,3 @@ def test_a_number_that_another_process_has_by_now_is_left_alone(family: Family) 
     processes.kill(family.leader, (dataclasses.replace(stray, started=stray.started - 1),))
 
     assert ["R"] == states(family.stray)
-
-
-def test_a_leader_that_is_gone_is_no_error() -> None:
-    """It may end at any moment, also right before it is stopped."""
-    process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
-    process.wait()
-
-    processes.stop(process.pid)
-    processes.resume(process.pid)
-    processes.kill(process.pid)
-
-    assert () == tree(process.pid)

@@ -102,7 +102,6 @@ def measure_peak(run: Callable[[], object]) -> Count:
 
 
 def _give_back() -> None:
-    """Return freed memory to the kernel, where the C library can: it would count for what comes next."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

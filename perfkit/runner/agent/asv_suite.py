@@ -218,7 +218,6 @@ def _benchmarks_of(owner: type) -> Iterator[tuple[str, Kind]]:
 
 
 def _kind_of(name: str, function: Callable[..., object]) -> Kind | None:
-    """Return the kind of a benchmark by its name, or by the name that it says it has."""
     said = str(getattr(function, "benchmark_name", name)).rpartition(".")[2]
     return next((kind for kind, pattern in _KINDS.items() if pattern.match(said)), None)
 
@@ -355,7 +354,6 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 
 def _limit_s(made: _Made, default_s: float) -> float:
-    """Return the seconds that a benchmark may take; making its cache may take its own."""
     own = made.first("timeout")
     cache = getattr(made.first("setup_cache"), "timeout", None)
     return max(float(default_s if own is None else own), float(cache or 0.0))
@@ -505,7 +503,6 @@ class _Call:
 
 
 def _samples(made: _Made) -> tuple[int, float]:
-    """Return how many samples a recording takes at most, and for how many seconds."""
     repeat = made.first("repeat", 0)
     if isinstance(repeat, (tuple, list)):
         return int(repeat[1]), float(repeat[2])

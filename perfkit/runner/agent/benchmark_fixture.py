@@ -186,7 +186,6 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         return result
 
     def _keep(self, iterations: int, seconds: float) -> None:
-        """Add a round to the benchmark's own statistics, on which suites assert."""
         if self.stats is None:
             self._make_stats(iterations)
         self.stats.update(seconds)
@@ -551,7 +550,6 @@ def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setu
 
 
 def _warmup(fixture: BenchmarkFixture) -> int | None:
-    """Return the untimed iterations; they are known only where pytest-benchmark chose the rounds itself."""
     if str(fixture._mode) != "benchmark(...)":  # noqa: SLF001 (the adapter)
         return None
     return int(fixture._warmup)  # noqa: SLF001 (the adapter)

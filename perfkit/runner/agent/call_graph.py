@@ -103,7 +103,6 @@ def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple
 
 
 def _nodes_of(value: object, top: str) -> Iterator[_Node]:
-    """Yield the functions that calling a value runs, or the class whose methods using it may run."""
     try:
         yield from [*_looked_at(value, top)]
     except Exception:  # noqa: BLE001 (an object may make its attributes up, or refuse to show them)

@@ -52,7 +52,6 @@ def _answer(request: Message, channel: Channel) -> Message:
 
 
 def _use_own_folder(temporary: str) -> None:
-    """Give this process a folder of its own for temporary files."""
     os.environ["TMPDIR"] = temporary
     Path(temporary).mkdir()
     # Python determines the folder only once, and this process may be a fork of one that has done so.
@@ -60,7 +59,6 @@ def _use_own_folder(temporary: str) -> None:
 
 
 def _begin_memory(order: Message) -> int:
-    """Draw a layout of memory, and return a depth of the stack."""
     return draw_layout(order["layout"])
 
 
@@ -143,13 +141,11 @@ def _launch(
     depth: int,
     finish: Callable[[], NoReturn] | None = None,
 ) -> Launch:
-    """Have the coordinator conduct the benchmarks of this process, at a depth of the stack."""
     _load_fixture().install(RemoteTimingLoop(channel, order["slowdowns"], depth, order["layout"]))
     return Launch(nodes=nodes, channel=channel, seed=order["layout"], finish=finish)
 
 
 def _load_fixture() -> ModuleType:
-    """Import the module that uses pytest-benchmark, which pytest has loaded by now, assertions rewritten."""
     from . import benchmark_fixture
 
     return benchmark_fixture
@@ -203,5 +199,4 @@ def _report(
 
 
 def _libraries(before: Collection[str], root: Path) -> list[str]:
-    """Return the modules of packages and the standard library that this session imported, in order."""
     return [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]

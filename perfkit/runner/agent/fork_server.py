@@ -89,7 +89,6 @@ class _ForkServer:
         return None
 
     def _end_orphans(self) -> None:
-        """End the processes that a child left behind, whose parent this process has become."""
         for pid in set(children(os.getpid())) - self._forked:
             kill(pid)
             with contextlib.suppress(ChildProcessError):

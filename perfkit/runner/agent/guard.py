@@ -31,18 +31,14 @@ def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
     """
     os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
     adopt_orphans()
-    waking, woken = socket.socketpair()
-    for end in (waking, woken):
-        os.set_blocking(end.fileno(), False)
-    signal.set_wakeup_fd(woken.fileno())
-    signal.signal(signal.SIGCHLD, lambda *_: None)
     pid = _start(command)
-    _close_all_but(descriptor, waking.fileno(), woken.fileno())
+    _close_all_but(descriptor)
     coordinator = socket.socket(fileno=descriptor)
     with contextlib.suppress(OSError):
         coordinator.sendall(f"{pid}\n".encode())
-    status = _wait(pid, coordinator, waking)
-    _end_like(_end_all(pid, status))
+    # It becomes readable when the command has ended, as the socket does when the coordinator has.
+    select.select([coordinator.fileno(), os.pidfd_open(pid)], [], [])
+    _end_like(_end_all(pid))
 
 
 def _start(command: Sequence[str]) -> int:
@@ -62,43 +58,15 @@ def _start(command: Sequence[str]) -> int:
     return pid
 
 
-def _close_all_but(*kept: int) -> None:
+def _close_all_but(kept: int) -> None:
     """Close what only the command needs: a pipe kept open here would hide that the command has ended."""
-    begin = _FIRST_AFTER_STANDARD
-    for descriptor in (*sorted(kept), _NO_DESCRIPTOR):
-        os.closerange(begin, descriptor)
-        begin = descriptor + 1
+    os.closerange(_FIRST_AFTER_STANDARD, kept)
+    os.closerange(kept + 1, _NO_DESCRIPTOR)
 
 
-def _wait(pid: int, coordinator: socket.socket, waking: socket.socket) -> int | None:
-    """Return the command's status as ``waitpid`` gives it; None if the coordinator left before its end."""
-    while True:
-        ready, _, _ = select.select([coordinator, waking], [], [])
-        if waking in ready:
-            with contextlib.suppress(BlockingIOError):
-                waking.recv(1 << 10)
-            status = _reap(pid)
-            if status is not None:
-                return status
-        if coordinator in ready:
-            return None
-
-
-def _reap(pid: int) -> int | None:
-    """Collect the statuses of processes that have ended, and return the command's if it is among them."""
-    found = None
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            ended, status = os.waitpid(-1, os.WNOHANG)
-            if ended == 0:
-                break
-            if ended == pid:
-                found = status
-    return found
-
-
-def _end_all(pid: int, status: int | None) -> int:
-    """End every process below this one, and return the command's status."""
+def _end_all(pid: int) -> int:
+    """End every process below this one, and return the command's status as ``waitpid`` gives it."""
+    status = 0
     # Where there is no list of descendants, only the group can be ended.
     kill(pid)
     with contextlib.suppress(ChildProcessError):
@@ -108,7 +76,7 @@ def _end_all(pid: int, status: int | None) -> int:
             ended, found = os.waitpid(-1, 0)
             if ended == pid:
                 status = found
-    return status or 0
+    return status
 
 
 def _end_like(status: int) -> NoReturn:

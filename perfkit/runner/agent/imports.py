@@ -9,7 +9,6 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.machinery import BuiltinImporter, FileFinder, FrozenImporter, PathFinder
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,7 @@ from .provenance import (
 _STANDARD_FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pointing:
-    """What was changed: folders put on ``sys.path``, entries taken from it, and import finders taken out."""
-
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    finders: tuple[str, ...]
-
-
-def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
+def point_imports(root: Path, origins: Sequence[Path]) -> None:
     """Make the names of ``root`` come from ``root``, in this process and from now on.
 
     Entries of ``sys.path`` inside an origin become their counterparts in ``root``; import finders that serve
@@ -46,22 +36,14 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
     folders of ``root`` come first. Environments and finders that serve nothing of an origin stay as they are.
     Modules already imported stay too: ``check_before_import`` names them.
     """
-    before = list(sys.path)
-    entries = (_mapped(entry, root, origins) for entry in before)
+    entries = [_mapped(entry, root, origins) for entry in sys.path]
     sys.path[:] = [entry for entry in entries if entry is not None]
-    finders = []
     # A folder that is found may hold more modules, which finders not seen so far may serve.
     while serving := _serving_finders(root, origins):
         _take_out([finder for finder, _ in serving])
         sys.path[:0] = [str(folder) for _, served in serving for folder in _folders(served, root, origins)]
-        finders += [_name_of(finder) for finder, _ in serving]
     sys.path[:] = dict.fromkeys([*map(str, own_places(root)), *sys.path])
     _forget_places()
-    return Pointing(
-        added=tuple(entry for entry in sys.path if entry not in before),
-        removed=tuple(entry for entry in before if entry not in sys.path),
-        finders=tuple(finders),
-    )
 
 
 def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
@@ -183,11 +165,6 @@ def _folder_on_path(name: str, place: Path) -> Path | None:
     target = place.parent if stem == "__init__" else place.with_name(stem) if stem else place
     depth = len(name.split("."))
     return target.parents[depth - 1] if ".".join(target.parts[-depth:]) == name else None
-
-
-def _name_of(finder: Any) -> str:  # noqa: ANN401
-    kind = finder if isinstance(finder, type) else type(finder)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @contextlib.contextmanager

@@ -199,35 +199,30 @@ def waits_for_lock(processes: Iterable[Process]) -> bool:
     return not waiting.isdisjoint(str(process.pid) for process in processes)
 
 
-def tree(leader: int) -> tuple[Process, ...]:
-    """Return the living processes of a child, which adopts its orphans; none without /proc."""
-    found, unseen = [], [leader]
-    while unseen:
-        pid = unseen.pop()
-        unseen += children(pid)
-        process = read_process(pid)
-        if process is not None and process.state not in _ENDED:
-            found.append(process)
-    return tuple(found)
-
-
-def used_s(leader: int) -> float:
-    """Return the CPU time of a child's whole tree in seconds, with what its ended processes had used."""
-    seconds, unseen = 0.0, [leader]
-    while unseen:
-        pid = unseen.pop()
-        unseen += children(pid)
-        if (process := read_process(pid)) is not None:
-            seconds += process.cpu_s + process.ended_s
-    return seconds
-
-
-def works(leader: int) -> bool:
-    """Tell whether any thread of a child's tree runs, or waits for a core."""
+def _pids_below(leader: int) -> Iterator[int]:
+    """Yield the numbers of a process and of all that descend from it."""
     unseen = [leader]
     while unseen:
         pid = unseen.pop()
         unseen += children(pid)
+        yield pid
+
+
+def tree(leader: int) -> tuple[Process, ...]:
+    """Return the living processes of a child, which adopts its orphans; none without /proc."""
+    found = map(read_process, _pids_below(leader))
+    return tuple(process for process in found if process is not None and not process.is_over)
+
+
+def used_s(leader: int) -> float:
+    """Return the CPU time of a child's whole tree in seconds, with what its ended processes had used."""
+    found = map(read_process, _pids_below(leader))
+    return sum((process.cpu_s + process.ended_s for process in found if process is not None), 0.0)
+
+
+def works(leader: int) -> bool:
+    """Tell whether any thread of a child's tree runs, or waits for a core."""
+    for pid in _pids_below(leader):
         with contextlib.suppress(OSError):
             for thread in (_PROC / str(pid) / "task").iterdir():
                 with contextlib.suppress(OSError):

@@ -282,19 +282,16 @@ def _module_name(file: str) -> str | None:
 
 
 def _is_source_folder(folder: Path) -> bool:
-    """Tell whether a ``src`` holds importable code and is not itself what is imported."""
     return folder.is_dir() and not _holds((folder.parent,), folder.name) and any(_modules_in(folder))
 
 
 def _holds(places: Iterable[Path], name: str) -> bool:
-    """Tell whether a module or regular package of this dotted name lies in one of the places."""
     *above, last = name.split(".")
     spec = PathFinder.find_spec(last, [str(place.joinpath(*above)) for place in places])
     return spec is not None and spec.has_location
 
 
 def _loaded_files() -> dict[str, str]:
-    """Return the files of the loaded modules, by the names that the modules give themselves."""
     names = (name for name in list(sys.modules) if name not in ("__main__", "__mp_main__"))
     files = {name: loaded_file(name) for name in names if namespace_of(name).get("__name__") == name}
     return {name: file for name, file in files.items() if file is not None}
@@ -315,7 +312,6 @@ def _findable_place(name: str) -> str | None:
 
 
 def _is_standard(name: str, file: str) -> bool:
-    """Tell whether a module is the standard library's, though the tree may have a script of its name."""
     if _top(name) not in sys.stdlib_module_names or any(part in file for part in _INSTALLED):
         return False
     return _is_in_standard_library(file)
@@ -334,7 +330,6 @@ def _file_lies_in_origin(file: str, root: Path, origins: Sequence[Path]) -> bool
 
 
 def _own_file(file: str, tree: Path) -> Path | None:
-    """Return the own part of a path known to be a file, quickly, since each process asks for thousands."""
     above, name = os.path.split(file if os.path.isabs(file) else os.path.abspath(file))  # noqa: PTH100, PTH117
     folder = _own_folder(above, tree)
     return folder / name if folder is not None else None

@@ -45,7 +45,6 @@ def judge(
 
 
 def _shortened(text: str) -> str:
-    """Return a message in one line; of one that holds a traceback, the line that says what happened."""
     _, traceback, below = text.rpartition(_TRACEBACK)
     # Torch adds the frames of its own code to what happened.
     lines = [line for line in below.splitlines() if _ERROR.match(line)] if traceback else []
@@ -277,14 +276,12 @@ class ChildPlugin:
         self._why_ended = f"{excinfo.typename}: {_one_line(excinfo)} ({where})"
 
     def _raised_at(self, call: pytest.CallInfo[None]) -> str | None:
-        """Return the last line of this side's own code that an error went through."""
         entries = call.excinfo.traceback if call.excinfo is not None else ()
         own = (entry for entry in reversed([*entries]) if own_part(Path(entry.path), self._root) is not None)
         last = next(own, None)
         return None if last is None else self._without_root(f"{last.path}:{last.lineno + 1}")
 
     def _without_root(self, text: str) -> str:
-        """Name the files of this side relative to its root, as the other side does."""
         return text.replace(f"{self._root}/", "")
 
     @pytest.hookimpl(wrapper=True)
@@ -364,7 +361,6 @@ def selection_problem(select: str) -> str | None:
 
 
 def _named_opponents(config: pytest.Config) -> list[str]:
-    """Return the options of other plugins, given in addopts or the environment, that are undone."""
     given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split()]
     names = [name for flags, _ in _OPPONENTS.values() for name in flags]
     return [name for name in names if any(word == name or word.startswith(f"{name}=") for word in given)]
@@ -375,7 +371,6 @@ def _measures(item: pytest.Item) -> bool:
 
 
 def _runs_once(item: pytest.Item) -> bool:
-    """Take the marker off a test by which plugins run it again, and tell whether it had it."""
     had = item.get_closest_marker(_RUNS_AGAIN) is not None
     for node in item.listchain() if had else ():
         node.own_markers = [marker for marker in node.own_markers if marker.name != _RUNS_AGAIN]
@@ -424,7 +419,6 @@ def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
 
 @functools.cache
 def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
-    """Return the functions that these may run, computed once for all parameters of a benchmark."""
     return _reach(root).of((function, *fixtures))
 
 
@@ -438,7 +432,6 @@ def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
 
 
 def _device_is_full(call: pytest.CallInfo[None]) -> bool:
-    """Tell whether an accelerator had no memory left, by torch's own error or in the words of a library."""
     if call.excinfo is None or not call.excinfo.errisinstance(RuntimeError):
         return False
     error = call.excinfo.value

@@ -62,7 +62,6 @@ def _put_back(setting: _Setting, before: object) -> bool:
 
 
 def _put_back_modules(before: dict[str, Any]) -> bool:
-    """Put back modules that were replaced or removed; what was imported meanwhile stays."""
     gone = {name: module for name, module in before.items() if sys.modules.get(name) is not module}
     sys.modules.update(gone)
     return bool(gone)

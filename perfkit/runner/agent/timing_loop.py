@@ -145,7 +145,6 @@ def _collect() -> Message:
 
 
 def _state_of_device() -> Message:
-    """Return what a device that warms up changes: the bytes that are reserved, and its clock."""
     device = accelerator_in_use()
     return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
 
@@ -184,7 +183,6 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
-    """Return the lower quartile of two or more values."""
     return statistics.quantiles(values, n=4, method="inclusive")[0]
 
 
@@ -195,7 +193,6 @@ def _block(work: Work, iterations: int) -> float:
 
 
 def _most_calls(work: Work) -> float:
-    """Return how many calls a benchmark allows in one process."""
     return math.inf if work.rounds is None else work.rounds * (work.loops or 1)
 
 

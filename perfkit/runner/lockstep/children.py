@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Protocol, Self
 
 from perfkit.config import AsvSuite
@@ -90,7 +90,6 @@ class Child:
 
     @property
     def _temporary(self) -> Path:
-        """The folder of its temporary files, which lies beside its log."""
         return self.log.with_suffix("")
 
     @property
@@ -161,7 +160,6 @@ class Child:
             return ""
 
     def _remove_files(self) -> None:
-        """Remove its temporary files: those of all launches of a run could fill the disk."""
         with contextlib.suppress(OSError):
             remove_folder(self._temporary)
 
@@ -195,50 +193,39 @@ class ForkServers:
         interpreters: Mapping[Side, Interpreter] = MappingProxyType({}),
     ) -> None:
         own = {side: interpreters.get(side, Interpreter()) for side in SIDES}
-        apart = own["base"] != own["head"]
-        started: dict[str, ForkServer] = {}
-        for side in SIDES if apart else SIDES[:1]:
-            started[side] = ForkServer.started(
+        sides = SIDES if own["base"] != own["head"] else SIDES[:1]
+        started = {
+            side: ForkServer.started(
                 f"{AGENT}.child:run_forked",
-                log=folder / f"fork-server-{number}{f'-{side}' if apart else ''}.log",
+                log=folder / f"fork-server-{number}{f'-{side}' if len(sides) > 1 else ''}.log",
                 environment={**environment, **own[side].variables},
                 python=own[side].python,
             )
+            for side in sides
+        }
         self._servers = {side: started.get(side, started["base"]) for side in SIDES}
-        self._processes = tuple(started.values())
+        self.processes = tuple(started.values())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        for server in self._processes:
+    def __exit__(self, *_: object) -> None:
+        for server in self.processes:
             server.close()
-
-    def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str]) -> None:
-        """Order it to import modules, without waiting; pytest rewrites the assertions of some packages."""
-        for server in self._processes:
-            server.begin_preload(modules, rewritten)
-
-    def finish_preload(self) -> None:
-        """Wait until the modules ordered last are imported."""
-        for server in self._processes:
-            server.finish_preload()
 
     def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
         """Return the top-level names of the roots' own modules that it has loaded."""
-        found = (name for server in self._processes for name in server.loaded_own(roots, origins))
+        found = (name for server in self.processes for name in server.loaded_own(roots, origins))
         return tuple(dict.fromkeys(found))
 
     def why_no_fork(self) -> str | None:
         """Fork a child that computes in parallel, and return why that failed, None where it worked."""
-        return next((why for server in self._processes if (why := server.why_no_fork())), None)
+        return next((why for server in self.processes if (why := server.why_no_fork())), None)
 
     @property
     def faults_of_reuse(self) -> int | None:
         """The most page faults of using memory again, None where no fork was tried or that is not known."""
-        found = [server.faults_of_reuse for server in self._processes]
+        found = [server.faults_of_reuse for server in self.processes]
         return max((faults for faults in found if faults is not None), default=None)
 
     def start(self, side: Side, assignment: Assignment) -> Child:
@@ -250,8 +237,7 @@ class Zygote:
     """A side's child that has imported and collected its benchmarks, and forks a child for each launch."""
 
     def __init__(self, child: Child) -> None:
-        self._side, self._child = child.side, child
-        self._server = child.as_server()
+        self._child, self._server = child, child.as_server()
 
     def why_no_fork(self) -> str | None:
         """Fork a child that computes in parallel, and return why that failed, None where it worked."""
@@ -259,7 +245,7 @@ class Zygote:
 
     def start(self, assignment: Assignment) -> Child:
         """Fork a child that runs the benchmarks assigned."""
-        return _forked(self._server, self._side, assignment)
+        return _forked(self._server, self._child.side, assignment)
 
     def end(self) -> None:
         """Give its session a second to end by itself, then end it."""

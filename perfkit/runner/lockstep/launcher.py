@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from perfkit.config import AsvSuite
@@ -158,9 +157,7 @@ class Launcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end_zygotes()
         self._stack.close()
 
@@ -174,7 +171,6 @@ class Launcher:
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Add modules for fork servers to import, except a side's own."""
         wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
@@ -276,21 +272,17 @@ class Launcher:
         self._start_s = time.monotonic() - begun
 
     def _loaded_own(self, servers: ForkServers) -> Sequence[str]:
-        """Return the sides' own names that a fork server has imported, which its forks could not measure."""
         return servers.loaded_own(list(self._trees.roots.values()), self._trees.origins)
 
     def _preload_harness_only(self) -> None:
-        """Preload only the harness from now on: a library has imported a copy of a side's own code."""
         self._modules, self._extends_preload = HARNESS, False
 
     def _try(self, servers: ForkServers) -> None:
-        """Find out whether forks can compute, and whether memory is kept for reuse."""
         self.why_no_fork = servers.why_no_fork()
         faults = servers.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
 
     def _replace_lost(self) -> None:
-        """Start a new fork server and drop all others: what ended one of them may have ended these too."""
         self._spares.clear()
         self._end_zygotes()
         self._groups += 1
@@ -492,7 +484,8 @@ class Launcher:
         return fixed_environment(self._environment, hash_seed=hash_seed)
 
 
-def _preload(servers: Sequence[ForkServers], modules: Sequence[str]) -> None:
+def _preload(started: Sequence[ForkServers], modules: Sequence[str]) -> None:
+    servers = [server for one in started for server in one.processes]
     for server in servers:
         server.begin_preload(modules, plugins().packages)
     for server in servers:

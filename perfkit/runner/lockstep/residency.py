@@ -264,7 +264,6 @@ class Residents:
 
 
 def _cost_s(timing: Timing, overhead_s: float) -> float:
-    """Return about how many seconds a check takes: four processes, and three blocks of each side."""
     plan = timing.plan
     call_s = statistics.median(timing.base_s) + statistics.median(timing.head_s)
     calls = _BLOCKS * _TURNS * (plan.untimed + plan.rounds * plan.loops) + 2 * plan.begins_with

@@ -235,7 +235,6 @@ class Runner:
             raise BenchmarkError(self.side, "error", "", fatal=True) from error
 
     def _abandon(self, why: str) -> None:
-        """Order the test, which is in its benchmark, to end there."""
         self._abandoned = True
         self._send({"kind": "abandon", "reason": why})
         self._inside = False

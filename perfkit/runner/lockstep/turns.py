@@ -370,7 +370,6 @@ def _are_precise(runners: Sequence[Runner]) -> bool:
 
 
 def _are_sliced(runners: Iterable[Runner]) -> bool:
-    """Tell whether every round of both sides was sliced; a round on an accelerator is not."""
     return all(len(runner.typical) == len(runner.values) for runner in runners)
 
 

@@ -83,7 +83,6 @@ def count_benchmarks(
 
 
 def _needs_all(failure: Failure) -> bool:
-    """Tell whether a benchmark failed because the other side had what it needs."""
     return failure.device_full or failure.in_use
 
 
@@ -276,7 +275,6 @@ class _Side:
         ]
 
     def _drop(self) -> None:
-        """Drop the counts of a process that ended without its report: nobody knows which code they are of."""
         for node in self._unproven:
             del self.counts[node]
         self._dropped += self._unproven
@@ -428,7 +426,6 @@ class _CallgrindRun:
 
 
 def _causes(found: Counter[str], calls: int) -> tuple[Cause, ...]:
-    """Return the functions that ran the instructions, those with the most first."""
     return tuple(Cause(what=name, place="", amount=amount / calls) for name, amount in found.most_common())
 
 

@@ -115,12 +115,6 @@ def usable_cpus(root: Path = Path("/")) -> float:
 
 def _processor_time(sample_s: float, cpus: float) -> Iterator[Condition]:
     load = psutil.getloadavg()[0]
-    yield Condition(
-        name="load",
-        found=f"{load:.2f} over the last minute, {cpus:g} cores",
-        state=_state(load / cpus, _LOAD),
-        advice=None if load / cpus <= _LOAD[0] else "stop what else runs (`top` shows it), or wait",
-    )
     before = psutil.cpu_times()
     time.sleep(sample_s)
     after = psutil.cpu_times()
@@ -128,18 +122,29 @@ def _processor_time(sample_s: float, cpus: float) -> Iterator[Condition]:
     idle = sum(getattr(after, kind, 0.0) - getattr(before, kind, 0.0) for kind in ("idle", "iowait"))
     steal = getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
     busy = max(1 - (idle + steal) / total, 0.0)
-    yield Condition(
-        name="other work",
-        found=f"{100 * busy:.1f} % of all cores busy while nothing was measured",
-        state=_state(busy, _BUSY),
-        advice=None if busy <= _BUSY[0] else "stop what else runs (`top` shows it)",
+    quiet, alone = (
+        "stop what else runs (`top` shows it)",
+        "measure at another hour, or on a machine of your own",
     )
-    yield Condition(
-        name="steal",
-        found=f"{100 * steal / total:.1f} % taken by other guests of the host",
-        state=_state(steal / total, _STEAL),
-        advice=None if steal / total <= _STEAL[0] else "measure at another hour, or on a machine of your own",
-    )
+    for name, found, share, limits, advice in (
+        ("load", f"{load:.2f} over the last minute, {cpus:g} cores", load / cpus, _LOAD, f"{quiet}, or wait"),
+        (
+            "other work",
+            f"{100 * busy:.1f} % of all cores busy while nothing was measured",
+            busy,
+            _BUSY,
+            quiet,
+        ),
+        (
+            "steal",
+            f"{100 * steal / total:.1f} % taken by other guests of the host",
+            steal / total,
+            _STEAL,
+            alone,
+        ),
+    ):
+        state: State = "good" if share <= limits[0] else "notable" if share <= limits[1] else "bad"
+        yield Condition(name=name, found=found, state=state, advice=None if state == "good" else advice)
 
 
 def _governor(root: Path) -> Condition:
@@ -259,10 +264,6 @@ def _allocator(variables: Mapping[str, str]) -> Condition:
         return Condition(name="allocator", found="the system's, held steady in gates", state="good")
     advice = "perfkit cannot hold it steady; make sure that all you compare uses it"
     return Condition(name="allocator", found=other, state="notable", advice=advice)
-
-
-def _state(share: float, limits: tuple[float, float]) -> State:
-    return "good" if share <= limits[0] else "notable" if share <= limits[1] else "bad"
 
 
 def _read(file: Path) -> str | None:

@@ -150,7 +150,6 @@ class Devices:
         )
 
     def _held_back(self, handle: object, policy: str) -> tuple[float, float] | None:
-        """Return the driver's clock in seconds, and for how many the clocks were held back until then."""
         said = self._ask("nvmlDeviceGetViolationStatus", handle, self._value(policy))
         return None if said is None else (said.referenceTime / 1e6, said.violationTime * _NANO)
 
@@ -227,7 +226,6 @@ def _grew(old: DeviceState, new: DeviceState, what: str) -> bool:
 
 
 def _family() -> set[int]:
-    """Return this process, those that it descends from and those that descend from it."""
     own = psutil.Process()
     return {own.pid, *(one.pid for one in (*own.parents(), *own.children(recursive=True)))}
 

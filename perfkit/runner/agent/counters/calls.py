@@ -103,7 +103,6 @@ def _is_active(profile: cProfile.Profile) -> bool:
 
 
 def _refuses_profiler(error: ValueError) -> bool:
-    """Tell whether an error is that of a second profiler (since Python 3.12), not the benchmark's own."""
     return sys.version_info >= (3, 12) and "profiling tool" in str(error)
 
 
@@ -174,7 +173,6 @@ class _Counting:
         return Counts(counts=tuple(self._counts), not_counted=self._not_counted, training=self._training)
 
     def _takes_call(self) -> bool:
-        """Use up one of the calls that are allowed, if any is left."""
         if self._left < 1:
             return False
         self._left -= 1
@@ -257,7 +255,6 @@ class _Counting:
             self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)
 
     def _breaks_by_place(self, compilation: Compilation) -> Amounts:
-        """Return breaks by the first line of their reason, and the own line that they are at."""
         found: Amounts = Counter()
         for (reason, stack), times in compilation.breaks.items():
             found[reason.partition("\n")[0], self._places.innermost(stack)] += times

@@ -285,13 +285,11 @@ def _position_of(frame: FrameType | None) -> _Position | None:
 
 
 def _is_parameter(tensor: Any) -> bool:  # noqa: ANN401 (a tensor)
-    """Tell whether a tensor is a leaf that gets a gradient, or a view of one."""
     base = tensor._base  # noqa: SLF001 (torch documents it)
     return any(one is not None and one.is_leaf and one.requires_grad for one in (tensor, base))
 
 
 def _saver(frame: FrameType | None) -> str:
-    """Return the name of the custom function that saves a tensor, where one does."""
     if frame is None or not frame.f_code.co_filename.endswith(_FUNCTION):
         return _UNKNOWN
     return str(getattr(frame.f_locals.get("cls"), "__qualname__", _UNKNOWN))

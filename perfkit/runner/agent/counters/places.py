@@ -80,7 +80,6 @@ def is_ours(code: CodeType) -> bool:
 
 
 def _short(name: str) -> str:
-    """Return a library's file relative to the folder that it is imported from."""
     folders = [f"{entry.rstrip(os.sep)}{os.sep}" for entry in sys.path if entry]
     longest = max((folder for folder in folders if name.startswith(folder)), key=len, default="")
     return Path(name.removeprefix(longest)).as_posix()

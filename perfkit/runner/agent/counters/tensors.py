@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from .interventions import Patches, collect_recent, undone_in_forks, without_garbage_collection
@@ -152,7 +152,6 @@ class Dispatched:
         self._saved.ran(source, frame)
 
     def _line_of_backward(self) -> str:
-        """Return the line that waits for a backward pass in a device's own thread."""
         if self._watching.is_here():
             return ""
         return self._places.line_of(sys._current_frames().get(self._watching.thread))  # noqa: SLF001 (documented)
@@ -299,9 +298,7 @@ class TensorWatch:
         self._watching.on = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._watching.on = False
         self._around.close()
 
@@ -358,14 +355,12 @@ class TensorWatch:
             self._leave()
 
     def _leave(self) -> None:
-        """Remove the watch from torch, except what the watched code has replaced or covered since."""
         self._methods.end()
         self._saved.end()
         self._steps.end()
         self._operators.end()
 
     def _leave_process(self) -> None:
-        """Count nothing in a forked process, where inherited modes and hooks do nothing from now on."""
         self._watching.on = False
         self._methods.end()
         self._steps.end()

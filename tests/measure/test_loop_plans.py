@@ -56,38 +56,12 @@ def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None
     )
 
 
-@given(st.floats(1e-8, 0.005), st.floats(0.5, 1.0))
-def test_a_launch_of_quick_calls_takes_the_time_that_was_asked_for(
-    iteration_s: float, launch_s: float
-) -> None:
-    """It is that of both sides together, to half a turn of each."""
-    plan = plan_loops(iteration_s, launch_s=launch_s)
-
-    seconds = seconds_of(plan, iteration_s)
-    assert abs(seconds - launch_s) <= 0.5001 * seconds / plan.turns
-
-
-def test_a_launch_has_four_rounds_at_least_and_two_hundred_turns_at_most() -> None:
-    """However little or much time it may take: fewer would not scatter, and more would say no more."""
-    short, long = (plan_loops(1e-5, launch_s=launch_s) for launch_s in (1e-6, 60.0))
-
-    assert 4 == short.turns * short.rounds
-    assert (200, 200) == (long.turns, long.most_turns)
-
-
 @pytest.mark.parametrize(("iteration_s", "rounds"), [(0.06, 4), (0.1, 4), (0.25, 1), (0.3, 1), (5.0, 1)])
 def test_a_slow_call_has_few_rounds_in_each_launch(iteration_s: float, rounds: int) -> None:
     """Launches replicate it, so that no more rounds are added where it scatters."""
     plan = plan_loops(iteration_s, launch_s=0.05)
 
     assert (rounds, rounds) == (plan.turns * plan.rounds, plan.most_turns * plan.rounds)
-
-
-def test_rounds_that_are_only_allowed_end_when_there_is_enough_of_them() -> None:
-    """A benchmark that allows so many slow rounds is not kept at them."""
-    plan = plan_loops(0.3, launch_s=0.06, fixed_loops=1, most_rounds=20)
-
-    assert (20, 0.5) == (plan.turns, plan.enough_s)
 
 
 @pytest.mark.parametrize("pipeline", [False, True])
@@ -100,13 +74,6 @@ def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: b
     least_s = 0.002 if plan.slices == 1 else 0.001
     assert least_s <= plan.untimed * iteration_s * (1 + 1e-9) < least_s + 2 * iteration_s
     assert 0.005 <= plan.first_untimed * iteration_s * (1 + 1e-9) < 0.005 + 2 * iteration_s
-
-
-def test_a_long_iteration_outlasts_its_own_cold_start() -> None:
-    """Nothing of it is thrown away: twice as many launches tell more than warmer calls would."""
-    plans = [plan_loops(iteration_s, launch_s=LAUNCH_S) for iteration_s in (0.2, 2.0)]
-
-    assert [(0, 0), (0, 0)] == [(plan.untimed, plan.first_untimed) for plan in plans]
 
 
 @given(iteration_times, st.integers(1, 50), st.integers(1, 50))
@@ -133,30 +100,6 @@ def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
     assert (plan.slices > 1) == (iteration_s <= 0.005)
 
 
-@pytest.mark.parametrize(
-    ("iteration_s", "slices", "in_slice"),
-    [
-        (1e-6, 20, 250),
-        (1e-5, 20, 25),
-        # Four calls are nearer to a quarter of a millisecond than three, and 18 slices to 5 ms than 17.
-        (7e-5, 18, 4),
-        (1e-4, 25, 2),
-        (1e-3, 5, 1),
-        # Four slices at least, up to the longest call of which there are several in a round.
-        (2e-3, 4, 1),
-        (5e-3, 4, 1),
-        (5.1e-3, 1, 1),
-    ],
-)
-def test_a_round_has_about_twenty_slices_or_one_for_each_call(
-    iteration_s: float, slices: int, in_slice: int
-) -> None:
-    """A slice is a quarter of a millisecond, the round five, as near as whole calls come to them."""
-    plan = plan_loops(iteration_s, launch_s=LAUNCH_S)
-
-    assert (slices, slices * in_slice) == (plan.slices, plan.loops)
-
-
 def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
     """A benchmark's own rounds, and those of workers, whose quickest calls find their batch waiting."""
     given_rounds = plan_loops(1e-5, launch_s=LAUNCH_S, fixed_loops=500)
@@ -165,29 +108,6 @@ def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
 
     assert [1, 1, 1] == [plan.slices for plan in (given_rounds, counted, piped)]
     assert [500, 1] == [plan.loops for plan in (given_rounds, counted)]
-
-
-def test_fixed_loops_are_kept() -> None:
-    """A benchmark with a setup for each call is not looped; more rounds make up for it."""
-    plan = plan_loops(1e-4, launch_s=LAUNCH_S, fixed_loops=1)
-
-    assert 1 == plan.loops
-    assert 30 == plan.rounds
-
-
-def test_worker_processes_get_longer_rounds() -> None:
-    """A round outlasts the refilling of their queues."""
-    alone, piped = (plan_loops(1e-4, launch_s=LAUNCH_S, pipeline=pipeline) for pipeline in (False, True))
-
-    assert (50, 200) == (alone.loops, piped.loops)
-
-
-def test_alike_rounds_say_enough() -> None:
-    """A constant ratio has no error, whatever its size, nor has a drift that both sides share."""
-    drift = [1e-3 * (1 + 0.05 * turn) for turn in range(8)]
-
-    assert is_precise([1e-3] * 3, [2e-3] * 3)
-    assert is_precise(drift, [1.5 * value for value in drift])
 
 
 def test_scattered_rounds_ask_for_more_until_there_are_many() -> None:
@@ -206,12 +126,6 @@ def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
     assert is_precise(base, head) == is_precise(head, base)
 
 
-def test_each_round_of_a_side_has_one_of_the_other() -> None:
-    """A round without its partner is a mistake of the caller, and not left out in silence."""
-    with pytest.raises(ValueError, match="shorter than"):
-        is_precise([1e-3] * 4, [1e-3] * 3)
-
-
 @pytest.mark.parametrize("count", [101, 1000])
 def test_the_error_of_a_median_is_that_of_normal_values(count: int) -> None:
     """The deviation times the root of half of pi, over the root of their number."""
@@ -219,14 +133,6 @@ def test_the_error_of_a_median_is_that_of_normal_values(count: int) -> None:
     values = [normal.inv_cdf((place + 0.5) / count) for place in range(count)]
 
     assert pytest.approx(0.2 * math.sqrt(math.pi / 2 / count), rel=0.02) == error_of_median(values)
-
-
-def test_a_noisy_launch_may_take_three_times_its_turns() -> None:
-    """Counted calls are not ours to add to."""
-    free = plan_loops(1e-3, launch_s=LAUNCH_S)
-    counted = plan_loops(1.0, launch_s=LAUNCH_S, most_rounds=5)
-
-    assert (3 * free.turns, 5) == (free.most_turns, counted.most_turns)
 
 
 def test_a_plan_from_calls_that_met_a_stall_is_corrected() -> None:
@@ -239,15 +145,6 @@ def test_a_plan_from_calls_that_met_a_stall_is_corrected() -> None:
     assert 1 == mistaken.loops
     assert plan_loops(1e-4, launch_s=LAUNCH_S) == better
     assert better == corrected(better, rounds, rounds, launch_s=LAUNCH_S)
-
-
-def test_a_side_that_is_slower_by_far_is_no_mistake() -> None:
-    """The plan is made for the slower side, and holds whichever side that is."""
-    plan = plan_loops(1e-2, launch_s=LAUNCH_S)
-
-    assert plan == corrected(plan, [1e-4] * 6, [1e-2] * 6, launch_s=LAUNCH_S)
-    assert plan == corrected(plan, [1e-2] * 6, [1e-4] * 6, launch_s=LAUNCH_S)
-    assert plan == corrected(plan, [6e-3] * 6, [1.9e-2] * 6, launch_s=LAUNCH_S)
 
 
 @pytest.mark.parametrize(
@@ -267,14 +164,6 @@ def test_a_corrected_plan_keeps_what_is_known_of_the_benchmark() -> None:
     better = corrected(mistaken, [1e-4] * 5, [1e-4] * 5, launch_s=LAUNCH_S)
 
     assert replace(plan_loops(1e-4, launch_s=LAUNCH_S, pipeline=True), warmup=7) == better
-
-
-def test_a_launch_begins_with_what_warms_up_its_accelerator_too() -> None:
-    """Whichever takes more untimed calls: the copies of a fork, or an accelerator; at first none is known."""
-    plan = plan_loops(1e-3, launch_s=LAUNCH_S)
-
-    assert (5, 0, 5) == (plan.first_untimed, plan.warmup, plan.begins_with)
-    assert [5, 5, 6] == [replace(plan, warmup=warmup).begins_with for warmup in (1, 5, 6)]
 
 
 def test_what_a_benchmark_fixes_itself_is_never_corrected() -> None:

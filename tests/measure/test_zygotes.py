@@ -50,11 +50,6 @@ THREADED = """
 import threading, time
 threading.Thread(target=time.sleep, args=[60], daemon=True, name="mine").start()
 """
-STRICT = """
-[tool.pytest.ini_options]
-python_files = ["bench_*.py"]
-filterwarnings = ["error"]
-"""
 PLAIN = "def test_it(benchmark): benchmark(sum, [])\n"
 RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
 
@@ -118,20 +113,6 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
     imported = said(trees, "imported")
     assert 9 == len({one["pid"] for one in imported})
     assert 2 == len({one["hash"] for one in imported})
-
-
-def test_later_generations_collect_what_is_compared_and_nothing_else(trees: TwoTrees) -> None:
-    """A file whose tests nobody compares is imported for the survey alone."""
-    trees.write({"benchmarks/bench_other.py": SAYS.replace('say("imported")', 'say("other")')})
-    with trees.launcher() as launcher:
-        listed = launcher.survey()
-        launcher.narrow(nodes("test_it"))
-        for _ in range(3):
-            assert () == launch(launcher).failures
-            launcher.renew()
-
-    assert {*nodes("test_it"), "benchmarks/bench_other.py::test_it"} == set(listed["base"].found)
-    assert (3, 1) == (len(said(trees, "imported")), len(said(trees, "other")))
 
 
 def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
@@ -249,44 +230,6 @@ def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: 
     assert f"was not collected again: {VANISHING[text]}" in failure.message
     assert wanted[1:] == list(record.timings)
     assert set(SIDES) == set(record.reports)
-
-
-def test_a_side_can_be_surveyed_again(trees: TwoTrees) -> None:
-    """Its launches then run the files that it has now."""
-    with trees.launcher() as launcher:
-        launcher.survey()
-        trees.benchmarks(PLAIN, "base")
-        launcher.survey(["base"])
-        record = launch(launcher)
-
-    assert () == record.failures
-    assert [] == said(trees, "launched")
-    assert ["imported", "launched"] == [json.loads(line)["what"] for line in trees.said("head", "said.txt")]
-
-
-def test_what_a_dying_launch_said_last_is_told(trees: TwoTrees) -> None:
-    """Pytest keeps a copy of the output that its forks inherit; it leads to their own log."""
-    trees.benchmarks("import os\ndef test_it(benchmark):\n    benchmark(os.abort)\n")
-    with trees.launcher() as launcher:
-        launcher.survey()
-        record = launch(launcher)
-        logs = [file.read_text() for file in trees.folder.glob("*.log")]
-
-    assert "SIGABRT" in record.failures[0].message
-    assert 1 == sum("Fatal Python error: Aborted" in text for text in logs)
-
-
-def test_plugins_are_loaded_as_pytest_would(trees: TwoTrees) -> None:
-    """A suite that makes errors of warnings is not told that a plugin was imported too early."""
-    trees.write({"pyproject.toml": STRICT})
-    with trees.launcher(preload=None) as launcher:
-        listed = launcher.survey()
-        launcher.warm_up(listed["head"].report.libraries)
-        launcher.renew()
-        record = launch(launcher)
-
-    assert [{}, {}] == [dict(listed[side].errors) for side in SIDES]
-    assert ((), nodes("test_it")) == (record.failures, list(record.timings))
 
 
 def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
