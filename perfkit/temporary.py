@@ -1,4 +1,4 @@
-"""Temporary folders that say whose they are, so that nothing of a killed perfkit stays for ever.
+"""Temporary folders with an owner, so that nothing of a killed perfkit stays for ever.
 
 Beside each folder lies a file that its owner holds a lock on for as long as it lives: ``NAME`` and
 ``NAME.owner``. The file is there before the folder and goes after it, so a folder is never without one.
@@ -71,8 +71,8 @@ def temporary_folder(
 ) -> Iterator[Path]:
     """Yield the real path of a fresh folder, which goes away with the block, or with the next sweep.
 
-    It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep; who
-    interrupts the removal is heard after it.
+    It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep.
+    Interrupts during the removal take effect after it.
     """
     place = (place or Path(tempfile.gettempdir())).resolve()
     descriptor, file = _make_owner_file(place, prefix, this_owner(repositories))

@@ -16,7 +16,7 @@ from perfkit.errors import NotMeasuredError
 from perfkit.model.bisection import SearchState
 from perfkit.model.differences import Section
 from perfkit.repo.ranges import CommitChange
-from perfkit.runner.agent.call_graph import may_run
+from perfkit.runner.agent.functions import may_run
 from perfkit.stats.bisection import Conclusion, Costs, Measure, MeasuredPair, Rules, next_move, posterior
 
 # How much a commit is suspected beforehand: one that changes no code, one that does, one that changes

@@ -121,7 +121,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     @property
     def cold_start(self) -> ColdStart | None:
-        """The first time and what torch.compile says of it; None where nothing waits for times to settle."""
+        """The first time and torch.compile's account of it; None where nothing waits for times to settle."""
         return self._cold
 
     @property

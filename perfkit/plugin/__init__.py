@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and begin recording if asked for, or say why it is not possible."""
+    """Register the marker, and begin recording if asked for, or report why that is not possible."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
     with without_warnings():
@@ -137,7 +137,7 @@ def _collect_asv(config: pytest.Config) -> None:
 
 
 def told_places(config: pytest.Config) -> list[Path]:
-    """Return the files and folders that a session was told to look for tests in."""
+    """Return the files and folders that a session was asked to look for tests in."""
     return [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
 
 
@@ -178,7 +178,7 @@ class _SwitchedOff:
 
 
 def _how_to_switch_on(config: pytest.Config) -> str:
-    """Return the options that have pytest-benchmark measure, "" where it is not told to skip or not to."""
+    """Return the options that have pytest-benchmark measure, "" where it is not asked to skip."""
     cures = []
     if config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None):
         cures.append("--benchmark-enable")

@@ -121,7 +121,7 @@ class Recorder:
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
         for settled in settle_leftovers(ledger.path):
-            print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+            print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands do)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -319,7 +319,7 @@ class Recorder:
         rows = self._rows(only=node)
         if not rows or os.getpid() != self._process or self._strangers():
             return
-        # Rows that cannot be written now are written at the end, or the error is told then.
+        # Rows that cannot be written now are written at the end, or the error is reported then.
         with contextlib.suppress(LedgerError):
             self._begun(rows).add(rows)
 
@@ -408,7 +408,7 @@ def _begin_counting(root: Path) -> None:
     from perfkit.runner.agent.counters.calls import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
-    # Whatever does not work here does not work for benchmarks either, and is told there.
+    # Whatever does not work here does not work for benchmarks either, and is reported there.
     with contextlib.suppress(Exception):
         counts_of_call(call, root=root, most_calls=_FEWEST_CALLS, as_guest=True)
 

@@ -70,7 +70,7 @@ class SessionRecord:
         marks: tuple[str, ...] = (),
         warmed: WarmedUp | None = None,
     ) -> None:
-        """Keep what one phase of a test said; the first failure of a test stands.
+        """Keep the result of one phase of a test; the first failure of a test stands.
 
         ``facts`` and ``marks`` are of the devices meanwhile, and ``warmed`` is the warm-up on one.
         """

@@ -140,9 +140,9 @@ class GuardedCommand(ChildProcess):
     def pid(self) -> int:
         """The number of the command's process, and its group's; the guard has another."""
         if self._pid is None:
-            said = self._end.recv(_PID_BYTES)
+            sent = self._end.recv(_PID_BYTES)
             # A guard that failed before it could start the command has ended: no group has its number.
-            self._pid = int(said) if said else self._guard.pid
+            self._pid = int(sent) if sent else self._guard.pid
         return self._pid
 
     def wait(self, limit_s: float | None = None) -> int | None:
@@ -195,7 +195,7 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Ending:
-    """Run a command for ``limit_s`` seconds at most and say how it ended; nothing of it outlives the call.
+    """Run a command for ``limit_s`` seconds at most and return how it ended; nothing of it outlives the call.
 
     What it prints goes to the file ``output``.
     """

@@ -24,7 +24,7 @@ _NAME = "perfkit-measuring.lock"
 _EVERYONE = 0o666
 _MOST_BYTES = 1 << 16
 _POLL_S = 0.25
-_TELL_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 # The lock lies in the first of these that every user may write to, so that all users find the same one.
 _PLACES = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 (a lock that all users share)
 
@@ -56,7 +56,7 @@ def machine_lock(
 ) -> Iterator[float]:
     """Hold the machine for measuring, and yield the seconds that another perfkit kept this one waiting.
 
-    ``log`` is told at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
+    ``log`` receives at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
     with None never. The kernel releases the lock of a process that ends, however it ends.
 
     Raises:
@@ -67,7 +67,7 @@ def machine_lock(
         raise UsageError(f"--wait must be zero seconds or more, found {wait_s:g}")
     path = (folder or lock_folder()) / _NAME
     begun = clock()
-    told: float | None = None
+    logged_s: float | None = None
     while (descriptor := _taken(path)) is None:
         waited_s = clock() - begun
         holder = _holder_text(path)
@@ -76,14 +76,14 @@ def machine_lock(
                 f"{holder} held this machine for longer than --wait {wait_s:g}; nothing was measured:"
                 " run this again when it is done"
             )
-        if told is None or waited_s - told >= _TELL_EVERY_S:
-            again = "" if told is None else f" ({human_seconds(waited_s)} so far)"
+        if logged_s is None or waited_s - logged_s >= _LOG_EVERY_S:
+            again = "" if logged_s is None else f" ({human_seconds(waited_s)} so far)"
             log(f"waiting{again} for {holder}: it measures on this machine")
-            told = waited_s
+            logged_s = waited_s
         pause(_POLL_S if wait_s is None else min(_POLL_S, max(wait_s - waited_s, 0.0)))
     try:
         _write(descriptor, msgspec.json.encode(Invocation.this()))
-        yield 0.0 if told is None else clock() - begun
+        yield 0.0 if logged_s is None else clock() - begun
     finally:
         _write(descriptor, b"")
         os.close(descriptor)

@@ -176,8 +176,8 @@ def _plain(text: str, number: int, path: Path) -> str:
         except (SyntaxError, ValueError) as error:
             at = getattr(error, "lineno", None) or 1
             if not (0 < at <= len(lines) and _is_command(lines[at - 1].strip())):
-                said = error.msg if isinstance(error, SyntaxError) else str(error)
-                raise UsageError(f"{path.name}, cell {number}: line {at} is no Python: {said}") from error
+                reason = error.msg if isinstance(error, SyntaxError) else str(error)
+                raise UsageError(f"{path.name}, cell {number}: line {at} is no Python: {reason}") from error
             lines[at - 1] = _replaced(lines[at - 1], number, path)
         else:
             break

@@ -11,8 +11,7 @@ from unittest.mock import call
 
 import pytest
 
-from perfkit.runner.agent.call_graph import Reach, may_run
-from perfkit.runner.agent.functions import source_of
+from perfkit.runner.agent.functions import CallGraph, may_run, source_of
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",
@@ -88,7 +87,7 @@ def test_functions_are_reached_through_the_names_in_code(
     suite: object, tmp_path: Path, test: str, functions: set[tuple[str, str]]
 ) -> None:
     """The benchmark itself is always one of them."""
-    assert {(OWN, test), *functions} == Reach(tmp_path).of([getattr(suite, test)])
+    assert {(OWN, test), *functions} == CallGraph(tmp_path).reached_by([getattr(suite, test)])
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_a_changed_function_that_is_reached_may_run(
     suite: object, tmp_path: Path, changed: dict[str, list[str] | None], *, runs: bool
 ) -> None:
     """Other functions of a file do not count, unless all of it does."""
-    reached = Reach(tmp_path).of([getattr(suite, "test_half")])  # noqa: B009 (a module is no type)
+    reached = CallGraph(tmp_path).reached_by([getattr(suite, "test_half")])  # noqa: B009 (a module is no type)
 
     assert runs == may_run(changed, reached)
 
@@ -162,7 +161,7 @@ def test_objects_that_make_attributes_up_or_refuse_them_are_taken_for_their_clas
     monkeypatch.delitem(sys.modules, "odd_speed", raising=False)
     module = importlib.import_module("odd_speed")
 
-    found = Reach(tmp_path).of([getattr(module, test)])
+    found = CallGraph(tmp_path).reached_by([getattr(module, test)])
 
     assert {("odd_speed.py", test), *(("odd_speed.py", name) for name in own), *functions} == found
 
@@ -205,13 +204,13 @@ def test_functions_that_lead_to_one_another_reach_the_same(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "reachrings", raising=False)
     module = importlib.import_module("reachrings")
-    reach = Reach(tmp_path)
+    graph = CallGraph(tmp_path)
 
     for before in ("third", "fifth", start):
-        found = reach.of([vars(module)[before]])
+        found = graph.reached_by([vars(module)[before]])
 
     assert reached == {name for _, name in found}
-    assert reached == {name for _, name in Reach(tmp_path).of([vars(module)[start]])}
+    assert reached == {name for _, name in CallGraph(tmp_path).reached_by([vars(module)[start]])}
 
 
 def test_what_makes_its_attributes_up_has_no_source() -> None:

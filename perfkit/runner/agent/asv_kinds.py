@@ -20,7 +20,7 @@ from .provenance import foreign_files
 
 _BYTES = frozenset({"b", "byte", "bytes"})
 _ANSWER, _LOADED = "perfkit-seconds ", "perfkit-loaded "
-# It is told what to do on its standard input, since a command line is limited in length. It imports nothing
+# It reads its program from its standard input, since a command line is limited in length. It imports nothing
 # but timeit, so that a statement which imports something finds as little of that loaded as it would by hand.
 _PROGRAM = "import sys; exec(sys.stdin.read())"
 
@@ -35,8 +35,8 @@ def raw_block(
     """
 
     def block(iterations: int) -> float:
-        said = code()
-        statement, setup = said if isinstance(said, tuple) else (said, "")
+        made = code()
+        statement, setup = made if isinstance(made, tuple) else (made, "")
         done = subprocess.run(
             [sys.executable, "-c", _PROGRAM],
             input=_program(str(statement), str(setup), iterations),

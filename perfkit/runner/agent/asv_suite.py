@@ -1,6 +1,6 @@
 """Runs suites of asv (airspeed velocity) as they are: their benchmarks are items of a pytest session.
 
-Which functions are benchmarks, and what their attributes mean, is what asv's documentation says ("Writing
+Which functions are benchmarks, and what their attributes mean, follows asv's documentation ("Writing
 benchmarks" and "Benchmark types and attributes") and asv_runner does. Neither of them is imported.
 """
 
@@ -90,7 +90,7 @@ class AsvFolder:
 
 
 class AsvPlugin:
-    """Collects the benchmarks of a suite in each session where ``wanted`` says so of their file."""
+    """Collects the benchmarks of a suite in each session where ``wanted`` accepts their file."""
 
     def __init__(self, suite: AsvFolder, *, wanted: Callable[[Path], bool] = lambda _: True) -> None:
         self.suite = suite
@@ -218,8 +218,8 @@ def _benchmarks_of(owner: type) -> Iterator[tuple[str, Kind]]:
 
 
 def _kind_of(name: str, function: Callable[..., object]) -> Kind | None:
-    said = str(getattr(function, "benchmark_name", name)).rpartition(".")[2]
-    return next((kind for kind, pattern in _KINDS.items() if pattern.match(said)), None)
+    public = str(getattr(function, "benchmark_name", name)).rpartition(".")[2]
+    return next((kind for kind, pattern in _KINDS.items() if pattern.match(public)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ class _Made:
     function: Callable[..., Any]
     sources: tuple[object, ...]
 
-    def first(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (whatever the suite says)
+    def first(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (whatever the suite has)
         """Return an attribute of the first object that has it."""
         found = (getattr(source, name, None) for source in self.sources)
         return next((value for value in found if value is not None), default)
@@ -289,13 +289,13 @@ def _items(parent: pytest.Collector, plugin: AsvPlugin, maker: _Maker, kind: Kin
             names, values = _parameters(made)
             source, functions, limit_s = made.source, made.functions, _limit_s(made, plugin.suite.limit_s)
             skipped = [tuple(one) for one in made.first("skip_params", ())]
-    except Exception as error:  # noqa: BLE001 (what a constructor raises is told as this benchmark's failure)
+    except Exception as error:  # noqa: BLE001 (what a constructor raises is this benchmark's failure)
         case = _Case(plugin=plugin, maker=maker, kind=kind, broken=f"{type(error).__name__}: {error}")
         yield _item(parent, maker.name, case)
         return
     leaves_out = bool(getattr(made.function, "skip_benchmark", False))
     texts = [_unique(map(_text_of, options)) for options in values]
-    for combination, told in zip(itertools.product(*values), itertools.product(*texts), strict=True):
+    for combination, ids in zip(itertools.product(*values), itertools.product(*texts), strict=True):
         if leaves_out or combination in skipped:
             plugin.left_out += 1
             continue
@@ -304,12 +304,12 @@ def _items(parent: pytest.Collector, plugin: AsvPlugin, maker: _Maker, kind: Kin
             maker=maker,
             kind=kind,
             values=combination,
-            params=dict(zip(names, told, strict=True)),
+            params=dict(zip(names, ids, strict=True)),
             source=source,
             functions=functions,
             limit_s=limit_s,
         )
-        yield _item(parent, f"{maker.name}[{'-'.join(told)}]" if told else maker.name, case)
+        yield _item(parent, f"{maker.name}[{'-'.join(ids)}]" if ids else maker.name, case)
 
 
 def _item(parent: pytest.Collector, name: str, case: _Case) -> _AsvItem:
@@ -372,7 +372,7 @@ class _AsvItem(pytest.Function):
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """What an item measures; ``broken`` says why its object cannot be made."""
+    """What an item measures; ``broken`` is why its object cannot be made."""
 
     plugin: AsvPlugin
     maker: _Maker
@@ -405,7 +405,7 @@ class _Case:
         made = call.made
         with call.ready():
             if _SKIPS in self.source:
-                # It shows now whether it skips itself: once it is timed, only one side would have said so.
+                # It shows now whether it skips itself: once it is timed, only one side would skip.
                 call.once()
             # A benchmark's setup may change these.
             number = int(made.first("number", 1 if self.kind == "timeraw" else 0))

@@ -55,7 +55,7 @@ class Work:
     a round must have, None where any number is allowed; ``rounds`` how many rounds the benchmark allows in
     one process, None where there is no limit. ``call`` runs one iteration untimed. ``keep`` adds a round, its
     iterations and seconds, to the benchmark's own statistics. ``number`` measures something else than time,
-    once; where it is given, nothing is timed. ``device`` returns what an accelerator says of rounds, given
+    once; where it is given, nothing is timed. ``device`` returns an accelerator's times of rounds, given
     the seconds of an iteration of each and their iterations; None where none is in use.
     """
 
@@ -241,7 +241,7 @@ class _Pedantic:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """Rounds of a benchmark that says itself how many iterations each has.
+    """Rounds of a benchmark with a fixed number of iterations each.
 
     ``block`` runs so many iterations and returns their seconds, ``call`` runs one untimed; both prepare what
     they need. Without a timing loop, they are run untimed for ``warmup_s`` seconds and then timed:
@@ -367,7 +367,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
     """Have ``use`` called with a benchmark's function after its last timed round, while its test goes on.
 
     The call that gives the test its result comes after that. Pedantic benchmarks are left alone: their
-    authors say how often the function is called. So are those that pytest-benchmark profiles after the
+    authors decide how often the function is called. So are those that pytest-benchmark profiles after the
     rounds, since the calls made here would be in the profile.
     """
     if not is_benchmark(fixture) or fixture.disabled or fixture.cprofile:
@@ -398,7 +398,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
 def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None]) -> None:
     """Have ``warm`` called with a benchmark's call before its first round, where it has used an accelerator.
 
-    Pedantic benchmarks are left alone: their authors say how often the function is called.
+    Pedantic benchmarks are left alone: their authors decide how often the function is called.
     """
     if not is_benchmark(fixture) or fixture.disabled:
         return

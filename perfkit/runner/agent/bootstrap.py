@@ -18,7 +18,7 @@ _UNDER_PYTEST = frozenset(
 
 def guard(descriptor: str, *command: str) -> None:
     """Run a command, and end all its processes once it or the coordinator at the socket's other end ends."""
-    from .guard import guard
+    from .processes import guard
 
     guard(int(descriptor), command)
 

@@ -29,10 +29,10 @@ UNTOLD = "time of compiling not told"
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart:
-    """A first call in seconds: all of it, and what torch.compile says of its compiling and autotuning.
+    """A first call in seconds: all of it, and torch.compile's account of its compiling and autotuning.
 
-    Both parts are None where torch.compile is not loaded or does not tell them. What libraries such as cuDNN
-    try by themselves is told by nobody, and is in the rest. ``graphs`` were compiled in it.
+    Both parts are None where torch.compile is not loaded or does not report them. What libraries such as
+    cuDNN try by themselves is not reported, and is in the rest. ``graphs`` were compiled in it.
     """
 
     total_s: float
@@ -42,7 +42,7 @@ class ColdStart:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What a row of it says besides: that it compiled for a time that torch did not tell."""
+        """The marks of its row: whether it compiled for a time that torch does not report."""
         return (UNTOLD,) if self.graphs and self.compiling_s is None else ()
 
 
@@ -55,7 +55,7 @@ class CompileTimes:
 
 
 def read_compile_times() -> CompileTimes | None:
-    """Return what torch.compile has spent so far; None where it is not loaded, or does not tell."""
+    """Return what torch.compile has spent so far; None where it is not loaded, or does not report it."""
     dynamo: Any = sys.modules.get("torch._dynamo.utils")
     if dynamo is None:
         return None
@@ -100,7 +100,7 @@ def cold_start_since(before: CompileTimes | None, total_s: float) -> ColdStart:
 
 Timer = Callable[[], float]
 
-# The marks of a row, which say how its values came about.
+# The marks of a row, about how its values were measured.
 LAUNCH_BOUND = "launch-bound"
 UNSYNCHRONISED = "unsynchronised"
 L2_FLUSHED = "L2 flushed"
@@ -208,7 +208,7 @@ class TorchAccelerator:
         self._buffer.zero_()
 
     def memory(self) -> tuple[DeviceMemory, ...] | None:
-        """Return the memory of each device that this process holds any of; None where that is not told."""
+        """Return the memory of each device that this process holds any of; None where that is not known."""
         ask = [getattr(self._module, name, None) for name in _OF_MEMORY]
         if None in ask:
             return None
@@ -225,12 +225,12 @@ class TorchAccelerator:
         return tuple(found)
 
     def reserved(self) -> int | None:
-        """Return the bytes that the present device's allocator has reserved; None where it does not tell."""
+        """Return the bytes that the present device's allocator has reserved; None where that is not known."""
         ask = getattr(self._module, "memory_reserved", None)
         return None if ask is None else int(ask())
 
     def clock_mhz(self) -> float | None:
-        """Return the present device's clock; None where it, or a library that is not there, does not tell."""
+        """Return the present device's clock; None where it, or a missing library, does not report it."""
         ask = getattr(self._module, "clock_rate", None)
         try:
             return None if ask is None else float(ask())
@@ -399,7 +399,7 @@ class BlockClock:
 
 
 def _between(begin: DeviceEvent | None, end: DeviceEvent | None) -> float | None:
-    """Return the seconds between two events, None where a device cannot tell."""
+    """Return the seconds between two events, None where a device cannot time them."""
     if begin is None or end is None:
         return None
     try:
@@ -422,8 +422,7 @@ def device_times(spans: Sequence[Span], *, loops: int = 1) -> DeviceTimes:
 def is_launch_bound(spans: Sequence[Span]) -> bool:
     """Tell whether the host's time dominates: the device has nothing left to do when the calls return.
 
-    A benchmark that waits for the device itself, by ``.item()`` say, cannot be told from one that launches
-    too slowly.
+    A benchmark that waits for the device itself, as by ``.item()``, looks like one that launches too slowly.
     """
     device_s = sum(one.wall_s if one.device_s is None else one.device_s for one in spans)
     return bool(spans) and sum(one.host_s for one in spans) >= _HOST_SHARE * device_s

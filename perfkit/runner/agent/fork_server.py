@@ -167,11 +167,13 @@ def _try_fork(limit_s: float) -> str | None:
     if pid == 0:
         _try_and_exit(writing, limit_s)
     os.close(writing)
-    said = os.read(reading, 1000).decode()
+    output = os.read(reading, 1000).decode()
     os.close(reading)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return (
-        None if status == 0 and said == "ok" else f"a forked child could not compute (exit {status}) {said}"
+        None
+        if status == 0 and output == "ok"
+        else f"a forked child could not compute (exit {status}) {output}"
     )
 
 

@@ -16,7 +16,7 @@ _SCRIPT = ".py"
 
 
 class TargetError(Exception):
-    """A target does not exist; the message is one line that says what to check."""
+    """A target does not exist; the message is one line on what to check."""
 
 
 def is_script(place: str) -> bool:

@@ -33,16 +33,16 @@ def harness_problem() -> str | None:
     return None
 
 
-def tell() -> str:
+def report() -> str:
     """Return all of it as JSON."""
-    said = {
+    found = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "release": sys.version_info[:2],
         "packages": packages(),
         "problem": harness_problem(),
     }
-    return json.dumps(said)
+    return json.dumps(found)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(tell())
+    sys.stdout.write(report())

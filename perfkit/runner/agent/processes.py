@@ -1,4 +1,4 @@
-"""Processes and their trees, as the kernel shows and changes them."""
+"""Processes and their trees, as the kernel shows and changes them, and the guard that ends them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import contextlib
 import ctypes
 import os
 import resource
+import select
 import signal
+import socket
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -97,7 +100,7 @@ def minor_faults() -> int:
 def resident_growth(call: Callable[[], object]) -> int | None:
     """Call, and return the bytes by which the peak of the resident size is above its size before the call.
 
-    Return None where the kernel does not tell (other than Linux).
+    Return None where the kernel does not show it (other than Linux).
     """
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
@@ -158,7 +161,7 @@ class Process:
     """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
 
     ``ended_s`` is the CPU time of its children that have ended and been waited for, with theirs in turn.
-    ``core`` is where its main thread ran last; ``in_terminal`` says whether it has a controlling terminal;
+    ``core`` is where its main thread ran last; ``in_terminal`` is whether it has a controlling terminal;
     ``started`` is its start in clock ticks, which no other process with its number shares.
     """
 
@@ -316,3 +319,75 @@ def _everyone() -> Iterator[Process]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (process := read_process(int(entry.name))) is not None:
             yield process
+
+
+_NO_SUCH_COMMAND = 127
+_FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20
+# Python ignores these signals, but a command expects their default action.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
+    """Run a command in a session of its own, and end as it ended once all its descendants have ended, too.
+
+    The command's process id is sent through the socket; when the other end closes, all processes are ended.
+    """
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
+    adopt_orphans()
+    pid = _start(command)
+    _close_all_but(descriptor)
+    coordinator = socket.socket(fileno=descriptor)
+    with contextlib.suppress(OSError):
+        coordinator.sendall(f"{pid}\n".encode())
+    # It becomes readable when the command has ended, as the socket does when the coordinator has.
+    select.select([coordinator.fileno(), os.pidfd_open(pid)], [], [])
+    _end_like(_end_all(pid))
+
+
+def _start(command: Sequence[str]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            die_with(parent)
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], list(command))  # noqa: S606 (no shell is wanted)
+        except OSError as error:
+            os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
+        finally:
+            os._exit(_NO_SUCH_COMMAND)
+    return pid
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what only the command needs: a pipe kept open here would hide that the command has ended."""
+    os.closerange(_FIRST_AFTER_STANDARD, kept)
+    os.closerange(kept + 1, _NO_DESCRIPTOR)
+
+
+def _end_all(pid: int) -> int:
+    """End every process below this one, and return the command's status as ``waitpid`` gives it."""
+    status = 0
+    # Where there is no list of descendants, only the group can be ended.
+    kill(pid)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            kill_descendants()
+            # A process that is started meanwhile becomes a child of this one when its parent ends.
+            ended, found = os.waitpid(-1, 0)
+            if ended == pid:
+                status = found
+    return status
+
+
+def _end_like(status: int) -> NoReturn:
+    """End as the command did, so that whatever waits for the guard learns how the command ended."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)

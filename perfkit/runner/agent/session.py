@@ -17,9 +17,8 @@ from _pytest.mark.expression import Expression
 
 from . import COLLECTING, FIXTURE_NAME, MARKERS
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
-from .call_graph import Reach, may_run
 from .channel import Channel, Message
-from .functions import source_of
+from .functions import CallGraph, may_run, source_of
 from .provenance import own_part
 from .seeds import seed_generators
 from .state import StateKeeper
@@ -52,11 +51,11 @@ def _shortened(text: str) -> str:
 
 
 def last_line(report: pytest.CollectReport) -> str:
-    """Return the line of a failed collection's traceback that says what happened."""
+    """Return the line of a failed collection's traceback with what happened."""
     lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
     errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
-    said = (errors or lines or ["unknown failure"])[-1]
-    return said.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]
+    line = (errors or lines or ["unknown failure"])[-1]
+    return line.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]
 
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
@@ -97,7 +96,7 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
-# What torch and the libraries below it say of a device without memory left.
+# What torch and the libraries below it call a device without memory left.
 _DEVICE_FULL = re.compile(r"\b(CUDA|HIP|XPU|MPS)\b.*out of memory|_ALLOC_FAILED\b", re.DOTALL)
 _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
@@ -255,11 +254,11 @@ class ChildPlugin:
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]
-        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else last_line(report)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else last_line(report)
         self._errors.append(
             {
                 "node": report.nodeid,
-                "message": self._without_root(said).removeprefix("Skipped: "),
+                "message": self._without_root(reason).removeprefix("Skipped: "),
                 "skipped": report.skipped,
                 "mentions": _mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
             }
@@ -297,8 +296,8 @@ class ChildPlugin:
             if full and item.nodeid not in self._outcomes:
                 self._device_full.add(item.nodeid)
             where = self._raised_at(call) if status == "error" else None
-            told = f"{str(message).rstrip()} ({where})" if where else message
-            self._outcomes.setdefault(item.nodeid, (kind, told))
+            text = f"{str(message).rstrip()} ({where})" if where else message
+            self._outcomes.setdefault(item.nodeid, (kind, text))
         if report.when == "teardown" and item.nodeid not in self._over:
             self._over.add(item.nodeid)
             kind, message = self._outcomes.get(item.nodeid, ("ok", None))
@@ -310,7 +309,7 @@ class ChildPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self) -> tuple[str, str, str]:
-        """Print no progress, so that the last line of output says why if the process dies."""
+        """Print no progress, so that the last line of output is the reason if the process dies."""
         return "", "", ""
 
     @pytest.hookimpl(trylast=True)
@@ -351,7 +350,7 @@ def without_configuration(folder: Path) -> list[str]:
 def selection_problem(select: str) -> str | None:
     """Return why pytest's ``-k`` does not accept an expression, None where it does.
 
-    The type of the error depends on the version of pytest; its message says what was expected.
+    The type of the error depends on the version of pytest; its message is what was expected.
     """
     try:
         Expression.compile(select)
@@ -419,12 +418,12 @@ def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
 
 @functools.cache
 def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
-    return _reach(root).of((function, *fixtures))
+    return _call_graph(root).reached_by((function, *fixtures))
 
 
 @functools.cache
-def _reach(root: Path) -> Reach:
-    return Reach(root)
+def _call_graph(root: Path) -> CallGraph:
+    return CallGraph(root)
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
@@ -487,7 +486,7 @@ def numbered(nodes: Iterable[str]) -> list[str]:
     """Return ids with numbers in the place of addresses.
 
     The number of tests that differ in nothing else is part of each: where there are more of them in another
-    version of the code, nothing says which is which.
+    version of the code, they cannot be matched.
     """
     nodes = list(nodes)
     plain = [without_addresses(node) for node in nodes]

@@ -48,12 +48,12 @@ class StateKeeper:
         finally:
             names = [setting.name for setting, value in before if _put_back(setting, value)]
             names += ["modules"] if _put_back_modules(modules) else []
-            if told := tuple(name for name in names if name):
-                self.changed[item.nodeid] = told
+            if changed := tuple(name for name in names if name):
+                self.changed[item.nodeid] = changed
 
 
 def _put_back(setting: _Setting, before: object) -> bool:
-    """Set what is not as it was, and tell whether it was not; what cannot be set stays as it is."""
+    """Set what is not as it was, and return whether it was not; what cannot be set stays as it is."""
     with contextlib.suppress(Exception):
         if setting.read() != before:
             setting.write(before)

@@ -74,7 +74,7 @@ class RemoteTimingLoop:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
         share = self._slowdowns.get(work.node)
         if share is not None:
-            # What is planted is waiting, of which the device knows nothing.
+            # The injected slowdown is waiting, of which the device knows nothing.
             work = replace(
                 work,
                 block=slowed(work.block, share, more_calls=work.loops is None),
@@ -152,7 +152,7 @@ def _state_of_device() -> Message:
 def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold: bool) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
-    The first of the untimed ones is a cold start where the caller says so, and is timed by itself.
+    The first of the untimed ones is a cold start where ``cold`` is set, and is timed by itself.
     A round is timed in ``slices``; one with several also gives the typical time of an iteration. What the
     process spent running meanwhile shows later whether something kept it from that.
     """

@@ -164,7 +164,7 @@ class Child:
             remove_folder(self._temporary)
 
     def last_words(self) -> str:
-        """Return the last line of its output that says what happened."""
+        """Return the last line of its output with what happened."""
         lines = [line.strip() for line in tail_of(self.log, 1 + len(_PLACES))]
         found = next((line for line in reversed(lines) if not line.startswith(_PLACES)), "")
         # So pytest frames what ended a session.

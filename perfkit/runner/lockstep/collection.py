@@ -26,10 +26,10 @@ _FIRST_WORD_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
+    """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker sets.
 
-    ``changed`` says that it may run a function that differs between the sides. ``reached`` are the functions
-    that it may run in files that differ: file and qualified name. A benchmark of an ``asv`` suite says itself
+    ``changed`` means that it may run a function that differs between the sides. ``reached`` are the functions
+    that it may run in files that differ: file and qualified name. A benchmark of an ``asv`` suite sets itself
     how many seconds it may take, and a ``number`` of it is measured instead of a time.
     """
 

@@ -58,7 +58,7 @@ def other(side: Side) -> Side:
 _GOODBYE_S = 30.0
 # Why times and counts of a process do not count whose report never came.
 NOT_PROVEN = "its process ended without telling which code it had run"
-# One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
+# One process may be too slow to prove its code; where the next ones are as well, no launch will ever count.
 UNPROVEN_IN_A_ROW = 2
 # What libraries call a port or a lock that another process has. Ranks that meet those of the other side at a
 # port end in various ways.
@@ -80,7 +80,7 @@ _LAUNCH_ON_DEVICE_S = 1.0
 class Failure:
     """Why a launch has no times or counts of a benchmark, and on which side.
 
-    ``raised`` says that the test itself raised or skipped, ``both`` that both sides skipped it, and
+    ``raised`` means that the test itself raised or skipped, ``both`` that both sides skipped it, and
     ``device_full`` that an accelerator had no memory left.
     """
 
@@ -182,8 +182,8 @@ def run_launch(
         else:
             for child in children:
                 child.resume()
-            said = {child.side: read_report(child) for child in children}
-            reports = {side: report for side, report in said.items() if report is not None}
+            sent = {child.side: read_report(child) for child in children}
+            reports = {side: report for side, report in sent.items() if report is not None}
     finally:
         statuses = {child.side: child.end() for child in children}
     return LaunchRecord(
@@ -332,7 +332,7 @@ def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
 
 
 def joined_report(reports: Sequence[SideReport]) -> SideReport:
-    """Return what the reports of a side say together."""
+    """Return the reports of a side as one."""
 
     def united(names: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(names))

@@ -294,7 +294,7 @@ class Launcher:
         """Return the benchmarks that sides have now; the processes that collected them serve later launches.
 
         ``log`` receives a sentence now and then where that takes long. Where these processes cannot be forked
-        from, each launch imports and collects for itself, and ``why_not_served`` says why.
+        from, each launch imports and collects for itself, and ``why_not_served`` is the reason.
         """
         return self._repeated_once(lambda: self._collected(sides, log))
 

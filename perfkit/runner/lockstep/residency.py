@@ -1,6 +1,6 @@
 """Whether both sides of a comparison stay on one device at the same time, and what that does to their times.
 
-Each side's first launch tells what it reserves. Where both have no room together, or where the resident other
+Each side's first launch shows what it reserves. Where both have no room together, or where the resident other
 side is seen to disturb, each side has the device to itself and the launches of both alternate.
 """
 
@@ -62,7 +62,7 @@ def residency(room: Room, base_peak: int | None, head_peak: int | None) -> Resid
 def why_alone(memory: Mapping[Side, Sequence[DeviceMemory]]) -> str | None:
     """Return why sides that were on the devices together should not be; None where they may stay.
 
-    ``memory`` is what each side said at the end of its rounds, the other one being there.
+    ``memory`` is what each side held at the end of its rounds, the other one being there.
     """
     if any(side not in memory for side in SIDES):
         return "the device does not tell what they reserve and what is free"
@@ -189,7 +189,7 @@ def _block(runner: Runner, plan: LoopPlan, *, first: bool = False) -> list[float
 class Residents:
     """What launches have shown of benchmarks on an accelerator: which have to be ``alone`` there, and why.
 
-    ``presence`` is what a check found, None where there was none; ``not_checked`` then says why, "" where no
+    ``presence`` is what a check found, None where there was none; ``not_checked`` is the reason, "" where no
     benchmark used an accelerator.
     """
 

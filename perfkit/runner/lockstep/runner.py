@@ -24,7 +24,7 @@ _RESTS, _POLL_S = 3, 0.002
 class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
-    ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
+    ``fatal`` means that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
     that both sides skipped it, ``device_full`` that an accelerator had no memory left.
     """
 
@@ -121,7 +121,7 @@ class Runner:
         return answer
 
     def _keep(self, answer: Message, loops: int) -> None:
-        """Keep what an answer says of rounds of so many iterations."""
+        """Keep an answer's times of rounds of so many iterations."""
         self.faults += answer["faults"]
         self.values += answer["values"]
         self.waited += [
@@ -137,7 +137,7 @@ class Runner:
             self.cold = ColdStart(**answer["cold"])
 
     def read_memory(self) -> None:
-        """Keep what it holds of the memory of devices, None where these do not tell."""
+        """Keep what it holds of the memory of devices, None where that is not known."""
         answer = self._asked({"kind": "memory"}, "memory")
         found = answer["devices"]
         self.memory = None if found is None else tuple(DeviceMemory(**one) for one in found)

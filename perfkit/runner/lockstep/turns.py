@@ -92,7 +92,7 @@ def plan_loops(
 ) -> LoopPlan:
     """Return the plan for a benchmark whose iteration takes ``iteration_s`` seconds.
 
-    ``launch_s`` is the least time to spend on both sides together in one launch; ``pipeline`` says that
+    ``launch_s`` is the least time to spend on both sides together in one launch; ``pipeline`` means that
     processes of its own work for the benchmark. A benchmark that allows only ``most_rounds`` rounds gets no
     more calls than those, and nothing of it is untimed.
     """
@@ -301,7 +301,7 @@ def warm(runners: Sequence[Runner]) -> int:
     """Call a benchmark on an accelerator until its times have settled, and return how many calls that took.
 
     One side after the other is called while the other is stopped; the slower one to settle counts. Where
-    times do not settle, the rows of that side say so.
+    times do not settle, the rows of that side are marked.
 
     Raises:
         BenchmarkError: one side raised, died, or hung.
@@ -404,7 +404,7 @@ def _prove_idle(runner: Runner, idle_s: float) -> None:
 
 
 def timing_of(runners: Mapping[Side, Runner], plan: LoopPlan, *, alone: bool = False) -> Timing:
-    """Return what both sides measured; ``alone`` says that each had the device to itself."""
+    """Return what both sides measured; ``alone`` means that each had the device to itself."""
     sliced = _are_sliced(runners.values())
     return Timing(
         base_s=tuple(runners["base"].values),

@@ -206,8 +206,8 @@ def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure
     except ChannelTimeoutError:
         return _failure(child, place, "timeout", f"was not done within {limit_s:g} s")
     except ChannelClosedError:
-        said = child.last_words()
-        return _failure(child, place, "error", f"its process ended before its steps were counted; {said}")
+        last = child.last_words()
+        return _failure(child, place, "error", f"its process ended before its steps were counted; {last}")
     if answer["kind"] == "done":
         return _failure(child, place, "error", _foreign(answer["foreign"]))
     if "problem" in answer:
@@ -408,7 +408,7 @@ class _CallgrindRun:
         """Return why its counts are not those of its side's code, None where they are."""
         report = read_report(self._child, limit_s=self._limit_s)
         if report is None:
-            return "its process ended before it told which code it ran"
+            return "its process ended before it proved which code it ran"
         return foreign_in_words(report.foreign) if report.foreign else None
 
     def _count(self, calls: int) -> Count:

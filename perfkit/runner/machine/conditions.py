@@ -1,4 +1,4 @@
-"""What decides how steady this machine is, as the kernel shows it; what it hides is told as "unknown"."""
+"""What decides how steady this machine is, as the kernel shows it; what it hides is "unknown"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cores_of_group(root: Path = Path("/")) -> float | None:
 
 
 def throttled_s(root: Path = Path("/")) -> float | None:
-    """Return for how many seconds the quotas of its groups were used up, None where nobody says.
+    """Return for how many seconds the quotas of its groups were used up, None where that is not known.
 
     Where several groups have one, their times are added up, so that each shows in what came since.
     """
@@ -42,7 +42,7 @@ def throttled_s(root: Path = Path("/")) -> float | None:
 def _groups(root: Path) -> Iterator[Path]:
     """Yield the folders of this process's groups, from its own one up to the topmost that can be seen.
 
-    In a container that one is its own, whatever path the process is told.
+    In a container that one is its own, whatever path the process is given.
     """
     paths = {_NEWER: "/", _OLDER: "/"}
     for line in (_read(root / _OWN) or "").splitlines():
@@ -213,8 +213,8 @@ def _virtual(root: Path) -> Condition:
 
 def _threads(variables: Mapping[str, str], cpus: float) -> Condition:
     """Compare the threads that OpenMP will start, by default one for each physical core, with the cores."""
-    said = variables.get("OMP_NUM_THREADS", "")
-    threads = int(said) if said.isdigit() else psutil.cpu_count(logical=False) or 1
+    variable = variables.get("OMP_NUM_THREADS", "")
+    threads = int(variable) if variable.isdigit() else psutil.cpu_count(logical=False) or 1
     found = f"{threads} for {cpus:g} cores"
     if threads <= cpus:
         return Condition(name="threads", found=found, state="good")
@@ -289,7 +289,7 @@ class Moment:
     ``boot_s`` goes on while the machine is suspended, ``monotonic_s`` does not, and ``wall_s`` can be set.
     ``stolen_s``, ``others_s`` and ``cpu_s`` are sums over all cores: what other guests of the host took, what
     processes took that do not descend from this one, and all there was. ``throttled_s`` is how long the quota
-    of this control group was used up, None where nobody says.
+    of this control group was used up, None where that is not known.
     """
 
     wall_s: float

@@ -1,6 +1,6 @@
-"""NVIDIA devices as their driver tells of them: what they are, and their state before and after a launch.
+"""NVIDIA devices as their driver reports them: what they are, and their state before and after a launch.
 
-All of it comes from NVML, so no device is initialised in this process. What a driver does not tell, since the
+All of it comes from NVML, so no device is initialised in this process. What a driver does not report, as the
 device is too old, shared or not the user's, is left out, never guessed. ``nvml`` is the module ``pynvml``, or
 whatever has its functions and errors.
 """
@@ -31,7 +31,7 @@ _THROTTLES: Mapping[str, str] = {
     "BoardLimit": "limit of the board",
     "Reliability": "limit of reliability",
 }
-# A device under full load is often at its power cap, so that is told and does not spoil a launch.
+# A device under full load is often at its power cap, so that is reported and does not spoil a launch.
 _CAPS: Mapping[str, str] = {"SwPowerCap": "at its power cap"}
 # The clocks of a device are held back for this share of a launch before the launch counts as throttled.
 _LEAST_SHARE = 0.01
@@ -41,9 +41,9 @@ _MILLI, _NANO = 1e-3, 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceState:
-    """One device at one moment; None is what its driver does not tell.
+    """One device at one moment; None is what its driver does not report.
 
-    ``reasons`` say why its clocks are held back just now. ``throttled_s`` and ``capped_s`` are for how many
+    ``reasons`` are why its clocks are held back just now. ``throttled_s`` and ``capped_s`` are for how many
     seconds heat and power have held them back since the driver was loaded. ``others`` is how many processes
     besides this one's compute on the device.
     """
@@ -83,20 +83,20 @@ class Devices:
         if not self._handles:
             return {}
         cuda = self._ask("nvmlSystemGetCudaDriverVersion")
-        told = {
+        found = {
             "gpu_driver": self._ask("nvmlSystemGetDriverVersion"),
             "gpu_driver_cuda": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             "cudnn": _cudnn(),
         }
         for index, handle in self._handles:
-            told |= {f"gpu{index}_{name}": said for name, said in self._facts_of(handle)}
-        return {name: str(said) for name, said in told.items() if said is not None}
+            found |= {f"gpu{index}_{name}": value for name, value in self._facts_of(handle)}
+        return {name: str(value) for name, value in found.items() if value is not None}
 
     def environment(self) -> dict[str, str]:
         """Return what forbids to compare times where it differs: the driver's major version, and MIG."""
         known = self.facts()
         driver = known.get("gpu_driver", "").partition(".")[0]
-        parts = [name for name, said in known.items() if name.endswith("_mig") and said == "on"]
+        parts = [name for name, value in known.items() if name.endswith("_mig") and value == "on"]
         return {**({"gpu_driver": driver} if driver else {}), **({"mig": "on"} if parts else {})}
 
     def states(self) -> tuple[DeviceState, ...]:
@@ -150,8 +150,8 @@ class Devices:
         )
 
     def _held_back(self, handle: object, policy: str) -> tuple[float, float] | None:
-        said = self._ask("nvmlDeviceGetViolationStatus", handle, self._value(policy))
-        return None if said is None else (said.referenceTime / 1e6, said.violationTime * _NANO)
+        value = self._ask("nvmlDeviceGetViolationStatus", handle, self._value(policy))
+        return None if value is None else (value.referenceTime / 1e6, value.violationTime * _NANO)
 
     def _reasons(self, handle: object) -> tuple[str, ...]:
         bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
@@ -167,8 +167,8 @@ class Devices:
     def _value(self, name: str) -> Any:  # noqa: ANN401 (a constant of NVML)
         return getattr(self._nvml, name, None)
 
-    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (whatever NVML tells)
-        """Return what a function of NVML tells, and ``default`` where it cannot."""
+    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (whatever NVML returns)
+        """Return what a function of NVML returns, and ``default`` where it cannot."""
         function: Callable[..., Any] | None = getattr(self._nvml, name, None)
         if function is None:
             return default
@@ -189,10 +189,10 @@ def passage(before: Sequence[DeviceState], after: Sequence[DeviceState]) -> Pass
     """
     facts: dict[str, str] = {}
     marks: dict[str, None] = {}
-    # Where nothing was read before, nothing is said.
+    # Where nothing was read before, nothing is reported.
     for old, new in zip(before, after, strict=False):
         for moment, state in (("before", old), ("after", new)):
-            facts |= {f"gpu{state.index}_{name}_{moment}": said for name, said in _told(state)}
+            facts |= {f"gpu{state.index}_{name}_{moment}": value for name, value in _facts_of_state(state)}
         reasons = {*old.reasons, *new.reasons}
         if reasons & {*_THROTTLES.values()} or _grew(old, new, "throttled_s"):
             marks[THROTTLED] = None
@@ -203,11 +203,11 @@ def passage(before: Sequence[DeviceState], after: Sequence[DeviceState]) -> Pass
     return Passage(facts=facts, marks=tuple(marks))
 
 
-def _told(state: DeviceState) -> Iterator[tuple[str, str]]:
+def _facts_of_state(state: DeviceState) -> Iterator[tuple[str, str]]:
     for name in ("temperature_c", "sm_mhz", "memory_mhz"):
-        said = getattr(state, name)
-        if said is not None:
-            yield name, str(said)
+        value = getattr(state, name)
+        if value is not None:
+            yield name, str(value)
     if state.power_w is not None:
         yield "power_w", f"{state.power_w:.0f}"
     if state.reasons:

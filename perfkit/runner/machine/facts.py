@@ -51,7 +51,7 @@ def read_machine() -> Machine:
 
 
 def check_proc() -> None:
-    """Refuse a Linux without ``/proc``, where no process can be followed and no machine told from another.
+    """Refuse a Linux without ``/proc``, where no process can be followed and no machine recognised.
 
     Raises:
         NotMeasuredError: it is not mounted.
@@ -86,7 +86,7 @@ def _named_by_kernel() -> str | None:
 
 
 def _governor() -> dict[str, str]:
-    """Return how the kernel chooses the CPUs' frequency; nothing where it does not say."""
+    """Return how the kernel chooses the CPUs' frequency; nothing where it does not show that."""
     places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     try:
         found = sorted({place.read_text(encoding="utf-8").strip() for place in places})
@@ -148,8 +148,8 @@ def read_environment(
 ) -> Environment:
     """Return the environment of this process, or of another one by its variables and torch's settings.
 
-    Torch's settings are known only where torch is loaded. ``installed`` says what another interpreter has:
-    its "python", "torch" and whatever else tells it from others.
+    Torch's settings are known only where torch is loaded. ``installed`` is what another interpreter has:
+    its "python", "torch" and whatever else distinguishes it.
     """
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",

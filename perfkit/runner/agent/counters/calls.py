@@ -43,10 +43,10 @@ def monitoring_callbacks() -> tuple[str, ...]:
 
 
 def _only_in(thread: int, callback: Callable[..., object]) -> Callable[..., object]:
-    def heard(*event: object) -> object:
+    def filtered(*event: object) -> object:
         return callback(*event) if get_ident() == thread else None
 
-    return heard
+    return filtered
 
 
 PROFILER_IN_USE = "another profiler is active"

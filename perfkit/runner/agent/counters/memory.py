@@ -162,7 +162,7 @@ def _original(function: Any, tensor: Any, packed: Packed) -> Any:  # noqa: ANN40
 class SavedTensors:
     """Counts once each storage that is saved in an iteration, parameters excepted.
 
-    An operator's inputs are saved before it runs and its results after it: ``ran`` tells which operator ran.
+    An operator's inputs are saved before it runs and its results after it: ``ran`` records which one ran.
     """
 
     def __init__(self, places: Places, memory: Memory, watching: Watching) -> None:

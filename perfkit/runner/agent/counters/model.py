@@ -64,7 +64,7 @@ class Count:
 class Counts:
     """All counts, and by metric the reasons why others were not made.
 
-    ``training`` says that a backward pass and an optimizer's step were among what was counted.
+    ``training`` means that a backward pass and an optimizer's step were among what was counted.
     """
 
     counts: tuple[Count, ...]

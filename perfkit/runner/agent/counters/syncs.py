@@ -87,7 +87,7 @@ class Syncs:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        # The keys say whether the line allows the wait, and whether it was for a device.
+        # The keys are whether the line allows the wait, and whether it was for a device.
         self._amounts: dict[tuple[bool, bool], Amounts] = {}
 
     def note(self, what: str, place: str, *, real: bool) -> None:
@@ -106,7 +106,7 @@ class Syncs:
 
 
 def wait_of(schema: Any) -> Wait | None:  # noqa: ANN401 (torch has no type for it)
-    """Return what says whether a call of an operator waits for a device; None where no call does."""
+    """Return a check of whether a call of an operator waits for a device; None where no call does."""
     name = schema.name
     if name in _WAITING:
         return lambda _args, _kwargs: _WAITING[name]

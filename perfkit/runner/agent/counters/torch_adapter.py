@@ -155,7 +155,7 @@ Break = tuple[str, tuple[tuple[str, int], ...]]
 class Compilation:
     """How many graphs dynamo has compiled in this process, and how often it broke them, by reason and stack.
 
-    ``listed`` are the objects of dynamo's own list of breaks, by which two readings are told apart.
+    ``listed`` are the objects of dynamo's own list of breaks, by which two readings are distinguished.
     """
 
     graphs: int
