@@ -34,11 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Count what each benchmark does, however long that takes: operators, syncs, bytes, Python calls "
         "(default: where torch is loaded and that takes a tenth of the benchmark's time at most).",
     )
-    group.addoption(
-        "--perfkit-no-counts",
-        action="store_true",
-        help="File times only: count nothing.",
-    )
+    group.addoption("--perfkit-no-counts", action="store_true", help="File times only: count nothing.")
     group.addoption(
         "--perfkit-prove-root",
         metavar="DIR",

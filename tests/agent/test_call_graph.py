@@ -150,11 +150,7 @@ def test_deferred(benchmark):
     ],
 )
 def test_objects_that_make_attributes_up_or_refuse_them_are_taken_for_their_class(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    test: str,
-    own: set[str],
-    functions: set[tuple[str, str]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str, own: set[str], functions: set[tuple[str, str]]
 ) -> None:
     """Mocks and deferred objects do that; collecting goes on, and what is of the tree is still found."""
     (tmp_path / "odd_speed.py").write_text(ODD)

@@ -11,13 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.runner.agent.clock import (
-    UNTOLD,
-    ColdStart,
-    cold_start,
-    cold_start_since,
-    read_compile_times,
-)
+from perfkit.runner.agent.clock import UNTOLD, ColdStart, cold_start, cold_start_since, read_compile_times
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:

@@ -156,10 +156,9 @@ def test_a_wait_in_a_backward_pass_is_seen(tmp_path: Path) -> None:
         """,
     )
 
-    assert {
-        ("Tensor.item", own.place("item")): 1,
-        ("Tensor.cpu", own.place("cpu")): 1,
-    } == causes(own.watched(), "syncs")
+    assert {("Tensor.item", own.place("item")): 1, ("Tensor.cpu", own.place("cpu")): 1} == causes(
+        own.watched(), "syncs"
+    )
 
 
 def test_the_tensor_class_is_left_as_it_was(tmp_path: Path) -> None:

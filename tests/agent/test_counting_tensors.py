@@ -118,10 +118,9 @@ def test_bytes_are_those_of_new_storages_and_the_peak_those_alive_at_once(tmp_pa
     size = 1000 * FLOAT
     assert (4.0 * size,) * 2 == values(counts, "allocated")
     assert (2.0 * size,) * 2 == values(counts, "peak")
-    assert {
-        ("aten::zeros", own.place("zeros")): size,
-        ("aten::add", own.place("first + 1")): size,
-    } == causes(counts, "peak")
+    assert {("aten::zeros", own.place("zeros")): size, ("aten::add", own.place("first + 1")): size} == causes(
+        counts, "peak"
+    )
 
 
 def test_a_constructor_allocates_and_borrowed_memory_does_not(tmp_path: Path) -> None:
@@ -255,13 +254,7 @@ def test_no_device_is_reported_where_there_is_none(tmp_path: Path) -> None:
 
     counts = own.watched()
 
-    assert [
-        "operators",
-        "syncs",
-        "allowed_syncs",
-        "allocated",
-        "peak",
-        "saved",
-        "flops",
-    ] == [count.metric for count in counts.counts]
+    assert ["operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops"] == [
+        count.metric for count in counts.counts
+    ]
     assert (100.0 * FLOAT,) * 2 == values(counts, "allocated")

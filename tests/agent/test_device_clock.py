@@ -117,8 +117,7 @@ def test_a_device_first_used_inside_a_block_is_waited_for_at_its_end(device: Fak
 
 
 @pytest.mark.parametrize(
-    ("host_s", "device_s", "bound"),
-    [(0.1, 0.5, False), (0.5, 0.0, True), (0.5, 0.01, True)],
+    ("host_s", "device_s", "bound"), [(0.1, 0.5, False), (0.5, 0.0, True), (0.5, 0.01, True)]
 )
 def test_a_launch_bound_benchmark_is_marked(
     device: FakeAccelerator, clock: BlockClock, host_s: float, device_s: float, *, bound: bool

@@ -214,13 +214,7 @@ def test_conflicting_arguments_are_refused_as_the_host_does(
     ("rounds", "iterations", "warmup_rounds"), [(1, 1, 0), (4, 1, 2), (3, 5, 0), (2, 3, 1)]
 )
 def test_pedantic_without_setup_is_called_as_often_as_was_asked(
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    rounds: int,
-    iterations: int,
-    warmup_rounds: int,
-    *,
-    led: bool,
+    run: Run, monkeypatch: pytest.MonkeyPatch, rounds: int, iterations: int, warmup_rounds: int, *, led: bool
 ) -> None:
     """Each call may use up what the next one needs; where a round loops, one more call has the result."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)

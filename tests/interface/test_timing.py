@@ -114,8 +114,7 @@ def test_times_are_read_at_both_ends(project: Path) -> None:
 def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
     """A cell of a notebook that is run twice loses nothing."""
     done = _run(
-        project,
-        "import perfkit\nfor _ in range(2):\n    with perfkit.timed('cell'):\n        pass\n",
+        project, "import perfkit\nfor _ in range(2):\n    with perfkit.timed('cell'):\n        pass\n"
     )
 
     first, second = _rows(project / "benchmarks/ledger")
@@ -356,9 +355,7 @@ def test_a_first_time_that_compiled_is_split(
     """By what torch.compile spent until its end; where torch compiled and tells no time, the row says so."""
     parts = []
     for name, after in (("told", {"_compile.compile_inner": 60.0}), ("untold", {"a_new_name": 60.0})):
-        readings = iter(
-            (CompileTimes(seconds={}, graphs=0), CompileTimes(seconds=after, graphs=1)),
-        )
+        readings = iter((CompileTimes(seconds={}, graphs=0), CompileTimes(seconds=after, graphs=1)))
         monkeypatch.setattr(timing, "read_compile_times", lambda found=readings: next(found))
         monkeypatch.setattr(cold_start, "read_compile_times", lambda found=readings: next(found))
         durations = [90.0, *[1.0] * 20]

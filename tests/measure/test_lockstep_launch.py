@@ -317,9 +317,9 @@ def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees
 
     record = trees.launch(launcher, "test_before", "test_bad", "test_after")
 
-    assert [
-        ("test_bad", "head", "error", "its session ended before it was over; Exit: enough"),
-    ] == failures(record)
+    assert [("test_bad", "head", "error", "its session ended before it was over; Exit: enough")] == failures(
+        record
+    )
     assert [] == failures(trees.launch(launcher, "test_before", "test_after"))
 
 

@@ -34,41 +34,32 @@ class ChannelTimeoutError(Exception):
 
 
 class Channel:
-    """One end of a socket over which messages are sent."""
+    """One end of a socket over which messages are sent.
+
+    Its methods raise ChannelClosedError where the other end is closed, and ChannelTimeoutError where it sent
+    nothing in time.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._received = bytearray()
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message.
-
-        Raises:
-            ChannelClosedError: the other end is closed.
-        """
+        """Send a message."""
         try:
             self._end.sendall(json.dumps(message).encode() + b"\n")
         except OSError as error:
             raise ChannelClosedError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message, at most ``timeout_s`` seconds, in which this process is not stopped.
-
-        Raises:
-            ChannelClosedError: the other end is closed.
-            ChannelTimeoutError: it sent nothing in time.
-        """
+        """Wait for the next message, at most ``timeout_s`` seconds, in which this process is not stopped."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while b"\n" not in self._received:
             self._received += self._read(deadline)
         return self._next()
 
     def send_descriptors(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
-        """Send a message and file descriptors with it, at most four.
-
-        Raises:
-            ChannelClosedError: the other end is closed.
-        """
+        """Send a message and file descriptors with it, at most four."""
         data = json.dumps(message).encode() + b"\n"
         try:
             # A socket that has a time limit may send only a part.
@@ -78,11 +69,7 @@ class Channel:
             raise ChannelClosedError from error
 
     def receive_descriptors(self) -> tuple[Message, list[int]]:
-        """Wait for a message and the descriptors that came with it, if any.
-
-        Raises:
-            ChannelClosedError: the other end is closed.
-        """
+        """Wait for a message and the descriptors that came with it, if any."""
         descriptors: list[int] = []
         while b"\n" not in self._received:
             data, found, _, _ = socket.recv_fds(self._end, _CHUNK_BYTES, _MOST_DESCRIPTORS)

@@ -230,11 +230,7 @@ class ChildPlugin:
 
     def _describe(self, item: pytest.Item) -> dict[str, object]:
         reached = [found for found in _reached(item) if found[0] in self._changed]
-        return {
-            **_describe(item),
-            "changed": may_run(self._changed, reached),
-            "reached": sorted(reached),
-        }
+        return {**_describe(item), "changed": may_run(self._changed, reached), "reached": sorted(reached)}
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Send which benchmarks there are, and what could not be collected."""

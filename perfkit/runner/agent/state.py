@@ -112,9 +112,7 @@ def _of_torch(torch: Any) -> Iterator[_Setting]:  # noqa: ANN401 (a module)
         torch.use_deterministic_algorithms,
     )
     yield _Setting(
-        "torch's matmul precision",
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
+        "torch's matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
     )
     yield _Setting(
         "",

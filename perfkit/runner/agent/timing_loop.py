@@ -76,9 +76,7 @@ class RemoteTimingLoop:
         if share is not None:
             # The injected slowdown is waiting, of which the device knows nothing.
             work = replace(
-                work,
-                block=slowed(work.block, share, more_calls=work.loops is None),
-                device=lambda *_: None,
+                work, block=slowed(work.block, share, more_calls=work.loops is None), device=lambda *_: None
             )
         ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
         if uses_accelerator():

@@ -16,14 +16,9 @@ from typing import Protocol, Self
 from perfkit.config import AsvSuite
 from perfkit.model import SIDES, Side
 from perfkit.runner.agent import COLLECTING
-from perfkit.runner.agent.channel import Channel, ChannelClosedError, Message
+from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.agent.processes import Process
-from perfkit.runner.commands import (
-    AGENT,
-    ChildProcess,
-    Interpreter,
-    tail_of,
-)
+from perfkit.runner.commands import AGENT, ChildProcess, Interpreter, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError, start_agent
 from perfkit.temporary import remove_folder
 
@@ -121,6 +116,9 @@ class Child:
         while True:
             message = self._kept.pop() if self._kept else self.channel.receive(limit_s)
             if "error" in message:
+                # It ends now, and has its own exit status where nobody ends it before.
+                with contextlib.suppress(ChannelTimeoutError):
+                    self.channel.receive(_FAREWELL_S)
                 raise ChannelClosedError
             if message["kind"] == "missing":
                 self.missing.update(message["nodes"])

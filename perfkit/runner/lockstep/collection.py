@@ -146,10 +146,7 @@ def _not_collected(report: SideReport | None, words: str) -> Listing:
 
 def _read(item: Message) -> Found:
     benchmark = Benchmark(
-        name=item["node"],
-        version=source_version(item["source"]),
-        params=item["params"],
-        group=item["group"],
+        name=item["node"], version=source_version(item["source"]), params=item["params"], group=item["group"]
     )
     return Found(
         benchmark=benchmark,

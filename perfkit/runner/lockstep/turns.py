@@ -1,6 +1,7 @@
 """The turns of one benchmark: how long they are, and how each side is timed while the other is stopped.
 
 All lengths follow from the time of one iteration, so that the same rules serve for microseconds and seconds.
+What measures raises BenchmarkError where a side raised, died or hung.
 """
 
 from __future__ import annotations
@@ -242,11 +243,7 @@ def stood_still(waited_s: Sequence[float], rounds_s: Sequence[float]) -> float:
 
 
 def take_turns(runners: Sequence[Runner], *, plan: LoopPlan) -> Timing:
-    """Measure a benchmark that is ready on both sides; the first runner begins.
-
-    Raises:
-        BenchmarkError: one side raised, died, hung, or went on running while the other was timed.
-    """
+    """Measure a benchmark that is ready on both sides; the first runner begins."""
     for runner in runners:
         runner.child.stop()
     # One core may be slower than another for seconds, by up to half, while another virtual machine uses its
@@ -277,9 +274,6 @@ def take_rounds(runner: Runner, *, plan: LoopPlan, turns: int | None = None, cor
     """Measure a benchmark that is ready while the other side has no process; return how many turns it had.
 
     It has ``turns`` where they are given, and is begun on ``core``.
-
-    Raises:
-        BenchmarkError: it raised, died, or hung.
     """
     runner.child.stop()
     timed_s, turn = 0.0, 0
@@ -302,9 +296,6 @@ def warm(runners: Sequence[Runner]) -> int:
 
     One side after the other is called while the other is stopped; the slower one to settle counts. Where
     times do not settle, the rows of that side are marked.
-
-    Raises:
-        BenchmarkError: one side raised, died, or hung.
     """
     for runner in runners:
         runner.child.stop()

@@ -84,10 +84,7 @@ _OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc")
 
 
 def read_conditions(
-    *,
-    root: Path = Path("/"),
-    variables: Mapping[str, str] = os.environ,
-    sample_s: float = _SAMPLE_S,
+    *, root: Path = Path("/"), variables: Mapping[str, str] = os.environ, sample_s: float = _SAMPLE_S
 ) -> tuple[Condition, ...]:
     """Return the conditions; loads are sampled for ``sample_s`` seconds. ``root`` holds proc and sys."""
     cpus = usable_cpus(root)
