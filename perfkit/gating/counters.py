@@ -19,11 +19,15 @@ from perfkit.model.counting import TRACKED, Count
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.agent.counters.model import Counts, joined_counts
 from perfkit.runner.agent.training import COUNTED_STEP
-from perfkit.runner.lockstep.counted import CountedSides, count_benchmarks, count_training
-from perfkit.runner.lockstep.instructed import COMMANDS, Callgrind
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.runner.lockstep.untimed import COMMANDS, Callgrind, count_benchmarks, count_training
+from perfkit.runner.lockstep.untimed import (
+    COMMANDS,
+    Callgrind,
+    CountedSides,
+    count_benchmarks,
+    count_training,
+)
 
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
