@@ -16,12 +16,6 @@ from typing import Any
 
 import git
 import pytest
-import typer
-
-from perfkit.cli.app import app
-from perfkit.gating.from_rows import pairs_of, policy_of
-from perfkit.stats.interval import location_interval
-from perfkit.stats.location import location
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"
@@ -83,36 +77,6 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
     } == cases
 
 
-def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
-    """No benchmark gets a second plant of a dose, nor a kind of change a second turn, before all others."""
-    plan = scripts["plan"]
-    planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
-    planted |= {("NEWER", one.kind) for one in plan.PLANTS}
-    for study, kind in planted:
-        turns = Counter(
-            case.benchmark
-            for case in _cases(scripts, study)
-            if case.kind == kind and case.benchmarks == plan.SIX
-        )
-        assert set(plan.SIX) == set(turns)
-        assert max(turns.values()) - min(turns.values()) <= 1
-    changes = Counter(case.neutral for case in _cases(scripts, "NEWER") if case.neutral)
-    assert set(scripts["neutral"].KINDS) == set(changes)
-    assert {4, 5} == set(changes.values())
-    hard = Counter(case.benchmark for case in _cases(scripts, "NEWER") if case.benchmarks == plan.HARD)
-    assert {None: 6, "workers": 3, "threads": 3} == hard
-
-
-@pytest.mark.parametrize("study", ["OLDER", "NEWER"])
-def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: str) -> None:
-    """The plan is the same each time it is asked, and no two cases share the subject they are known by."""
-    cases = _cases(scripts, study)
-
-    assert cases == _cases(scripts, study)
-    assert len({case.subject for case in cases}) == len(cases)
-    assert list(range(1, len(cases) + 1)) == [case.number for case in cases]
-
-
 def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
     """What is promised a share of the gates has some of them in each third of the hours."""
     kinds = [case.kind for case in _cases(scripts, "NEWER")]
@@ -140,51 +104,6 @@ def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleTyp
             assert f'"{case.benchmark}"' in line
             assert str(case.rare or case.head) in line
             assert case.rare or str(case.base) in before
-
-
-def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) -> None:
-    """In whole units of work, to a tenth of a percent."""
-    cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
-
-    assert {
-        "+2 % at margin 1 %": {2.0},
-        _PROVEN: {2.0},
-        "+3 % at margin 1 %": {3.0},
-        "+5 % at margin 2 %": {5.0},
-        "+20 % in each tenth call": {20.0},
-    } == {
-        kind: {round(100 * ((one.rare or one.head) / one.base - 1), 1) for one in cases if one.kind == kind}
-        for kind in {case.kind for case in cases}
-    }
-
-
-def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
-    """Each command names its own file of benchmarks and margin, and only that of a proven case --fail-on."""
-    plan, gate_command = scripts["plan"], scripts["study"].gate_command
-    options = _gate_options()
-    for case in _cases(scripts, "NEWER"):
-        command = gate_command(case, root=Path("suite"), base="abc", head="def", ledger=Path("kept"))
-        assert [sys.executable, "-m", "perfkit", "gate"] == command[:4]
-        given = dict(zip(command[4::2], command[5::2], strict=True))
-
-        assert {
-            "--repo": "suite",
-            "--base": "abc",
-            "--head": "def",
-            "--benchmarks": "bench_hard.py" if case.benchmarks == plan.HARD else "bench_six.py",
-            "--margin": case.margin,
-            "--ledger": "kept",
-            "--seed": str(case.number),
-            "--json": "-",
-            **({"--fail-on": "proven"} if case.kind == _PROVEN else {}),
-        } == given
-        assert set(given) <= options
-
-
-def _gate_options() -> set[str]:
-    """Return the names of the options that the gate has."""
-    group = typer.main.get_group(app)
-    return {name for parameter in group.commands["gate"].params for name in parameter.opts}
 
 
 @pytest.fixture(scope="module")
@@ -275,24 +194,6 @@ def _functions(files: dict[str, str]) -> dict[str, str]:
     return {node.name: ast.dump(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
-    """One reads its batches by two worker processes, the other convolves; pytest runs both."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:perfkit"]
-    done = subprocess.run(
-        [*command, "--benchmark-disable", "bench_hard.py", "bench_six.py"],
-        cwd=str(suite.working_tree_dir),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert 0 == done.returncode, done.stdout
-    assert "8 passed" in done.stdout
-    text = (CALIBRATION / "suite" / "work.py").read_text()
-    assert "num_workers=2" in text.partition("def workers_work")[2].partition("\ndef ")[0]
-    assert "conv2d" in text.partition("def threads_work")[2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a longer path", "a new module", "workers"])
 def test_the_riskiest_cases_are_gated(
@@ -312,23 +213,6 @@ def test_the_riskiest_cases_are_gated(
     (found,) = json.loads(done.stdout)["comparisons"]
     assert found["benchmark"]["name"].endswith(f"::test_{selected}")
     assert found["estimate"] is not None
-
-
-def test_a_gate_is_put_off_until_the_machine_is_fit(
-    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits while doctor expects to miss the smallest plant, or cannot tell; a fit one is believed."""
-    said: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
-
-    def doctor(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        noises = [{"effect": effect} for effect in next(said)]
-        return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"noises": noises}), stderr="")
-
-    monkeypatch.setattr(subprocess, "run", doctor)
-    fitness = scripts["study"].Fitness(put_off_s=0.0)
-
-    assert 2 == fitness.await_fit()
-    assert 0 == fitness.await_fit()
 
 
 def test_a_study_goes_on_where_it_stood(
@@ -418,110 +302,6 @@ def test_the_newer_document_holds_promises_against_counts(
     )
     assert "172 of 172 gates\nhave run" in text
     assert "| gates that could not measure all, counted nowhere above | none | none |" in text
-
-
-def test_walls_are_per_benchmark_and_of_their_own_kind(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """The median of A/A gates of the six and of +3 % at margin 1 %, a sixth of each; no hard one is in it."""
-    timed = [
-        replace(
-            gate,
-            wall_s=900.0
-            if gate.case.benchmarks == scripts["plan"].HARD
-            else {"A/A": 12.0, "+3 % at margin 1 %": 36.0}.get(gate.case.kind, 99.0),
-        )
-        for gate in newer
-    ]
-    text = scripts["render"].render(timed, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert "+3 % at margin 1 %, set-up included | median 6 s | median 6.0 s, longest 6.0 s |" in text
-    assert "| median 900.0 s |" in text
-
-
-def test_each_neutral_gate_says_which_intervals_miss_no_change(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """A table has each gate's, and they add up to the share that is held to the promise."""
-    neutral = [gate for gate in newer if gate.case.neutral]
-    text = scripts["render"].render(newer, older)
-
-    missed = sum(len(gate.nominal_misses) for gate in neutral)
-    assert f"| {missed} of 180 ({100 * missed / 180:.1f} %; at most" in text
-    assert 0 < missed
-    for gate in neutral:
-        # An interval at a smaller error is wider, unless it was judged before the last launches.
-        assert gate.final_misses <= gate.series
-        nominal, final = (
-            ", ".join(sorted(found)) or "none" for found in (gate.nominal_misses, gate.final_misses)
-        )
-        assert f"| {gate.case.number} | {gate.case.neutral} | {final} | {nominal} | none |" in text
-
-
-def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: list[Any]) -> None:
-    """Where all calls decided, the interval of a typical call is another one, and is not what counts."""
-    found = 0
-    for gate in older:
-        for name in gate.series:
-            if gate.comparisons[name].estimate.calls != "all":
-                continue
-            misses = {}
-            for calls in ("typical", "all"):
-                pairs = pairs_of(gate.rows[name])
-                interval = location_interval(
-                    [location(*pair.sides(calls)) for pair in pairs],
-                    [pair.preloader for pair in pairs],
-                    error=0.05,
-                    trimmed_from=policy_of(gate.rows[name]).trimmed_from,
-                )
-                misses[calls] = bool(abs(interval.centre) > interval.half_width)
-            assert misses["all"] == (name in gate.nominal_misses)
-            found += misses["all"] != misses["typical"]
-    assert found > 0
-
-
-def test_an_accusation_and_a_gate_that_broke_are_told(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """One of fifty is counted with its bound; a gate that ended with exit code 4 is counted nowhere else."""
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
-    python = replace(alike[0].comparisons["python"], verdict="REGRESSED")
-    accusing = replace(alike[0], comparisons={**alike[0].comparisons, "python": python})
-    broken = replace(alike[1], exit_code=4, comparisons={}, rows={})
-    changed = {id(alike[0]): accusing, id(alike[1]): broken}
-    text = scripts["render"].render([changed.get(id(gate), gate) for gate in newer], older)
-
-    assert "| none of 50 | 1 of 49 (at most 9.3 %) |" in text
-    assert f"counted nowhere above | none | 1: case {broken.case.number} |" in text
-
-
-def test_a_gate_that_broke_is_in_no_other_count(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """Gates that end at once make no median shorter, and a neutral one without intervals is not clean."""
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
-    neutral = next(gate for gate in newer if gate.case.neutral)
-    broken = {id(gate) for gate in (*alike[:30], neutral)}
-    gates = [
-        replace(gate, exit_code=4, wall_s=0.6, comparisons={}, rows={})
-        if id(gate) in broken
-        else replace(gate, wall_s=12.0)
-        for gate in newer
-    ]
-    text = scripts["render"].render(gates, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert f"\n| {neutral.case.number} | {neutral.case.neutral} |" not in text
-    assert "counted nowhere above | none | 31: case " in text
-
-
-def test_a_study_that_has_just_begun_is_rendered(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """With its first gate alone, and any other, every table is there."""
-    for gate in (newer[0], next(one for one in newer if len(one.case.benchmarks) == 2)):
-        assert "1 of 172 gates\nhave run" in scripts["render"].render([gate], older)
 
 
 def test_the_older_study_is_rendered_whole(scripts: dict[str, ModuleType], older: list[Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.stats.binomial import upper_bound
+from perfkit.stats.distributions import upper_bound
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "change_points"

@@ -32,7 +32,7 @@ from perfkit.runner.lockstep.residency import measure_presence
 from perfkit.runner.lockstep.schedule import schedule
 from perfkit.runner.machine.environment import read_environment
 from perfkit.runner.machine.facts import read_machine
-from perfkit.stats.location import location
+from perfkit.stats.interval import location
 from perfkit.units import human_bytes, human_seconds
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ from readme import README, fill
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.stats.distributions import lower_bound, upper_bound
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
 PLACE = "make peers"

@@ -25,7 +25,7 @@ from perfkit.features.cluster.records import Code, MachineClass, Task
 from perfkit.features.cluster.tasks import file_once, run_of, unpack
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id
-from perfkit.ledger.history.gaps import Gaps, Levels
+from perfkit.ledger.history.trends import Gaps, Levels
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row

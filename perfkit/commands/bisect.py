@@ -13,7 +13,7 @@ from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
 from perfkit.features.cluster.engines import HERE, EngineChoice
 from perfkit.features.cluster.remote_pairs import PairPlan, open_pairs
-from perfkit.gating.bisected import TIME, Question, bisect_count, bisect_time, report_of
+from perfkit.gating.bisecting import TIME, Question, bisect_count, bisect_time, report_of
 from perfkit.gating.counts import check_valgrind
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger

@@ -20,9 +20,15 @@ from perfkit.errors import (
 )
 from perfkit.gating.acceptance import is_placeholder
 from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
-from perfkit.ledger.history.gates import gate_ratio
-from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine
-from perfkit.ledger.history.steps import Facts, find_change_points, noise_of
+from perfkit.ledger.history.change_log import gate_ratio
+from perfkit.ledger.history.change_points import (
+    Facts,
+    WithoutMachine,
+    find_change_points,
+    noise_of,
+    shifts_of,
+    without_machine,
+)
 from perfkit.ledger.history.trends import Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.states import KeptState, keep_state, read_states

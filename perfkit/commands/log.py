@@ -16,7 +16,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model.change_log import ChangeLog, Column, History
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import history_order, open_repository, resolve
-from perfkit.report.change_log import render_change_log
+from perfkit.report.change_log import render_change_log, trend_name
 from perfkit.report.markers import replace_between_markers
 from perfkit.runner.clock import utc_now
 from perfkit.units import counted
@@ -91,9 +91,6 @@ def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None
     log = project.config.log
     if log.trends is None:
         return None
-    # What draws pages takes a while to import, and most logs link to none.
-    from perfkit.features.site.pages import trend_name
-
     picture = project.path(log.trends) / trend_name(benchmark, machine_id)
     return (
         Path(os.path.relpath(picture, project.path(log.file).parent)).as_posix()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from perfkit.gating.judge import pair_location
 from perfkit.model import SIDES
 from perfkit.model.comparisons import Estimate, LaunchPair
-from perfkit.stats.assumptions import halves_differ, neighbours_alike
+from perfkit.stats.interval import halves_differ, neighbours_alike
 
 # An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
 _DOUBTED = 0.001

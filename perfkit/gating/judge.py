@@ -24,8 +24,7 @@ from perfkit.model.comparisons import (
     TimedVerdict,
     Verdict,
 )
-from perfkit.stats.interval import Interval, location_interval, widening
-from perfkit.stats.location import location
+from perfkit.stats.interval import Interval, location, location_interval, widening
 from perfkit.stats.planning import deciding_look, expected_half_width
 
 # From so many launches on, their own scatter is known well enough to be believed however small it is.

@@ -21,7 +21,7 @@ from perfkit.gating.judge import WELL_KNOWN, interval_error, last_look, pair_loc
 from perfkit.gating.sequential import MOST_KEPT, USUAL_SD, BenchmarkState, ComparedBenchmark, usual_look
 from perfkit.model import WALL_TIME, Benchmark, Row
 from perfkit.model.comparisons import UNDECIDED, KnownFrom, LaunchPair, PlannedBenchmark, Policy, Verdict
-from perfkit.stats.apart import pooled_spread
+from perfkit.stats.components import pooled_spread
 from perfkit.stats.interval import trimmed_variance, widening
 from perfkit.stats.planning import deciding_look, minimum_detectable_effect
 

@@ -154,17 +154,6 @@ def test_ends_that_cannot_be_measured_move_inward() -> None:
     assert (23,) == search.run([1.0] * 30).steps[0].places
 
 
-def test_an_end_that_raises_moves_inward() -> None:
-    """A benchmark that raises at the good commit is measured from the next one on."""
-    meter = FakeMeter(steps={4: 0.1}, raises=frozenset({0}))
-    search = _time(meter, 8)
-    search.open_ends()
-    search.begin()
-
-    assert (1, 8) == (search.first, search.last)
-    assert (4,) == search.run([1.0] * 8).steps[0].places
-
-
 def test_a_range_in_which_nothing_can_be_measured_is_an_error() -> None:
     """It ends with the reason of a commit."""
     search = _time(FakeMeter(steps={}, broken=frozenset(range(9))), 8)
@@ -263,28 +252,6 @@ def test_the_largest_steps_of_a_count_are_found_first() -> None:
 
     assert [(20, 40), (40, 7), (5, 2)] == [(step.head, step.moved) for step in steps]
     assert 1 == search.more()
-
-
-def test_equal_counts_at_both_ends_are_no_change() -> None:
-    """Nothing else is counted."""
-    meter = FakeMeter(steps={5: 2, 6: -2})
-    search = _count(meter, 64)
-    search.open_ends()
-
-    assert [] == search.run([1.0] * 64)
-    assert "no change" == search.status
-    assert [0, 64] == meter.counted
-
-
-def test_commits_that_cannot_be_counted_share_the_blame() -> None:
-    """The step of a count lies between the nearest commits that were counted."""
-    meter = FakeMeter(steps={5: 1}, broken=frozenset({4}), raises=frozenset({5}))
-    search = _count(meter, 9)
-    search.open_ends()
-
-    (step,) = search.run([1.0] * 9)
-
-    assert (3, 6) == (step.base, step.head)
 
 
 def test_a_count_without_time_is_undecided() -> None:

@@ -68,9 +68,7 @@ def _record(project: GitProject) -> None:
         ("report --out site", DONE, "report"),
     ],
 )
-def test_a_command_writes_its_document(
-    project: GitProject, arguments: str, code: int, document: str
-) -> None:
+def test_a_command_writes_its_document(project: GitProject, arguments: str, code: int, document: str) -> None:
     """It ends with its exit code, and the document is as the schema of its version says."""
     found, done = _run(project, *arguments.split())
 

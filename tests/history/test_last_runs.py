@@ -7,9 +7,9 @@ from dataclasses import replace
 from synthetic import build_row
 from synthetic_history import sha_of, trend
 
-from perfkit.ledger.history.last_runs import moved_since_last
+from perfkit.ledger.history.change_points import moved_since_last
 from perfkit.model.history import Moved
-from perfkit.report.last_runs import last_runs_lines
+from perfkit.report.history import last_runs_lines
 
 NAME = "bench_a.py::test_a"
 

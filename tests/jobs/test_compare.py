@@ -124,7 +124,7 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
     assert 1.5 < found["head_s"] / found["base_s"] < 6, "the numbers come first, then why they decide nothing"
     told = " ".join(done.stderr.split())
     assert "nothing known yet" not in told
-    assert "base was measured on 1 occasion and head on 1" in told
+    assert "base was measured in 1 session and head in 1" in told
     assert f"perfkit backfill {scene.base[:10]} {scene.head[:10]}" in told
 
     scene.spread_over_hours()

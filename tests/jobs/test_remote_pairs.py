@@ -20,7 +20,7 @@ from perfkit.features.cluster.records import Code, MachineClass, Task
 from perfkit.features.cluster.remote_pairs import PairPlan, PairTerms, RemotePairMeter
 from perfkit.features.cluster.tasks import Work, pack, run_of
 from perfkit.features.cluster.worker import own_class
-from perfkit.gating.bisected import TIME
+from perfkit.gating.bisecting import TIME
 from perfkit.gating.engine import gate_policy
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger

@@ -23,8 +23,8 @@ from perfkit.gating.assumptions import doubts
 from perfkit.gating.judge import estimate
 from perfkit.model.comparisons import LaunchPair
 from perfkit.runner.lockstep.schedule import schedule
-from perfkit.stats.assumptions import Doubt, halves_differ, neighbours_alike
-from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import Doubt, halves_differ, neighbours_alike
 
 SERIES, LAUNCHES = 1500, 26
 

@@ -12,14 +12,25 @@ from rich.console import Console, RenderableType
 from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
 from perfkit.errors import EXIT_NOT_MEASURED
-from perfkit.gating.calibration import Calibration, Power, Share, Steadiness
 from perfkit.gating.exit_code import exit_code
-from perfkit.gating.fitness import Condition, Fitness, Noise
+from perfkit.model.calibration import (
+    Calibration,
+    Components,
+    Condition,
+    Fitness,
+    Noise,
+    Power,
+    Share,
+    Steadiness,
+)
 from perfkit.model.comparisons import ApartReport, Comparison, Policy
-from perfkit.report.apart import apart_view
-from perfkit.report.calibration import calibration_view, decision_sentence, offered_configuration
-from perfkit.report.doctor import doctor_view
-from perfkit.stats.components import Components
+from perfkit.report.calibration import (
+    calibration_decision,
+    calibration_view,
+    doctor_view,
+    offered_configuration,
+)
+from perfkit.report.compare import compare_view
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80
@@ -101,7 +112,7 @@ def test_a_calibration_of_plants_alone_was_not_measured() -> None:
     """Nothing is known of identical code."""
     none = replace(_calibration(code=4), accused=_share(0, 0))
 
-    assert "NOT MEASURED: no gate of identical code has run; exit code 4" == decision_sentence(none)
+    assert "NOT MEASURED: no gate of identical code has run; exit code 4" == calibration_decision(none)
 
 
 def test_a_calibration_tells_counts_with_bounds() -> None:
@@ -109,7 +120,7 @@ def test_a_calibration_tells_counts_with_bounds() -> None:
     words = _words(calibration_view(_calibration()))
 
     assert "40 of 60 gates" in words
-    assert "planted +5 %: found, read as" in words
+    assert "injected +5 %: found, read as" in words
     assert "18 of 20 90 % >= 10.0 %" in words
     assert "accused in 1" in words
     assert "test_0 4.00 ms 17.5 - 1.1 % 4.0 % +3.1 %" in words
@@ -227,10 +238,10 @@ def _apart(*comparisons: Comparison) -> ApartReport:
 
 def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     """The first line and the guide both do, and the decision has no time that measuring took."""
-    words = _words(apart_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
+    words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
 
     assert words.startswith("compare, from the ledger: not interleaved")
-    assert "widened by what occasions of the same code differ by" in words
+    assert "widened by how much sessions of the same code differ" in words
     assert "note: left out, measured with uncommitted changes: 1 run" in words
     assert words.endswith(
         "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
@@ -242,15 +253,15 @@ def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
     """A comparison of runs that cannot judge a benchmark has no limit to tell."""
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
-    assert "slower by more than 2 %: test_a (nothing known yet)." in _words(apart_view(_apart(few)))
+    assert "slower by more than 2 %: test_a (nothing known yet)." in _words(compare_view(_apart(few)))
 
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
     """Benchmarks with the same remark share a line, and without an estimate the message says all."""
-    few = "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one)"
+    few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
     alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
 
-    words = _words(apart_view(_apart(*alike)))
+    words = _words(compare_view(_apart(*alike)))
 
     assert f"INCONCLUSIVE test_a, test_b: {few}" in words
     assert 1 == words.count("base was measured")

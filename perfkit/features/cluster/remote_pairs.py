@@ -15,7 +15,7 @@ from perfkit.errors import NotMeasuredError
 from perfkit.features.cluster.engines import EngineChoice, needed_code, open_engine, told_classes
 from perfkit.features.cluster.records import Code, MachineClass, Task
 from perfkit.features.cluster.tasks import Doing, Engine, file_once, run_of, unpack
-from perfkit.gating.bisected import TIME
+from perfkit.gating.bisecting import TIME
 from perfkit.gating.counts import check_valgrind
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.ledger.store import Ledger

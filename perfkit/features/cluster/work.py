@@ -73,9 +73,9 @@ def _commit(doing: Doing) -> None:
 
 def _rehearsal(doing: Doing) -> None:
     # What gates import takes as long as all else.
-    from perfkit.commands.calibrate import rehearse_case
+    from perfkit.commands.calibrate import run_calibration_task
 
-    rehearse_case(doing)
+    run_calibration_task(doing)
 
 
 def _pair(doing: Doing) -> None:

@@ -13,7 +13,7 @@ from perfkit.commands.profiles.artifacts import saved_profiles
 from perfkit.config import Project
 from perfkit.errors import LedgerError, NotMeasuredError, UsageError
 from perfkit.features.site.pages import site_files, trend_files
-from perfkit.features.site.records import (
+from perfkit.features.site.series import (
     Document,
     DocumentKind,
     GateFinding,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,24 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perfkit.features.site import wording
-from perfkit.features.site.data import benchmark_script, commits_in_order, commits_script
 from perfkit.features.site.picture import Sparkline, sparkline, trend_picture
-from perfkit.features.site.records import GateFinding, GateSummary, ProfileEntryPoint, Site
 from perfkit.features.site.series import (
     ALARMS,
+    GateFinding,
+    GateSummary,
     Kind,
+    ProfileEntryPoint,
     Series,
+    Site,
     State,
+    benchmark_script,
+    commits_in_order,
+    commits_script,
     is_undone,
     series_of,
     state_of,
+    status_words,
 )
-from perfkit.features.site.wording import short_sha
 from perfkit.identity import short_run_id
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
+from perfkit.report import history_wording as wording
+from perfkit.report.change_log import slug_of, trend_name
 from perfkit.report.console import visible
+from perfkit.report.history_wording import short_sha
 from perfkit.report.names import short_names
 from perfkit.report.palette import DARK, LIGHT
 from perfkit.units import counted, human_percent, human_seconds
@@ -43,8 +48,6 @@ _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js")
 _RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
 _MOST_FINDINGS = 50
-_SLUG_LETTERS = 60
-_SLUG_DIGITS = 8
 _SIGNS: Mapping[Kind, str] = {
     "worse": "▲",
     "creep": "↗",
@@ -173,23 +176,6 @@ def _longest_first(series: Iterable[Series]) -> list[Series]:
             one.label,
         ),
     )
-
-
-def trend_name(benchmark: str, machine_id: str) -> str:
-    """Return the name of the picture of a benchmark on a machine."""
-    machine = _plain(machine_id)
-    return f"{slug_of(benchmark)}-{machine if len(machine) <= _SLUG_LETTERS else slug_of(machine_id)}.svg"
-
-
-def slug_of(name: str) -> str:
-    """Return a name for files that stands for a benchmark and no other, even where case does not count."""
-    digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_SLUG_DIGITS]
-    end = _plain(name.rpartition("/")[2])[-_SLUG_LETTERS:].strip("-.")
-    return f"{end}-{digits}" if end else digits
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")
 
 
 class _Pages:
@@ -334,7 +320,7 @@ class _Pages:
             state=state,
             name=self.names[series.benchmark],
             page=f"benchmarks/{slug_of(series.benchmark)}.html",
-            words=wording.status_words(series, state, self.commits),
+            words=status_words(series, state, self.commits),
             sign=_sign(state),
             value=wording.value_text(trend.levels[place], series.metric),
             deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
@@ -374,7 +360,7 @@ class _Pages:
             sign=_sign(state),
             name=self.names[series.benchmark],
             page=f"benchmarks/{slug_of(series.benchmark)}.html{anchor}",
-            words=wording.status_words(series, state, self.commits),
+            words=status_words(series, state, self.commits),
             sentence=sentence,
             step=step,
             picture=sparkline(series),

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.features.site.series import Series, band, is_undone, state_of
-from perfkit.features.site.wording import (
+from perfkit.features.site.series import Series, band, is_undone, state_of, status_words
+from perfkit.model.history import ChangePoint, CommitFacts
+from perfkit.report.console import visible
+from perfkit.report.history_wording import (
     date_text,
     metric_title,
     ratio_text,
     short_sha,
-    status_words,
     value_text,
 )
-from perfkit.model.history import ChangePoint, CommitFacts
-from perfkit.report.console import visible
 from perfkit.report.palette import LIGHT
 
 if TYPE_CHECKING:

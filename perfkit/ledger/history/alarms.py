@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perfkit.ledger.history.trends import Order, occasions, places_by_run
+from perfkit.ledger.history.trends import Order, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Creep, Origin, Rise, Silence, Trend
-from perfkit.stats.interval import student_quantile
+from perfkit.stats.distributions import student_quantile
 
 # One in two hundred on either side: the alarm is for a sum that nobody would call noise.
 _CREEP_ERROR = 0.01
@@ -268,10 +268,10 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> 
         at = facts.order.place(commit)
         starts[origin] = max(first, sum(place <= at for place in places) - 1)
     margin = facts.margin_of(trend.benchmark)
-    sessions = occasions(trend)
+    measured_in = sessions(trend)
     for origin, start in starts.items():
         drift = find_drift(
-            levels[start:], sessions=sessions[start:], environments=trend.env_ids[start:], least=margin
+            levels[start:], sessions=measured_in[start:], environments=trend.env_ids[start:], least=margin
         )
         if drift is not None:
             return Creep(

@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.ledger.history.gates import TimesOf, gate_ratio
-from perfkit.model import OF_PAIRS, Environment
+from perfkit.model import OF_PAIRS, Environment, Row
 from perfkit.model.change_log import (
     Cell,
     ChangeLog,
     Column,
     Entry,
+    GateRatio,
     History,
     Measured,
     Measurements,
@@ -244,3 +244,32 @@ def _group(measured: Iterable[Measured], key: Callable[[Measured], Key]) -> dict
     for one in measured:
         groups[key(one)].append(one)
     return dict(groups)
+
+
+# Returns the whole rows of the times of a benchmark in a run.
+TimesOf = Callable[[str, str], Sequence[Row]]
+
+
+def gate_ratio(
+    run_id: str, benchmark: str, times_of: TimesOf, *, base: str | None, head: str
+) -> GateRatio | None:
+    """Return what a gate found for one benchmark: the estimate that its verdict rests on.
+
+    None where the gate compared other commits, where a launch failed, where the benchmark's own source
+    differs between the sides, and before the first look.
+    """
+    rows = times_of(run_id, benchmark)
+    sides = {(row.placement.side, row.commit.sha) for row in rows}
+    versions = {row.outcome.benchmark.version for row in rows}
+    failed = any(row.outcome.status != "ok" for row in rows)
+    if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
+        return None
+    # They are imported here, so that a ledger without gates is read without the libraries that judge one.
+    from perfkit.gating.from_rows import comparison_of
+    from perfkit.model.policies import judged_policy
+
+    policy = judged_policy(rows[0])
+    found = comparison_of(rows, [times_of(run, benchmark) for run in policy.continues]).estimate
+    if found is None:
+        return None
+    return GateRatio(ratio=found.ratio, low=found.low, high=found.high, alpha=policy.rules.alpha)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from perfkit.gating.fitness import Condition, State
+from perfkit.model.calibration import Condition, State
 from perfkit.runner.machine.control_group import cores_of_group
 
 _CPUS = "sys/devices/system/cpu"

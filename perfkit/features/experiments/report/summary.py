@@ -18,7 +18,7 @@ from perfkit.features.experiments.records import (
     response_named,
 )
 from perfkit.model import Status
-from perfkit.stats.interval import student_quantile
+from perfkit.stats.distributions import student_quantile
 
 # People compare samples per second instead of seconds per sample.
 SAMPLE_RATE = Response(name="sample_rate", title="samples per second", unit="1/s", better="higher")

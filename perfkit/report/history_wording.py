@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-from perfkit.features.site.series import Series, State
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, Rise, Shift, Silence
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
@@ -83,25 +82,6 @@ def amount_text(ratio: float, metric: Metric) -> str:
 def metric_title(metric: Metric) -> str:
     """Return what a metric is called: "time", "python calls"."""
     return metric.name.replace("_", " ")
-
-
-def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts]) -> str:
-    """Return the state of a series in a few words: "slower since 2026-03-01"."""
-    step = state.step
-    if step is not None:
-        since = f"since {commit_date(step.first_after, commits) or short_sha(step.first_after)}"
-        word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
-        why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
-        return f"{word} {since}{why}"
-    if state.kind in {"creep", "moved"} and series.creeps:
-        why = ", with the machine" if state.kind == "moved" else ""
-        return f"drifted {ratio_text(series.creeps[-1].ratio)}{why}"
-    if state.kind == "silent":
-        days = counted(series.silences[-1].days, "day")
-        return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
-    if state.kind == "unclear":
-        return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
-    return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 
 def step_words(step: ChangePoint) -> tuple[str, str]:
