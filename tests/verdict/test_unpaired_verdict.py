@@ -143,7 +143,7 @@ def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
     ) == near.message
     assert (
         "sessions of the same code differ by 20.0 % (sd):"
-        " no number of them in reason would decide, `perfkit gate` may"
+        " no reasonable number of them would decide, `perfkit gate` may"
     ) == hopeless.message
 
 

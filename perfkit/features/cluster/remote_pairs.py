@@ -179,7 +179,7 @@ class RemotePairMeter(PairMeter):
 
     def _asked(self, places: Sequence[int]) -> Mapping[int, str]:
         """Have a batch of places measured, file it and keep it; return which of them cannot be measured."""
-        told = " and ".join(self._told(place) for place in dict.fromkeys(places))
+        told = " and ".join(self._sha(place)[:10] for place in dict.fromkeys(places))
         self._log(f"asking a worker for {told}")
         batch = _Batch(self._next_task(places), ledger=self._ledger)
         self._engine.perform(batch)
