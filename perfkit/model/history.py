@@ -214,7 +214,7 @@ class CommitFacts:
 class HistoryReport:
     """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
 
-    ``noise`` is the relative sd between levels of identical code at several occasions, by machine and
+    ``noise`` is the relative sd between levels of identical code at several sessions, by machine and
     benchmark. ``dirty_runs`` were measured on uncommitted changes and are left out.
     """
 
@@ -236,7 +236,7 @@ class HistoryReport:
 class Moved:
     """A benchmark's time as a ratio to that of its last run, which measured ``commit``.
 
-    ``spread`` is the relative sd between occasions, None where there are fewer than three.
+    ``spread`` is the relative sd between sessions, None where there are fewer than three.
     """
 
     benchmark: str
@@ -246,7 +246,7 @@ class Moved:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it moved by more than occasions of it differ; False where that is not known."""
+        """Whether it moved by more tha sessions of it differ; False where that is not known."""
         return self.spread is not None and self.size > _TIMES_THE_SPREAD * self.spread
 
     @property

@@ -162,7 +162,7 @@ def posterior(
 class _Gap:
     """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
 
-    ``splits`` says whether a place can be measured that tells them apart. ``settled`` is a gap that holds a
+    ``splits`` says whether a place can be measured that tells them apart. ``certain`` is a gap that holds a
     step as surely as it has to, and cannot be split.
     """
 
@@ -170,7 +170,7 @@ class _Gap:
     last: int
     jump: Jump
     splits: bool
-    settled: bool
+    certain: bool
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -202,16 +202,16 @@ class _Search:
         return np.concatenate(parts)
 
     def open_runs(self) -> list[tuple[_Gap, ...]]:
-        """Return the runs of gaps between settled ones, those first where most is expected."""
-        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.settled)
-        runs = [tuple(found) for settled, found in grouped if not settled]
+        """Return the runs of gaps between certain ones, those first where most is expected."""
+        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.certain)
+        runs = [tuple(found) for certain, found in grouped if not certain]
         return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
 
     def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
         """Yield what is left to measure of the steps against the places before them."""
         for gap in self.gaps:
             missing = self.rules.confirming - self.counts.get(gap.pair, 0)
-            if gap.settled and conclusion.status == "found" and missing > 0:
+            if gap.certain and conclusion.status == "found" and missing > 0:
                 yield Measure(base=gap.first - 1, head=gap.last, launches=missing)
 
 
@@ -234,8 +234,8 @@ def _search(
     gaps = []
     for before, last, jump in zip(chain.nodes[:-1], chain.nodes[1:], chain.jumps, strict=True):
         splits = bool(((shares[before] < shares[usable]) & (shares[usable] < shares[last])).any())
-        settled = sure and not splits and jump.probability >= rules.confidence
-        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled))
+        certain = sure and not splits and jump.probability >= rules.confidence
+        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, certain=certain))
     counts = {pair: len(found) for pair, found in launches.items()}
     return _Search(chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules)
 
@@ -295,27 +295,27 @@ def _concluded(search: _Search) -> Conclusion | None:
             status="no change",
             why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
         )
-    settled = [gap for gap in search.gaps if gap.settled]
-    if not settled:
+    certain = [gap for gap in search.gaps if gap.certain]
+    if not certain:
         return None
-    largest = max(abs(gap.jump.log_ratio) for gap in settled)
+    largest = max(abs(gap.jump.log_ratio) for gap in certain)
     if any(sum(map(_expected, run)) >= _FURTHER * largest for run in search.open_runs()):
         return None
     return Conclusion(
-        steps=_largest_first(_step(search, gap) for gap in settled),
+        steps=_largest_first(_step(search, gap) for gap in certain),
         status="found",
         why=f"all launches are {_times(search.chain.evidence)} as likely with a step as without",
     )
 
 
 def _undecided(search: _Search, why: str) -> Conclusion:
-    """Return where steps are most likely by now; found is what was settled nonetheless."""
-    settled = [_step(search, gap) for gap in search.gaps if gap.settled]
+    """Return where steps are most likely by now; found is what was certain nonetheless."""
+    certain = [_step(search, gap) for gap in search.gaps if gap.certain]
     likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
-    if settled:
+    if certain:
         why = f"{why} whether there is another step, or where" if likely else why
     return Conclusion(
-        steps=_largest_first([*settled, *likely]), status="found" if settled else "undecided", why=why
+        steps=_largest_first([*certain, *likely]), status="found" if certain else "undecided", why=why
     )
 
 
@@ -373,7 +373,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
     batches = np.array(_BATCHES)
     gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
-    bits = bits_told(chances[:, None], distance * np.sqrt(gained))
+    bits = expected_bits(chances[:, None], distance * np.sqrt(gained))
     if bits[:, 0].max() < _LEAST_BITS:
         return None
     rates = bits / (opening[:, None] + batches * costs.launch_s)
@@ -417,7 +417,7 @@ _CHANCES, _DISTANCES, _LARGEST_DISTANCE = 65, 81, 8.0
 _STEP, _REACH = 0.1, 5
 
 
-def bits_told(chances: FloatArray, distances: FloatArray) -> FloatArray:
+def expected_bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
     """Return how many bits a reading tells of which of two levels is the true one.
 
     ``chances`` are the probabilities of one of them beforehand, ``distances`` how many deviations of the

@@ -48,7 +48,7 @@ _SCALE_RUNS, _SCALE_EVERY = 101, 20
 _SD_PER_MAD = 1.4826  # of a normal distribution
 # No benchmark repeats better than to a tenth of a percent of the level.
 _LEAST_SD = 0.001
-_OCCASIONS = 3
+_SESSIONS = 3
 # A drift may be believed while the runs are so many times as likely with another one.
 _AS_WELL = 10.0
 # At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
@@ -82,24 +82,24 @@ def find_steps(
     levels: Sequence[float] | FloatArray,
     *,
     exact: bool = False,
-    occasions: Sequence[Hashable] | None = None,
+    sessions: Sequence[Hashable] | None = None,
     chance: float = 0.01,
 ) -> tuple[Step, ...]:
     """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
 
     ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
     counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
-    ``occasions`` names for each run when it was measured, since the machine differs between occasions. A
-    step counts only where it is likelier than one of the machine between two occasions by as much as it has
-    to be likelier than none. The machine is taken to make none where three occasions lie on either side, or
+    ``sessions`` names for each run when it was measured, since the machine differs between sessions. A
+    step counts only where it is likelier than one of the machine between two sessions by as much as it has
+    to be likelier than none. The machine is taken to make none where three sessions lie on either side, or
     one has six runs on both. ``chance`` is the probability of any step in 100 runs that have none.
 
     Raises:
-        ValueError: a level is not finite or not above zero, or there is not one occasion for each.
+        ValueError: a level is not finite or not above zero, or there is not one session for each.
     """
     values = np.asarray(levels, dtype=np.float64)
-    if occasions is not None and len(occasions) != len(values):
-        raise ValueError(f"expected an occasion for each of {len(values)} runs, found {len(occasions)}")
+    if sessions is not None and len(sessions) != len(values):
+        raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
     if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
         raise ValueError("a level is not a finite number above zero")
     if exact and _repeats(values):
@@ -111,9 +111,9 @@ def find_steps(
     threshold = _threshold(chance)
     found = _pruned(tamed, _search(tamed, threshold), threshold)
     steps = _describe(values, tamed, found)
-    if occasions is None:
+    if sessions is None:
         return steps
-    doubtful = _doubtful(occasions)
+    doubtful = _doubtful(sessions)
     edges = [0, *(place for place, _ in found), len(values)]
     return tuple(
         step
@@ -391,8 +391,8 @@ def _is_likelier(
 ) -> bool:
     """Tell whether a step is far likelier than any that the machine may have made beside it.
 
-    Less would not do: outliers beside the end of an occasion move the place that suits the runs best. The
-    machine's step may have fewer than six runs on a side, since an occasion may be as short.
+    Less would not do: outliers beside the end of a session move the place that suits the runs best. The
+    machine's step may have fewer than six runs on a side, since a session may be as short.
     """
     start, end = _window(low, place, high)
     beside = doubtful[(start < doubtful) & (doubtful < end)]
@@ -402,25 +402,25 @@ def _is_likelier(
     return bool(clarity[place - start - 1] - clarity[beside - start - 1].max() >= threshold)
 
 
-def _doubtful(occasions: Sequence[Hashable]) -> IntArray:
-    """Return the places between two occasions at which the machine may have made a lasting step.
+def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
+    """Return the places between two sessions at which the machine may have made a lasting step.
 
-    It has not where three occasions lie on either side, or where one occasion has six runs on both: of such
-    an occasion the runs on either side differ by something else.
+    It has not where three sessions lie on either side, or where one session has six runs on both: of such
+    a session the runs on either side differ by something else.
     """
     numbers: dict[Hashable, int] = {}
-    codes = np.array([numbers.setdefault(occasion, len(numbers)) for occasion in occasions])
+    codes = np.array([numbers.setdefault(session, len(numbers)) for session in sessions])
     places = np.arange(1, len(codes))
     first = np.sort(np.unique(codes, return_index=True)[1])
     last = len(codes) - 1 - np.sort(np.unique(codes[::-1], return_index=True)[1])
-    before = (first[:_OCCASIONS] < places[:, None]).sum(axis=1)
-    after = (last[:_OCCASIONS] >= places[:, None]).sum(axis=1)
+    before = (first[:_SESSIONS] < places[:, None]).sum(axis=1)
+    after = (last[:_SESSIONS] >= places[:, None]).sum(axis=1)
     bridged = np.zeros(len(places), dtype=bool)
-    # Where a side has fewer than three occasions, these are the first or the last ones.
-    for code in {*codes[first[: _OCCASIONS - 1]], *codes[last[: _OCCASIONS - 1]]}:
+    # Where a side has fewer than three sessions, these are the first or the last ones.
+    for code in {*codes[first[: _SESSIONS - 1]], *codes[last[: _SESSIONS - 1]]}:
         earlier = np.cumsum(codes == code)
         bridged |= np.minimum(earlier[:-1], earlier[-1] - earlier[:-1]) >= SHORTEST
-    is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _OCCASIONS) & ~bridged
+    is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _SESSIONS) & ~bridged
     return np.asarray(places[is_doubtful])
 
 

@@ -20,7 +20,7 @@ from perfkit.stats.bisection import (
     Measure,
     MeasuredPair,
     Rules,
-    bits_told,
+    expected_bits,
     next_move,
     posterior,
 )
@@ -198,7 +198,7 @@ class Question:
             opening = 0.0 if (base, head) == self.open_pair else self.costs.opening_s
             for more in (1, 2, 3, 4, 6, 8):
                 told = precision(chain, known + more) - precision(chain, known)
-                (bits,) = bits_told(np.array([chance]), np.array([size * math.sqrt(told)]))
+                (bits,) = expected_bits(np.array([chance]), np.array([size * math.sqrt(told)]))
                 rate = float(bits) / (opening + more * self.costs.launch_s)
                 found[Measure(base=base, head=head, launches=more)] = (float(bits), rate)
         return found
@@ -548,15 +548,15 @@ def bits_by_entropy(chance: float, distance: float) -> float:
 @pytest.mark.parametrize("chance", [0.5, math.sin(math.pi / 8) ** 2])
 def test_what_a_reading_tells_is_the_information_of_a_noisy_channel(chance: float, distance: float) -> None:
     """Where the table has a value, that is Shannon's to a millionth, whichever level is the likely one."""
-    told = bits_told(np.array([chance, 1 - chance]), np.array([distance]))
+    told = expected_bits(np.array([chance, 1 - chance]), np.array([distance]))
 
     assert pytest.approx([bits_by_entropy(chance, distance)] * 2, abs=1e-6) == list(told)
 
 
 def test_a_reading_tells_at_most_what_is_not_known() -> None:
     """Levels that are far apart tell all of it, and no more however far they are; equal ones tell nothing."""
-    told = bits_told(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
-    farther = bits_told(np.array([0.5, 0.1]), np.array([8.1, 300.0]))
+    told = expected_bits(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
+    farther = expected_bits(np.array([0.5, 0.1]), np.array([8.1, 300.0]))
 
     tenth = -(0.1 * math.log2(0.1) + 0.9 * math.log2(0.9))
     assert pytest.approx([1, 0, tenth, 0], abs=0.003) == list(told)

@@ -80,30 +80,30 @@ def test_five_runs_at_an_end_are_no_level(*, late: bool) -> None:
         ((1, 9, 10, 5, 5, 10), True),
     ],
 )
-def test_three_occasions_on_either_side_make_a_step_the_codes(
+def test_three_sessions_on_either_side_make_a_step_the_codes(
     lasting: tuple[int, ...], *, found: bool
 ) -> None:
     """Two on one side do not, however many are on the other."""
-    occasions = [number for number, runs in enumerate(lasting) for _ in range(runs)]
+    sessions = [number for number, runs in enumerate(lasting) for _ in range(runs)]
     levels = np.exp(_with_steps(_noise(40, seed=1), {20: 0.3}))
 
-    assert found == bool(find_steps(levels, occasions=occasions))
+    assert found == bool(find_steps(levels, sessions=sessions))
 
 
 @pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 6), (6, 5), (5, 5), (7, 9)])
-def test_an_occasion_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
+def test_an_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
     """Five on a side are too few: they may be slow by a burst."""
-    occasions = ["a"] * 12 + ["b"] * before + ["c"] * (22 - before) + ["b"] * after + ["d"] * (22 - after)
+    sessions = ["a"] * 12 + ["b"] * before + ["c"] * (22 - before) + ["b"] * after + ["d"] * (22 - after)
     place = 12 + before
-    levels = np.exp(_with_steps(_noise(len(occasions), seed=1), {place: 0.3}))
+    levels = np.exp(_with_steps(_noise(len(sessions), seed=1), {place: 0.3}))
 
-    steps = find_steps(levels, occasions=["a"] * place + occasions[place:])
+    steps = find_steps(levels, sessions=["a"] * place + sessions[place:])
     assert not steps
 
     turns = ["b"] * before + ["c"] * (30 - before) + ["b"] * after + ["d"] * (30 - after)
     levels = np.exp(_with_steps(_noise(60, seed=1), {30: 0.3}))
 
-    assert (min(before, after) >= 6) == bool(find_steps(levels, occasions=turns))
+    assert (min(before, after) >= 6) == bool(find_steps(levels, sessions=turns))
 
 
 def test_any_value_that_three_runs_repeat_is_a_level_of_counts() -> None:

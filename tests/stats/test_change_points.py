@@ -172,33 +172,33 @@ def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
     assert find_steps(levels) == find_steps(levels, exact=True)
 
 
-def test_a_step_between_two_occasions_needs_three_on_either_side() -> None:
+def test_a_step_between_two_sessions_needs_three_on_either_side() -> None:
     """What differs between two hours may be the hour; within one, or after three, it is the code."""
     levels = _trend(steps={50: 1.05})
 
-    assert () == find_steps(levels, occasions=[run // 50 for run in range(RUNS)])
-    assert [50] == [step.place for step in find_steps(levels, occasions=["one hour"] * RUNS)]
-    assert [50] == [step.place for step in find_steps(levels, occasions=[run // 10 for run in range(RUNS)])]
+    assert () == find_steps(levels, sessions=[run // 50 for run in range(RUNS)])
+    assert [50] == [step.place for step in find_steps(levels, sessions=["one hour"] * RUNS)]
+    assert [50] == [step.place for step in find_steps(levels, sessions=[run // 10 for run in range(RUNS)])]
 
 
 @pytest.mark.parametrize("apart", [1.5, 2.0, 3.0])
 @pytest.mark.parametrize("runs", [(50, 50), (95, 5), (92, 8)])
-def test_a_step_beside_the_end_of_an_occasion_is_none(runs: tuple[int, int], apart: float) -> None:
-    """Noise moves the clearest place into an occasion, or its six runs begin in the one before it."""
+def test_a_step_beside_the_end_of_an_session_is_none(runs: tuple[int, int], apart: float) -> None:
+    """Noise moves the clearest place into a session, or its six runs begin in the one before it."""
     source = np.random.default_rng(1)
     hours = [0] * runs[0] + [1] * runs[1]
     series = 0.01 * source.standard_normal((60, RUNS)) + 0.01 * apart * np.array(hours)
 
-    claims = [find_steps(np.exp(one), occasions=hours) for one in series]
+    claims = [find_steps(np.exp(one), sessions=hours) for one in series]
 
     assert 0 == sum(map(bool, claims))
 
 
-def test_a_step_some_runs_into_an_occasion_is_found() -> None:
+def test_a_step_some_runs_into_an_session_is_found() -> None:
     """The runs between the hour's beginning and the step say which of both it is."""
     hours = [run // 50 for run in range(RUNS)]
 
-    (step,) = find_steps(_trend(steps={58: 1.05}), occasions=hours)
+    (step,) = find_steps(_trend(steps={58: 1.05}), sessions=hours)
 
     assert 58 == step.place
 
@@ -210,12 +210,12 @@ def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
         find_steps(levels)
 
 
-@pytest.mark.parametrize("occasions", [[], ["a"], ["a"] * 3])
-def test_occasions_are_one_for_each_run(occasions: list[str]) -> None:
+@pytest.mark.parametrize("sessions", [[], ["a"], ["a"] * 3])
+def test_sessions_are_one_for_each_run(sessions: list[str]) -> None:
     """Another number of them is refused."""
-    message = f"expected an occasion for each of 2 runs, found {len(occasions)}"
+    message = f"expected a session for each of 2 runs, found {len(sessions)}"
     with pytest.raises(ValueError, match=message):
-        find_steps([1.0, 2.0], occasions=occasions)
+        find_steps([1.0, 2.0], sessions=sessions)
 
 
 @settings(max_examples=25, deadline=None)

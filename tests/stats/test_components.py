@@ -118,7 +118,7 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("more", [1, 2, 3, 7, 100])
-def test_occasions_are_added_to_each_sample_until_they_decide(more: int) -> None:
+def test_sessions_are_added_to_each_sample_until_they_decide(more: int) -> None:
     """Each brings a degree of freedom; a hundred are the most, and where one fewer would do that is told."""
 
     def told(sd: float) -> int | None:
@@ -131,7 +131,7 @@ def test_occasions_are_added_to_each_sample_until_they_decide(more: int) -> None
     assert (more + 1 if more < 100 else None) == told(1.0001 * enough)
 
 
-def test_what_is_decided_already_needs_an_occasion_more() -> None:
+def test_what_is_decided_already_needs_an_session_more() -> None:
     """None is never said to be enough: who asks has not decided."""
     spread = Spread(sd=1e-9, degrees=4)
 
@@ -139,7 +139,7 @@ def test_what_is_decided_already_needs_an_occasion_more() -> None:
 
 
 def test_what_lies_on_the_margin_is_never_decided() -> None:
-    """No number of occasions separates a ratio from a margin it equals."""
+    """No number of sessions separates a ratio from a margin it equals."""
     spread = Spread(sd=0.01, degrees=4)
 
     assert sessions_to_decide(math.log1p(0.02), spread, (2, 2), error=ERROR, margin=0.02) is None

@@ -18,7 +18,7 @@ from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
 from perfkit.report.console import visible
 from perfkit.report.history_wording import (
-    amount_text,
+    change_text,
     commit_date,
     direction_word,
     metric_title,
@@ -67,7 +67,7 @@ class GateSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A file that tells more: ``link`` is its path as seen from the site, ``picture`` that of its picture."""
+    """A linked file; ``link`` and ``picture`` are paths relative to the site."""
 
     title: str
     kind: DocumentKind
@@ -77,7 +77,7 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileEntryPoint:
-    """A saved profile, and the paths of its files as seen from the site, by what people call them."""
+    """A saved profile, and the paths of its files relative to the site, by name."""
 
     summary: ProfileSummary
     links: Mapping[str, str]
@@ -223,7 +223,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What to tell of a series before anything else; ``step`` is the step that it is about, if it is one."""
+    """The most urgent state of a series, with the change point that it is about, if any."""
 
     kind: Kind
     step: ChangePoint | None = None
@@ -235,14 +235,14 @@ def series_of(
     """Return the series of a history by benchmark, metric and machine; times come before other metrics."""
     groups = _groups(history)
     placed = _placed(history.points, groups)
-    told: set[tuple[str, str]] = set()
+    led: set[tuple[str, str]] = set()
     found = []
     for number, group in enumerate(groups):
         first = group.trends[0]
-        # Creep and silence are told once, of the first series, which is of the time where there is one.
+        # Drifts and silences belong to the first series, which has the times if there are any.
         place = (first.benchmark, first.machine_id)
-        leads = place not in told
-        told.add(place)
+        leads = place not in led
+        led.add(place)
         bare = Series(
             trends=group.trends,
             order=_merged(group.trends, history.commits),
@@ -288,9 +288,9 @@ def _groups(history: HistoryReport) -> list[_Group]:
         by_environment: dict[str, list[Trend]] = {}
         for trend in trends:
             by_environment.setdefault(trend.env_ids[-1], []).append(trend)
-        for env_id, alike in sorted(by_environment.items()):
-            told = _environment_label(env_id, by_environment, history.environments)
-            found.append(_Group(trends=_oldest_first(alike), label=", ".join(filter(None, (label, told)))))
+        for env_id, own in sorted(by_environment.items()):
+            named = _environment_label(env_id, by_environment, history.environments)
+            found.append(_Group(trends=_oldest_first(own), label=", ".join(filter(None, (label, named)))))
     return found
 
 
@@ -379,7 +379,7 @@ def band(trend: Trend, place: int) -> tuple[float, float]:
 
 
 def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Tell whether later ones of a trend's steps have brought the level back to what it was before."""
+    """Return whether later steps have brought the level back."""
     later = [other for other in steps if other.place > step.place]
     if not later:
         return False
@@ -478,7 +478,7 @@ def commits_in_order(history: HistoryReport) -> list[str]:
 def commits_script(
     order: Sequence[str], commits: Mapping[str, CommitFacts], releases: Iterable[Reference]
 ) -> str:
-    """Return the script that tells of commits; times are seconds since 1970, each minus the one before."""
+    """Return the script with the commits; times are seconds since 1970, each minus the one before."""
     facts = [commits.get(sha) or CommitFacts(sha=sha) for sha in order]
     authors = {name: number for number, name in enumerate(dict.fromkeys(one.author for one in facts))}
     places = {sha: number for number, sha in enumerate(order)}
@@ -517,12 +517,12 @@ def _first_from(place: int, order: Sequence[str], commits: Mapping[str, CommitFa
 def benchmark_script(series: Sequence[Series], order: Mapping[str, int], history: HistoryReport) -> str:
     """Return the script with all runs of a benchmark; ``order`` numbers the commits."""
     runs = _Runs(order)
-    told = [_series(one, runs) for one in series]
-    return script("perfkitBenchmark", {"series": told, **runs.columns(history)})
+    shown = [_series(one, runs) for one in series]
+    return script("perfkitBenchmark", {"series": shown, **runs.columns(history)})
 
 
 class _Runs:
-    """The runs of a benchmark, told once though several metrics were measured in them."""
+    """The numbered runs of a benchmark, shared by its metrics."""
 
     def __init__(self, order: Mapping[str, int]) -> None:
         self._order = order
@@ -602,7 +602,7 @@ def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> di
         "id": step.point_id,
         "at": at[placed.trend, step.place],
         "text": ratio_text(step.ratio),
-        "words": amount_text(step.ratio, step.metric),
+        "words": change_text(step.ratio, step.metric),
         "worse": step.worse,
         "state": step.state,
         "cause": step.cause,

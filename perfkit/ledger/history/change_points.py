@@ -1,4 +1,4 @@
-"""Change points: the steps of trends, with what made them, what gates say of them, and what people said."""
+"""Change points of trends: their cause, the gates around them, and what all benchmarks of a run share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from perfkit.gating.surroundings import lasting_changes
-from perfkit.ledger.history.trends import Order, select, sessions
+from perfkit.ledger.history.trends import Facts, Order, select, sessions
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, Moved, Shift, Trend
 from perfkit.model.results import WALL_TIME, Environment, Machine, Row
@@ -23,32 +23,15 @@ from perfkit.model.surroundings import FactChange
 from perfkit.stats.change_points import FloatArray, Step, describe_step, find_steps, remove_common_factor
 
 _ID_DIGITS = 8
-# A step found so near to where the environment changes is that change.
+# A change point this near to where the environment changes is that change.
 _BESIDE = 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What is known beside the trends: of each run its machine and environment, and of commits their order.
-
-    ``changes_code`` tells whether any code differs between two commits, ``commits_between`` how many commits
-    are in the second and not in the first, None where git does not know both. ``gate_between`` returns what a
-    gate found of a trend's benchmark across two places in history, None where there was none.
-    """
-
-    order: Order
-    facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
-    changes_code: Callable[[str, str], bool]
-    commits_between: Callable[[str, str], int | None]
-    gate_between: Callable[[Trend, float, float], GateRatio | None]
-    sentinels: Callable[[str], bool]
-
-
 def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
-    """Return the steps of all trends, each with its cause.
+    """Return the change points of all trends, each with its cause.
 
-    Where several benchmarks were measured in the same runs, steps are sought in levels without what these
-    have in common. At a step of what they have in common, the levels as they were measured decide.
+    With several benchmarks in the same runs, they are sought in levels without the common factor. At a change
+    point of that factor, the levels as measured decide.
     """
     drafts = [
         (trend, point)
@@ -57,9 +40,9 @@ def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: F
     ]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
     known = facts.facts_of(runs) if runs else {}
-    told = [_with_places(trend, point, known) for trend, point in drafts]
-    sentinels = [point for point in told if facts.sentinels(point.benchmark)]
-    return [_with_cause(point, sentinels, facts) for point in told]
+    placed = [_with_places(trend, point, known) for trend, point in drafts]
+    sentinels = [point for point in placed if facts.is_sentinel(point.benchmark)]
+    return [_with_cause(point, sentinels, facts) for point in placed]
 
 
 def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
@@ -75,9 +58,9 @@ def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> 
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
-    """Yield the steps within each environment, and those from one to the next.
+    """Yield the change points within each environment, and those from one to the next.
 
-    Bytes that are measured, and not counted exactly, may be zero: then there is no ratio to seek a step in.
+    Measured bytes may be zero: then there are no ratios.
     """
     if not trend.metric.exact and min(levels, default=1.0) <= 0:
         return
@@ -87,7 +70,7 @@ def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[C
     for begin, end in itertools.pairwise(begins):
         if begin:
             found += _step_at(begin, end, found[-1].place if found else 0, levels, hours, trend)
-        steps = find_steps(levels[begin:end], exact=trend.metric.exact, occasions=hours[begin:end])
+        steps = find_steps(levels[begin:end], exact=trend.metric.exact, sessions=hours[begin:end])
         found += [replace(step, place=begin + step.place) for step in steps]
     for step in found:
         yield _point(trend, step, facts)
@@ -104,7 +87,7 @@ def _step_at(
     near = find_steps(
         levels[begin:end],
         exact=trend.metric.exact,
-        occasions=[(trend.env_ids[run], hours[run]) for run in range(begin, end)],
+        sessions=[(trend.env_ids[run], hours[run]) for run in range(begin, end)],
     )
     beside = [step for step in near if abs(begin + step.place - place) <= _BESIDE]
     return [replace(beside[0], place=place)] if beside else []
@@ -137,30 +120,30 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
 def _with_places(
     trend: Trend, point: ChangePoint, known: Mapping[str, tuple[Machine, Environment]]
 ) -> ChangePoint:
-    """Return a step with what differs between the machine and software of the runs beside it."""
+    """Return a change point with the differences in machine and software of the runs beside it."""
     before, after = (known.get(trend.run_ids[point.place - back]) for back in (1, 0))
     if before is None or after is None:
         return point
     changes = lasting_changes(before, after)
     if not changes:
         return point
-    return replace(point, cause="environment", detail="; ".join(map(_told, changes)))
+    return replace(point, cause="environment", detail="; ".join(map(_fact_text, changes)))
 
 
-def _told(change: FactChange) -> str:
+def _fact_text(change: FactChange) -> str:
     before, after = ("not set" if value is None else value for value in (change.before, change.after))
     return f"{change.fact} {before} -> {after}"
 
 
 def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:
-    """Return a step with the machine as its cause where something acquits the commits."""
-    acquittal = "" if point.cause != "code" else _acquittal(point, sentinels, facts)
-    return replace(point, cause="machine", detail=acquittal) if acquittal else point
+    """Return a change point with the machine as its cause where something shows that."""
+    evidence = "" if point.cause != "code" else _machine_evidence(point, sentinels, facts)
+    return replace(point, cause="machine", detail=evidence) if evidence else point
 
 
-def _acquittal(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
-    """Return why no commit made a step, or an empty text."""
-    if facts.sentinels(point.benchmark):
+def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
+    """Return why the machine made a change point, empty if nothing shows it."""
+    if facts.is_sentinel(point.benchmark):
         return "it is a sentinel, which no commit can slow down"
     moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
     if moved is not None:
@@ -174,30 +157,29 @@ def _acquittal(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Fact
 
 
 def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
-    """Tell whether a sentinel made the same step: at the same commits, and by as much at least."""
+    """Return whether a sentinel changed at the same commits, and by at least as much."""
     ranges = [(order.place(one.last_before), order.place(one.first_after)) for one in (point, sentinel)]
     overlap = min(end for _, end in ranges) - max(begin for begin, _ in ranges)
-    alike = (point.ratio > 1) == (sentinel.ratio > 1)
+    same_direction = (point.ratio > 1) == (sentinel.ratio > 1)
     least = min(abs(math.log(point.low)), abs(math.log(point.high)))
     return (
         point.machine_id == sentinel.machine_id
         and overlap >= 0
-        and alike
+        and same_direction
         and least <= max(abs(math.log(sentinel.low)), abs(math.log(sentinel.high)))
     )
 
 
 def _refutes(gate: GateRatio, point: ChangePoint) -> bool:
-    """Tell whether a gate's interval holds no change at all and none of the size of the step."""
+    """Return whether a gate's interval contains no change and excludes the size of the change point."""
     return gate.low <= 1 <= gate.high and (gate.high < point.low or gate.low > point.high)
 
 
 def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = False) -> float | None:
-    """Return by how much the runs between steps differ, as a relative sd that outliers do not move.
+    """Return the relative sd of runs between change points, None for fewer than three runs.
 
     It is 1.4826 times the median absolute deviation of log levels from the median of their stretch (Rousseeuw
-    and Croux 1993); None for fewer than three runs. Where the trend drifts, it is taken from the differences
-    between neighbouring runs, which hardly drift.
+    and Croux 1993). If the trend ``drifts``, differences between neighbouring runs are used.
     """
     if len(trend) < 3 or trend.metric.exact or min(trend.levels) <= 0:  # noqa: PLR2004 (a deviation needs three)
         return None
@@ -212,11 +194,10 @@ def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = Fals
     return 1.4826 * statistics.median(off)
 
 
-# Of fewer benchmarks in a run nothing can be said to be common.
+# A common factor needs so many benchmarks in a run.
 _FEWEST = 4
 # A benchmark took part in a shift if it moved by at least this share of it.
 _LEAST_PART = 0.25
-_ID_DIGITS = 8
 
 
 class _Measured(NamedTuple):
@@ -230,7 +211,7 @@ class _Measured(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CommonStep:
-    """A step of what the runs of several ``trends``, given by their places, have in common."""
+    """A change point of the common factor of several ``trends``, given by their places."""
 
     trends: tuple[int, ...]
     machine_id: str
@@ -242,12 +223,12 @@ class CommonStep:
 
     @property
     def shift_id(self) -> str:
-        """The name of the shift: the same as long as its machine and its commits are."""
+        """The id of the shift, stable for its machine and commits."""
         named = (self.machine_id, self.last_before, self.first_after, self.ratio > 1)
         return hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS]
 
     def step_of(self, trend: Trend, order: Order) -> tuple[int, Step | None]:
-        """Return the place of the step in a trend, and what the trend itself did there, None for nothing."""
+        """Return the place of the step in a trend, and the trend's own step there, None for none."""
         keys = [
             (order.place(commit), at) for commit, at in zip(trend.commits, trend.recorded_at, strict=True)
         ]
@@ -261,7 +242,7 @@ class CommonStep:
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutMachine:
-    """The levels of trends, by their place, without what is common to their runs; and the steps of that."""
+    """The levels of trends, by their place, without the common factor of their runs, and its steps."""
 
     levels: Mapping[int, Sequence[float]]
     steps: tuple[CommonStep, ...]
@@ -270,10 +251,10 @@ class WithoutMachine:
 def without_machine(
     trends: Sequence[Trend], order: Order, is_sentinel: Callable[[str], bool]
 ) -> WithoutMachine:
-    """Take off each trend what the others that were measured in the same runs have in common.
+    """Remove from each trend the common factor of the others in the same runs.
 
-    Exact counts have nothing to do with a machine's speed. Sentinels stay as they are, since they say whether
-    the machine or the code moved; and so do gates, whose ratios are free of the machine.
+    Exact counters do not depend on the machine's speed. Sentinels stay as they are, since they show whether
+    the machine or the code changed, and so do gates, whose ratios are free of the machine.
     """
     groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for place, trend in enumerate(trends):
@@ -325,7 +306,7 @@ def shifts_of(
     points: Sequence[ChangePoint],
     is_sentinel: Callable[[str], bool],
 ) -> Iterator[Shift]:
-    """Yield the steps that several benchmarks made together, with what their own steps say of the cause."""
+    """Yield the steps that several benchmarks made together, with the cause that their own steps show."""
     for step in common.steps:
         measured = {name for place in step.trends if not is_sentinel(name := trends[place].benchmark)}
         moved = [
@@ -339,7 +320,7 @@ def shifts_of(
             continue
         causes = {point.cause for point in moved}
         watched = any(one.machine_id == step.machine_id and is_sentinel(one.benchmark) for one in trends)
-        proven = causes.pop() if "code" not in causes and len(causes) == 1 else None
+        shown = causes.pop() if "code" not in causes and len(causes) == 1 else None
         yield Shift(
             machine_id=step.machine_id,
             last_before=step.last_before,
@@ -350,7 +331,7 @@ def shifts_of(
             ratio=statistics.median(point.ratio for point in moved),
             low=statistics.median(point.low for point in moved),
             high=statistics.median(point.high for point in moved),
-            cause=proven or ("code" if watched else None),
+            cause=shown or ("code" if watched else None),
             shift_id=step.shift_id,
             detail=moved[0].detail,
         )
@@ -359,9 +340,8 @@ def shifts_of(
 def moved_since_last(rows: Iterable[Row], trends: Iterable[Trend]) -> list[Moved]:
     """Return how each timed benchmark of a pytest session moved since its last run, the farthest first.
 
-    ``trends`` are of the session's machine and environment, in the order of recording; those of another
-    version of a benchmark, of other ways to measure, and the session's own run are left out. As in trends, a
-    level is the quickest round.
+    ``trends`` are of the session's machine and environment, in the order of recording. Other versions of a
+    benchmark, gates, and the session's own run are left out. As in trends, a level is the fastest round.
     """
     known = {(one.benchmark, one.version): one for one in trends if not one.lockstep}
     found = []

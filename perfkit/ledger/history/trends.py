@@ -6,14 +6,16 @@ import bisect
 import itertools
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from perfkit.model.history import CommitFacts, Trend
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import CommitFacts, Origin, Trend
+from perfkit.model.results import Environment, Machine
 
-# What was measured within an hour is alike and says nothing of another hour.
+# Runs within an hour are alike and tell nothing of another hour.
 _SESSION_GAP = timedelta(hours=1)
 _COLUMNS = tuple(field.name for field in fields(Trend) if str(field.type).startswith("tuple"))
 
@@ -52,11 +54,38 @@ class Order:
         return self.places.get(sha, float("inf"))
 
 
-def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
-    """Return trends in the order of their commits, runs of one commit in that of recording.
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is needed beside trends to judge them.
 
-    A trend whose environments follow one another stays whole. Where they take turns, as where two versions of
-    Python are measured side by side, each of them has a trend of its own.
+    Attributes:
+        facts_of: Returns the machine and environment of runs. commits_between: Returns how many commits the
+        second has that the first lacks, None if git lacks one. commits_of: Returns the commits after a first
+        one up to a last one; None where the first is no ancestor
+            of the last, or the last one was not merged.
+        changes_code: Returns whether any code differs between two commits.
+        gate_between: Returns a gate's result for a trend's benchmark across two places, None without one.
+        origins: The commits of the last release and of the base, where there are any.
+        accepted: The ids of drifts that a person accepted.
+    """
+
+    order: Order
+    facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
+    commits_between: Callable[[str, str], int | None]
+    commits_of: Callable[[str, str], frozenset[str] | None]
+    changes_code: Callable[[str, str], bool]
+    gate_between: Callable[[Trend, float, float], GateRatio | None]
+    is_sentinel: Callable[[str], bool]
+    margin_of: Callable[[str], float]
+    origins: Mapping[Origin, str]
+    accepted: Collection[str]
+
+
+def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
+    """Return trends in the order of their commits, runs of one commit in the order of recording.
+
+    A trend whose environments follow one another stays whole. Environments that alternate, such as two
+    versions of Python, have a trend each.
     """
     return [part for trend in trends for part in _by_environment(_in_order(trend, order))]
 
@@ -64,7 +93,7 @@ def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
 def chained(trend: Trend) -> Trend:
     """Return a trend of gates with the first base and each head, whose level follows from its base's.
 
-    Both sides of a gate ran in turns, so their ratio says more than their levels, each of its own hour.
+    Both sides of a gate were interleaved, so their ratio is more precise than their levels.
     """
     levels: dict[str, float] = {}
     kept: list[tuple[int, float]] = []
@@ -84,7 +113,7 @@ def chained(trend: Trend) -> Trend:
 
 
 def places_by_run(trend: Trend) -> dict[str, list[int]]:
-    """Return the places of each run in a trend: of a gate those of its base and its head."""
+    """Return the places of each run in a trend; a gate has two, its base and its head."""
     runs: dict[str, list[int]] = {}
     for place, run_id in enumerate(trend.run_ids):
         runs.setdefault(run_id, []).append(place)
@@ -137,11 +166,10 @@ Levels = Mapping[tuple[str, str], float]
 
 
 class Gaps:
-    """Places in history that are wanted, with what is known at some of them.
+    """The order in which to measure wanted places of a history: where it is least certain first.
 
-    The ends come first. Then it is the wanted place nearest to the middle of the largest gap between settled
-    places, which are measured or about to be; gaps at whose ends the known levels differ by more than
-    ``margin``, a share, come before all others. Of equals the older one comes first.
+    The ends come first, then the middle of the largest gap between settled places (measured or about to be).
+    Gaps at whose ends the known levels differ by more than ``margin``, a share, come before all others.
     """
 
     def __init__(self, wanted: Iterable[int], *, margin: float) -> None:
