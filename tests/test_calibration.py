@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import subprocess
@@ -75,15 +74,6 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
         (True, "A/A", "2%", None): 6,
         (True, "+5 % at margin 2 %", "2%", None): 6,
     } == cases
-
-
-def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
-    """What is promised a share of the gates has some of them in each third of the hours."""
-    kinds = [case.kind for case in _cases(scripts, "NEWER")]
-
-    for kind in set(kinds):
-        thirds = Counter(3 * place // len(kinds) for place, found in enumerate(kinds) if found == kind)
-        assert {0, 1, 2} == set(thirds), kind
 
 
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
@@ -160,59 +150,6 @@ def _works_of(checkouts: list[Path]) -> list[str]:
     ]
     command = [sys.executable, "-B", "-c", "\n".join(lines), *map(str, checkouts)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
-def test_no_neutral_change_adds_work(scripts: dict[str, ModuleType]) -> None:
-    """Whatever its lot: the functions of the works are the same but for their names, order and lines."""
-    neutral, files = scripts["neutral"], scripts["study"].suite_files()
-    before = _functions(files)
-    for kind in neutral.KINDS:
-        texts = set()
-        for number in range(25):
-            changed = neutral.change(kind, files, number=number)
-            assert changed == neutral.change(kind, files, number=number)
-            assert changed != files
-            after = _functions(changed)
-            after.pop("unused_work", None)
-            assert set(before) == set(after)
-            if kind != "a renamed local":
-                assert before == after
-            else:
-                assert {name: len(text.split()) for name, text in before.items()} == {
-                    name: len(text.split()) for name, text in after.items()
-                }
-            for name in ("bench_six.py", "bench_hard.py"):
-                assert files[name] == changed[name]
-            texts.add(json.dumps(changed))
-        assert len(texts) > 1, kind
-
-
-def _functions(files: dict[str, str]) -> dict[str, str]:
-    """Return the functions and classes of the works by name, as trees without lines."""
-    text = files.get("work.py") or files["work/__init__.py"]
-    nodes = ast.parse(text).body
-    return {node.name: ast.dump(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["a longer path", "a new module", "workers"])
-def test_the_riskiest_cases_are_gated(
-    scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path, kind: str
-) -> None:
-    """A little of their gates: modules that moved or are new, and worker processes in a forked launch."""
-    case = next(one for one in _cases(scripts, "NEWER") if kind in {one.neutral, one.benchmark})
-    base, head = scripts["study"].commit_sides(case, suite, case.subject)
-    root = Path(str(suite.working_tree_dir))
-    command = scripts["study"].gate_command(case, root=root, base=base, head=head, ledger=tmp_path)
-    selected = case.benchmark or "python"
-    done = subprocess.run(
-        [*command, "--select", selected, "--budget", "12"], capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode in {0, 1, 3}, done.stderr
-    (found,) = json.loads(done.stdout)["comparisons"]
-    assert found["benchmark"]["name"].endswith(f"::test_{selected}")
-    assert found["estimate"] is not None
 
 
 def test_a_study_goes_on_where_it_stood(

@@ -33,7 +33,7 @@ def doctor(
     wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Check how steady this machine is, and say which changes a gate could see on it.
+    """Check how steady this machine is, and which changes a gate could detect on it.
 
     Makes A/A launches: identical code against itself. Exit code: 0 fit for the margin, 3 unfit.
     """

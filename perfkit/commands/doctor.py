@@ -67,7 +67,7 @@ def run_doctor(
     try:
         with measuring(log, wait_s=request.wait_s) as waited_s:
             log("measuring identical code against itself")
-            alike, allocator = _measure(request, tell)
+            runs, allocator = _measure(request, tell)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
     if allocator is not None:
@@ -75,12 +75,12 @@ def run_doctor(
     if waited_s:
         found = f"{conditions[0].found}, measured{after_waiting(waited_s)}"
         conditions[0] = replace(conditions[0], found=found)
-    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=alike.served)
+    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=runs.served)
     return judge_fitness(
         read_machine(),
         conditions,
-        alike.pairs,
-        launch_s=alike.launch_s,
+        runs.pairs,
+        launch_s=runs.launch_s,
         policy=policy,
         margin=margin,
         seconds_per_benchmark=config.gate.seconds_per_benchmark,
@@ -121,8 +121,8 @@ def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Ali
         launcher = stack.enter_context(
             staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
-        alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
-        return alike, _fork(launcher)
+        runs = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
+        return runs, _fork(launcher)
 
 
 def _fork(launcher: Launcher) -> Condition | None:

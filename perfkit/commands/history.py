@@ -178,7 +178,7 @@ def base_commit(project: Project) -> str | None:
 
 
 def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
-    """Return what git knows of the measured commits, or what the ledger says of those that git lacks."""
+    """Return the facts of the measured commits from git, or from the ledger where git lacks them."""
     measured = {commit for trend in found.trends for commit in trend.commits}
     by_git = commit_facts(root, measured)
     return {

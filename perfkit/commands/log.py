@@ -40,7 +40,7 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     Raises:
         LedgerError: a ledger file cannot be read.
         NotMeasuredError: the ledger has nothing to show; the file stays as it is.
-        OutOfDateError: ``check`` is set and the file is not what the ledger says.
+        OutOfDateError: ``check`` is set and the file differs from the ledger.
         UsageError: the file cannot be written or its markers are damaged.
     """
     log = read_change_log(project=project, ledger=ledger)
@@ -108,7 +108,7 @@ def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
         UsageError: the text is empty.
     """
     if not text.strip():
-        raise UsageError('a note must say something; `perfkit log note COMMIT "text"`')
+        raise UsageError('a note needs a text; `perfkit log note COMMIT "text"`')
     commit = resolve(open_repository(project.root), ref)
     note = Note(commit=commit.sha, text=text.strip(), recorded_at=utc_now())
     add_note(ledger, note)

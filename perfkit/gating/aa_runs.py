@@ -233,7 +233,7 @@ def judge_fitness(
     margin: float,
     seconds_per_benchmark: float,
 ) -> Fitness:
-    """Return whether a gate under ``policy`` could tell identical code from a change of ``margin``.
+    """Return whether a gate under ``policy`` could distinguish identical code from a change of ``margin``.
 
     ``pairs`` are A/A launches by benchmark; too few to show a scatter are left out. ``launch_s`` is the time
     of one launch of one benchmark, its share of everything else included.

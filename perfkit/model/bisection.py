@@ -1,4 +1,4 @@
-"""What a bisection found: the commits that changed a benchmark, and how sure that is."""
+"""Results of a bisection: the commits that changed a benchmark, with their probability."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class BisectionReport:
     Attributes:
         benchmark: With its whole node id and version.
         why: The reason for the answer, in words.
-        steps: What was found, the largest first; empty where nothing was.
+        steps: The largest first; empty where none was found.
         left: What is left of the range where the answer is undecided.
         commits: How many commits the range has after the good one.
         measured: How many commits were measured, ends and earlier runs included.

@@ -18,6 +18,8 @@ from perfkit.report.history_wording import (
     change_text,
     commit_subject,
     drift_sentence,
+    gate_sentence,
+    interval_text,
     ratio_text,
     rise_sentence,
     shift_sentence,
@@ -119,15 +121,12 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
         (point.point_id, "bold"),
         f"  {names[point.benchmark]}: ",
         (change_text(point.ratio, metric), "bold red" if point.worse else "bold green"),
-        f" ({ratio_text(point.low)} to {ratio_text(point.high)}), {sure}",
+        f" ({interval_text(point)}), {sure}",
         f"\n{_INDENT}by {by}",
         f"\n{_INDENT}{before}, then {after}",
     )
     if point.gate is not None:
-        interval = f"{ratio_text(point.gate.low)} to {ratio_text(point.gate.high)}"
-        text.append(
-            f"\n{_INDENT}a gate of these commits measured {ratio_text(point.gate.ratio)} ({interval})"
-        )
+        text.append(f"\n{_INDENT}{gate_sentence(point)}")
     return text
 
 
@@ -139,7 +138,7 @@ def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str,
     for point in own[:_MOST_TOGETHER]:
         text.append(
             f"\n{_INDENT}{point.point_id}  {names[point.benchmark]}: {change_text(point.ratio, point.metric)}"
-            f" ({ratio_text(point.low)} to {ratio_text(point.high)})"
+            f" ({interval_text(point)})"
         )
     if len(own) > _MOST_TOGETHER:
         text.append(f"\n{_INDENT}and {len(own) - _MOST_TOGETHER} more")

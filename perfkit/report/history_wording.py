@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
+from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, Rise, Shift, Silence
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
@@ -99,65 +100,61 @@ def _interval(step: ChangePoint) -> str:
         return ""
     in_percent = step.low >= _SMALLEST_IN_PERCENT and step.high < _LARGEST_IN_PERCENT
     if not in_percent or (step.low - 1) * (step.high - 1) <= 0:
-        return f" ({ratio_text(step.low)} to {ratio_text(step.high)})"
+        return f" ({interval_text(step)})"
     small, large = sorted((abs(100 * (step.low - 1)), abs(100 * (step.high - 1))))
     return f" ({small:.1f} to {large:.1f} %)"
 
 
-def range_sentence(step: ChangePoint) -> str:
-    """Return how many commits may have made a change point."""
-    if step.commits is None:
+def point_sentences(point: ChangePoint, *, undone: bool) -> list[str]:
+    """Return sentences on a change point: its commits, cause, gate, chance, and review."""
+    detail = f": {point.detail}" if point.detail else ""
+    cause = {
+        "code": "",
+        "environment": f"The software or its settings changed as well{detail}.",
+        "machine": f"The machine changed as well{detail}.",
+    }[point.cause]
+    review = "A later change has undone it." if undone else ""
+    if point.state != "open":
+        review = f"{point.state.capitalize()}{f': {visible(point.reason)}' if point.reason else '.'}"
+    sentences = (_commits_sentence(point), cause, gate_sentence(point), _chance_sentence(point), review)
+    return [sentence for sentence in sentences if sentence]
+
+
+def _commits_sentence(point: ChangePoint) -> str:
+    if point.commits is None:
         return "Git does not know how many commits lie between."
-    if step.commits == 0:
+    if point.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
-    if step.commits == 1 and step.shift and step.cause == "code":
-        return (
-            "Only one commit lies between, but other benchmarks changed there too, so it may be the machine."
-        )
-    if step.commits == 1:
-        return "Only one commit lies between, so it made this change."
-    return f"One or more of the {step.commits} commits between made it."
+    if point.commits > 1:
+        return f"One or more of the {point.commits} commits between made it."
+    if point.shift and point.cause == "code":
+        return "Only one commit lies between, but other benchmarks changed there too: it may be the machine."
+    return "Only one commit lies between, so it made this change."
 
 
-def cause_sentence(step: ChangePoint) -> str:
-    """Return what else changed at a change point, empty where only the code did."""
-    detail = f": {step.detail}" if step.detail else ""
-    if step.cause == "environment":
-        return f"The software or its settings changed as well{detail}."
-    if step.cause == "machine":
-        return f"The machine changed as well{detail}."
-    return ""
-
-
-def chance_sentence(step: ChangePoint) -> str:
-    """Return how probable so clear a change point is where nothing changed."""
-    if step.metric.exact:
+def _chance_sentence(point: ChangePoint) -> str:
+    if point.metric.exact:
         return "It is counted exactly, so it is not chance."
-    if step.chance < _HARDLY:
+    if point.chance < _HARDLY:
         return "Such a clear change almost never appears by chance."
-    if step.chance >= 0.01:  # noqa: PLR2004 (a percent)
-        return f"Such a clear change appears by chance in {100 * step.chance:.2g} % of trends."
-    return f"Such a clear change appears by chance in one of {float(f'{1 / step.chance:.2g}'):,.0f} trends."
+    if point.chance >= 0.01:  # noqa: PLR2004 (a percent)
+        return f"Such a clear change appears by chance in {100 * point.chance:.2g} % of trends."
+    return f"Such a clear change appears by chance in one of {float(f'{1 / point.chance:.2g}'):,.0f} trends."
 
 
-def gate_sentence(step: ChangePoint) -> str:
+def gate_sentence(point: ChangePoint) -> str:
     """Return the result of a gate between commits of the range, empty without one."""
-    if step.gate is None:
-        return ""
-    gate = step.gate
+    gate = point.gate
     return (
-        f"A gate of these commits measured {ratio_text(gate.ratio)}"
-        f" ({ratio_text(gate.low)} to {ratio_text(gate.high)})."
+        ""
+        if gate is None
+        else f"A gate of these commits measured {ratio_text(gate.ratio)} ({interval_text(gate)})."
     )
 
 
-def state_sentence(step: ChangePoint, *, undone: bool) -> str:
-    """Return the review of a change point, or that a later one has undone it."""
-    if step.state == "accepted":
-        return f"Accepted: {visible(step.reason)}" if step.reason else "Accepted."
-    if step.state == "ignored":
-        return f"Ignored: {visible(step.reason)}" if step.reason else "Ignored."
-    return "A later change has undone it." if undone else ""
+def interval_text(found: GateRatio | ChangePoint | Creep | Shift) -> str:
+    """Return an interval: "+1.2 % to +3.4 %"."""
+    return f"{ratio_text(found.low)} to {ratio_text(found.high)}"
 
 
 def drift_sentence(drift: Creep) -> str:
@@ -172,10 +169,7 @@ def drift_sentence(drift: Creep) -> str:
         "base": f"than at the base, {since}, {gradually}",
     }[drift.origin]
     why = f"; the machine changed: {drift.detail}" if drift.cause == "machine" else ""
-    return (
-        f"{change_text(drift.ratio, WALL_TIME)} ({ratio_text(drift.low)} to {ratio_text(drift.high)})"
-        f" {known}{why}"
-    )
+    return f"{change_text(drift.ratio, WALL_TIME)} ({interval_text(drift)}) {known}{why}"
 
 
 def shift_sentence(shift: Shift) -> str:
@@ -193,8 +187,8 @@ def shift_sentence(shift: Shift) -> str:
         of = f" of {shift.measured}" if shift.measured else ""
         who = f"{shift.benchmarks}{of} benchmarks"
     return (
-        f"{who} became {change_text(shift.ratio, WALL_TIME)} ({ratio_text(shift.low)} to"
-        f" {ratio_text(shift.high)}) on {date_text(shift.at)} on machine {shift.machine_id}"
+        f"{who} became {change_text(shift.ratio, WALL_TIME)} ({interval_text(shift)}) on"
+        f" {date_text(shift.at)} on machine {shift.machine_id}"
         f" ({short_sha(shift.last_before)}..{short_sha(shift.first_after)}). {why}"
     )
 
@@ -203,8 +197,8 @@ def rise_sentence(rise: Rise) -> str:
     """Return how far a benchmark rose, and a command to find the cause, without a full stop."""
     since, until = short_sha(rise.since), short_sha(rise.until)
     return (
-        f"{change_text(rise.ratio, WALL_TIME)} than at its best level, {since}, by no clear step or drift, so"
-        f" the machine may have done it. Check with `perfkit gate --base {since} --head {until}`"
+        f"{change_text(rise.ratio, WALL_TIME)} than at its best level, {since}, without a clear change point"
+        f" or drift, so it may be the machine. Check with `perfkit gate --base {since} --head {until}`"
     )
 
 

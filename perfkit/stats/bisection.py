@@ -1,9 +1,9 @@
 """Which commit of many made a benchmark slower: what to measure next, and when enough is known.
 
 The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in
-lockstep, and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go
-where they tell most for the seconds that they cost, until one place holds a step at the confidence asked for,
-or until the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
+lockstep; ``perfkit.stats.step_chain`` infers where the steps are. The next launches go where they yield most
+information per second, until one place has a step at the required confidence, or the ends are known to be
+equal. ``docs/bisect.md`` has the model and how often it is right.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray
 
 Status = Literal["found", "no change", "undecided"]
 
-# What is more likely than not is worth looking for, or telling.
+# More likely than not.
 _LIKELY = 0.5
 # A further step is looked for while what is expected of it is so large a part of the largest that was found.
 _FURTHER = 0.05
 # So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
 _BATCHES = (1, 2, 3, 4, 6, 8)
-# A launch that would tell fewer bits is not worth its time.
+# A launch with fewer expected bits is not worth its time.
 _LEAST_BITS = 0.002
 # A step is taken to be so high while nothing at all is measured.
 _USUAL_STEP = 0.05
@@ -138,7 +138,7 @@ def next_move(
         )
     move = _best_move(search, costs, open_pair)
     if move is None:
-        return _undecided(search, "further launches would hardly tell more")
+        return _undecided(search, "further launches would add next to nothing")
     return _at_most(move, left)
 
 
@@ -180,7 +180,7 @@ class _Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """A range, and what its launches say.
+    """A range and the inference from its launches.
 
     ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
     measured, ``counts`` how many launches each pair has.
@@ -367,7 +367,7 @@ def _at_most(move: Measure, launches: float) -> Measure:
 
 
 def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
-    """Return the launches that tell most for each second, or None where none tells anything."""
+    """Return the launches with most information per second, or None where none has any."""
     pairs, chances, distance = _candidates(search)
     before = np.array([search.counts.get(pair, 0) for pair in pairs])
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
@@ -407,7 +407,7 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
 
 
 def _precision(chain: Chain, launches: IntArray) -> FloatArray:
-    """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
+    """Return the precision of the ratio of a pair after so many launches; 0 after none."""
     return np.asarray(launches / ((LOCATION_ERROR * chain.scale) ** 2 + launches * chain.bias**2))
 
 
@@ -418,7 +418,7 @@ _STEP, _REACH = 0.1, 5
 
 
 def expected_bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
-    """Return how many bits a reading tells of which of two levels is the true one.
+    """Return the expected information of a reading about which of two levels is true, in bits.
 
     ``chances`` are the probabilities of one of them beforehand, ``distances`` how many deviations of the
     reading both are apart: the mutual information of Shannon's binary channel with normal noise.
@@ -444,5 +444,5 @@ def _table() -> FloatArray:
     reading = np.arange(-_REACH, _LARGEST_DISTANCE + _REACH, _STEP)
     near, far = np.exp(-0.5 * reading**2), np.exp(-0.5 * (reading - distance) ** 2)
     mixed = (1 - chance) * near + chance * far
-    told = (1 - chance) * near * np.log2(near / mixed) + chance * far * np.log2(far / mixed)
-    return np.asarray(told.sum(axis=2) * _STEP / math.sqrt(2 * math.pi))
+    bits = (1 - chance) * near * np.log2(near / mixed) + chance * far * np.log2(far / mixed)
+    return np.asarray(bits.sum(axis=2) * _STEP / math.sqrt(2 * math.pi))

@@ -1,4 +1,4 @@
-"""Steps in a trend: where the level of a benchmark changed for good, by how much, and how sure that is.
+"""Change points: where the level of a benchmark changed for good, by how much, and how sure that is.
 
 A trend is the levels of runs in commit order, one number for each run. Its noise has three parts: each run
 scatters by itself, some runs are outliers, and the machine drifts, so that runs which lie close together
@@ -30,13 +30,13 @@ IntArray = npt.NDArray[np.intp]
 SHORTEST = 6
 # Of counts, which repeat to the digit, so many equal ones are a level.
 _SHORTEST_EXACT = 3
-# How many runs are compared at once: older ones say little where a machine drifts.
+# How many runs are compared at once: older ones matter little where a machine drifts.
 _LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)
 # The sd of the drift from run to run, in parts of the sd of single runs.
 _DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
-# What a step has to be clearer by beside so strong a drift: levels that lie in groups look like both.
+# Log-likelihood penalty for each drift strength: clustered levels look like both drift and a step.
 _DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
-# Likewise where fewer runs are compared: they hardly tell drift from a step.
+# Likewise with few runs, which hardly distinguish drift from a step.
 _FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
 # Windows begin at each run where fewer runs than these are looked through.
 _EVERY_RUN = 50

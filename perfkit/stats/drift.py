@@ -112,8 +112,8 @@ def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[Float
     """Return medians of neighbouring runs of one environment, and the place in the middle of each."""
     size = math.ceil(len(values) / _MOST_POINTS)
     medians, kept = [], []
-    for _, alike in itertools.groupby(range(len(values)), key=environments.__getitem__):
-        places = list(alike)
+    for _, stretch in itertools.groupby(range(len(values)), key=environments.__getitem__):
+        places = list(stretch)
         for start in range(0, len(places), size):
             block = places[start : start + size]
             medians.append(float(np.median(values[block])))

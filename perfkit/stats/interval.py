@@ -201,11 +201,11 @@ def neighbours_alike(values: Sequence[float]) -> Doubt:
     narrow. The standard error of the correlation is 1 / sqrt(n) (Bartlett 1946).
     """
     middle = statistics.fmean(values) if values else 0.0
-    apart = [value - middle for value in values]
-    total = math.fsum(value**2 for value in apart)
+    off = [value - middle for value in values]
+    total = math.fsum(value**2 for value in off)
     if len(values) < _FEWEST or not total:
         return Doubt(size=0.0, p_value=1.0)
-    correlation = math.fsum(one * other for one, other in zip(apart[1:], apart, strict=False)) / total
+    correlation = math.fsum(one * other for one, other in zip(off[1:], off, strict=False)) / total
     tail = statistics.NormalDist().cdf(-correlation * math.sqrt(len(values)))
     return Doubt(size=correlation, p_value=tail)
 

@@ -1,4 +1,4 @@
-"""What a comparison can see, and how many launches it will take; sizes and margins are relative changes."""
+"""Planning a comparison: detectable changes and launches needed; sizes and margins are relative changes."""
 
 from __future__ import annotations
 

@@ -298,22 +298,6 @@ def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
     assert "not counted: no formula" == unknown["message"]
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_a_recorded_benchmark_that_trains_is_a_training_step(scene: Scene, *, training: bool) -> None:
-    """Its rows say so: one more sync decides there, and nothing does in any other benchmark."""
-    for sha, run, syncs in ((scene.base, "base", 1.0), (scene.head, "head", 2.0)):
-        count = Count(metric="syncs", unit="1", values=(syncs, syncs), causes=())
-        counts = Counts(counts=(count,), not_counted={}, training=training)
-        row = build_row(sha=sha, run=run)
-        (outcome,) = count_outcomes(row.outcome.benchmark, counts)
-        scene.file(replace(row, outcome=outcome))
-
-    done, report = scene.compare()
-
-    assert (1 if training else 4) == done.returncode, done.stderr
-    assert [training] == [one["gating"] for one in report["exact"]]
-
-
 def test_counts_under_another_torch_are_not_compared(scene: Scene) -> None:
     """They may differ for that alone; without times either there is nothing to say."""
     other = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.0.0"})

@@ -224,16 +224,6 @@ def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
     assert "machine" == points[SENTINEL].cause
 
 
-def test_a_rule_makes_a_sentinel(scene: Scene) -> None:
-    """As the marker does."""
-    (scene.repository.root / "pyproject.toml").write_text(
-        '[[tool.perfkit.rules]]\nmatch = "*::test_b"\nsentinel = true\n'
-    )
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1, name=OTHER)
-
-    assert ["it is a sentinel, which no commit can slow down"] == [one.detail for one in scene.read().points]
-
-
 def test_commits_without_code_made_no_step(scene: Scene) -> None:
     """Texts and perfkit's own files make nothing slower."""
     last = scene.shas[-1]
@@ -246,16 +236,6 @@ def test_commits_without_code_made_no_step(scene: Scene) -> None:
     assert ("machine", "no code differs between the commits") == (point.cause, point.detail)
 
 
-def test_runs_of_one_commit_tell_of_the_machine(scene: Scene) -> None:
-    """Nothing but the machine can differ between them."""
-    scene.shas = [scene.shas[-1]] * 40
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
-
-    (point,) = scene.read().points
-
-    assert ("machine", "both runs are of one commit") == (point.cause, point.detail)
-
-
 def _steady(_: int) -> float:
     return 1.0
 
@@ -265,18 +245,6 @@ def _slower(number: int) -> float:
 
 
 SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
-
-
-def test_a_step_is_found_below_what_the_machine_scatters_by(scene: Scene) -> None:
-    """What other benchmarks of the same runs say of the machine is taken off."""
-    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL, _steady)
-    levels[NAME] = lambda number: 1.0 if number < 20 else 1.03
-    scene.measure_together(levels, machine=0.08)
-
-    report = scene.read()
-
-    assert [(NAME, scene.shas[20])] == [(one.benchmark, one.first_after) for one in report.points]
-    assert () == report.shifts
 
 
 @pytest.mark.parametrize(
@@ -467,14 +435,6 @@ def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
     assert creep.low < 1.008**10 < creep.high
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_gates_without_a_loss_raise_no_alarm(scene: Scene, seed: int) -> None:
-    """Their noise adds up, too, and the interval knows it."""
-    scene.gate(1.0, seed=seed, noise=0.02)
-
-    assert () == scene.read().creeps
-
-
 def _drifting(number: int) -> float:
     return float(1.02 ** max(number - 8, 0))
 
@@ -500,17 +460,6 @@ def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
     assert report.noise[MACHINE.machine_id][SEVERAL[0]] < 0.02
     assert 1 == history_exit_code(report)
     assert (drift,) == scene.read(benchmarks=SEVERAL[:1]).creeps
-
-
-@pytest.mark.parametrize("runs", [6, 12])
-def test_a_rise_over_some_commits_is_a_drift(scene: Scene, runs: int) -> None:
-    """There is level ground before and after it."""
-    scene.measure(lambda number: float(1.18 ** min(max((number - 14) / runs, 0), 1)))
-
-    report = scene.read()
-
-    assert [NAME] == [one.benchmark for one in report.creeps]
-    assert 1 == history_exit_code(report)
 
 
 def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:

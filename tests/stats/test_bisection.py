@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from perfkit.stats.bisection import (
     next_move,
     posterior,
 )
-from perfkit.stats.step_chain import Chain, Jump, fit_chain
 
 FIVE, THREE = math.log(1.05), math.log(1.03)
 COSTS = Costs(opening_s=0.0, launch_s=1.0)
@@ -75,25 +72,9 @@ def count(launches: dict[tuple[int, int], list[float]]) -> int:
     return sum(len(found) for found in launches.values())
 
 
-@dataclass(frozen=True)
-class Gap:
-    """The places after ``before`` up to ``last``: both are measured or ends, and none between them is."""
-
-    before: int
-    last: int
-    jump: Jump
-    splits: bool
-    settled: bool
-
-    @property
-    def expected(self) -> float:
-        """How large a step is expected in it."""
-        return self.jump.probability * abs(self.jump.log_ratio)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """All that a search is asked with, and what its answer ought to be, place by place and one by one."""
+    """The arguments of a search."""
 
     launches: Mapping[tuple[int, int], Sequence[float]]
     weights: Sequence[float]
@@ -112,105 +93,6 @@ class Question:
             rules=self.rules,
             open_pair=self.open_pair,
         )
-
-    @cached_property
-    def shares(self) -> list[float]:
-        """Return the part that the weights up to each place are of all."""
-        return [sum(self.weights[:place]) / sum(self.weights) for place in range(len(self.weights) + 1)]
-
-    @cached_property
-    def chain(self) -> Chain:
-        """Return what the launches say of the levels."""
-        return fit_chain(
-            self.launches,
-            shares=np.array(self.shares),
-            least_step=self.rules.least_step,
-            confidence=self.rules.confidence,
-        )
-
-    def ends_differ(self) -> float:
-        """Return how likely it is that the ends are apart by as much as matters."""
-        chain = self.chain
-        chances = zip(chain.marginals[-1], chain.levels, strict=True)
-        return sum(float(chance) for chance, level in chances if abs(level) >= self.rules.least_step)
-
-    def gaps(self) -> list[Gap]:
-        """Return what lies between places that are measured."""
-        chain, shares, found = self.chain, self.shares, []
-        for (before, last), jump in zip(itertools.pairwise(chain.nodes.tolist()), chain.jumps, strict=True):
-            splits = any(
-                shares[before] < shares[place] < shares[last]
-                for place in range(before + 1, last)
-                if place not in self.unusable
-            )
-            surely = jump.probability >= self.rules.confidence and chain.evidence * self.rules.alpha >= 1
-            found.append(Gap(before, last, jump, splits, surely and not splits))
-        return found
-
-    def runs(self) -> list[list[Gap]]:
-        """Return the gaps between those that hold a step for sure, most expected first."""
-        runs: list[list[Gap]] = [[]]
-        for gap in self.gaps():
-            runs = [*runs, []] if gap.settled else [*runs[:-1], [*runs[-1], gap]]
-        return sorted(filter(None, runs), key=lambda run: -sum(gap.expected for gap in run))
-
-    def concluded(self) -> str | None:
-        """Return which conclusion is sure, None where something is open."""
-        measured = (0, len(self.weights)) in self.launches
-        if measured and 1 - self.ends_differ() >= self.rules.confidence:
-            return "no change"
-        largest = max((abs(gap.jump.log_ratio) for gap in self.gaps() if gap.settled), default=0.0)
-        open_still = any(sum(gap.expected for gap in run) >= largest / 20 for run in self.runs())
-        return None if open_still else "found"
-
-    def unknown(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Return how likely the places of each pair are on different sides of a step, and how large it is.
-
-        First that is whether the ends differ at all. Then it is the largest step that is expected: each place
-        is before it or after it, and neighbours have it between them.
-        """
-        chain, shares = self.chain, self.shares
-        if self.ends_differ() < 0.5:
-            seen = abs(float(chain.marginals[-1] @ chain.levels)) / max(self.ends_differ(), 0.001)
-            size = max(seen if self.launches else 0.05, self.rules.least_step)
-            return {(0, len(self.weights)): (self.ends_differ(), size)}
-        run = self.runs()[0]
-        jump = max(run, key=lambda gap: gap.expected).jump
-        middle = (jump.before + jump.after) / 2
-        after = (chain.levels > middle) if jump.after > jump.before else (chain.levels < middle)
-        beyond = dict(zip(chain.nodes.tolist(), chain.marginals @ after, strict=True))
-        found = {}
-        for gap in run:
-            weight = shares[gap.last] - shares[gap.before]
-            for place in set(range(max(gap.before, 1), gap.last + 1)) - set(self.unusable):
-                part = (shares[place] - shares[gap.before]) / weight if weight > 0 else 0.0
-                chance = beyond[gap.before] + part * (beyond[gap.last] - beyond[gap.before])
-                found[0, place] = (chance, abs(jump.log_ratio))
-            if gap.before > 0 and not gap.splits:
-                found[gap.before, gap.last] = (gap.jump.probability, abs(jump.log_ratio))
-        return found
-
-    def told(self) -> dict[Measure, tuple[float, float]]:
-        """Return how many bits launches of a pair would tell, and how many each second."""
-        chain, found = self.chain, {}
-        for (base, head), (chance, size) in self.unknown().items():
-            known = len(self.launches.get((base, head), ()))
-            opening = 0.0 if (base, head) == self.open_pair else self.costs.opening_s
-            for more in (1, 2, 3, 4, 6, 8):
-                told = precision(chain, known + more) - precision(chain, known)
-                (bits,) = expected_bits(np.array([chance]), np.array([size * math.sqrt(told)]))
-                rate = float(bits) / (opening + more * self.costs.launch_s)
-                found[Measure(base=base, head=head, launches=more)] = (float(bits), rate)
-        return found
-
-    def is_worth_a_launch(self) -> bool:
-        """Return whether a launch of any pair would tell a five-hundredth of a bit."""
-        return max(bits for asked, (bits, _) in self.told().items() if 1 == asked.launches) >= 0.002
-
-
-def precision(chain: Chain, launches: int) -> float:
-    """Return one over the variance of what launches of a pair say of its ratio: of Student's t and a bias."""
-    return 1 / (1.5 * chain.scale**2 / launches + chain.bias**2) if launches else 0.0
 
 
 @pytest.mark.parametrize("size", [FIVE, -FIVE, math.log(35)])
@@ -232,13 +114,6 @@ def test_a_long_range_takes_few_launches_more() -> None:
 
     assert ((1234,),) == tuple(step.places for step in conclusion.steps)
     assert 20 > count(launches)
-
-
-def test_the_first_launches_compare_the_ends() -> None:
-    """Nothing else is measured before the ends are known to differ."""
-    move = next_move([], weights=[1] * 64, unusable=(), costs=COSTS, rules=Rules(), open_pair=None)
-
-    assert Measure(base=0, head=64, launches=1) == move
 
 
 def test_several_steps_are_all_found_the_largest_first() -> None:
@@ -326,18 +201,6 @@ def test_a_named_commit_is_confirmed_against_the_one_before_it() -> None:
     assert confirmed.steps[0].high - confirmed.steps[0].low < plain.steps[0].high - plain.steps[0].low
 
 
-def test_launches_that_are_asked_for_are_never_more_than_are_allowed() -> None:
-    """Where several at once would tell or confirm most, it is as many as are left; and then none."""
-    dear, rules = Costs(opening_s=60.0, launch_s=1.0), Rules(most_launches=6, confirming=9)
-    first = Question(launches={}, weights=[1.0] * 64, costs=dear, rules=Rules(most_launches=2))
-    named = Question(launches={(0, 1): [0.03] * 4}, weights=[1.0], costs=dear, rules=rules)
-    moves = [replace(named, launches={(0, 1): [0.03] * count}).answer() for count in (4, 5, 6, 7)]
-
-    assert Measure(base=0, head=64, launches=2) == first.answer()
-    assert [Measure(base=0, head=1, launches=left) for left in (2, 1)] == moves[:2]
-    assert ["found"] * 2 == [move.status for move in moves[2:] if isinstance(move, Conclusion)]
-
-
 def test_only_what_is_missing_is_measured_to_confirm() -> None:
     """Launches of both places that there are count, and a confirmed place needs none."""
     pairs = {(0, 2): [0.001] * 4, (0, 3): [0.05] * 4, (0, 9): [0.05] * 4, (2, 3): [0.05] * 2}
@@ -348,15 +211,6 @@ def test_only_what_is_missing_is_measured_to_confirm() -> None:
 
     assert ["found"] * 2 == [move.status for move in moves[:2] if isinstance(move, Conclusion)]
     assert [Measure(base=2, head=3, launches=missing) for missing in (1, 3)] == moves[2:]
-
-
-def test_a_change_that_was_reverted_is_not_confirmed() -> None:
-    """Both steps are known, and it is "no change" nonetheless, which no launches of them would alter."""
-    pairs = {(0, 1): [0.05] * 6, (0, 2): [0.0] * 6}
-    move = Question(launches=pairs, weights=[1.0] * 2, rules=Rules(confirming=9)).answer()
-
-    assert isinstance(move, Conclusion)
-    assert ("no change", ()) == (move.status, move.steps)
 
 
 def test_where_one_step_is_known_and_another_likely_both_are_told() -> None:
@@ -514,15 +368,6 @@ def test_any_launches_give_probabilities_and_the_same_answer(
     if isinstance(move, Conclusion):
         assert all(step.low <= step.log_ratio <= step.high for step in move.steps)
         assert all(0 < step.probability <= 1 for step in move.steps)
-
-
-def test_before_anything_is_measured_steps_are_where_the_weights_are() -> None:
-    """A step is as likely as none, and its place follows the weights."""
-    chances = posterior([], weights=[1, 3, 0, 4], rules=Rules())
-
-    assert pytest.approx([1 / 8, 3 / 8, 0, 4 / 8]) == [chance / sum(chances) for chance in chances]
-    # Jumps beyond the grid of levels, which reaches as far as anything measured, are left out.
-    assert 0.4 < sum(chances) <= 0.5
 
 
 def test_a_slowdown_and_a_speedup_of_one_size_are_mirrored() -> None:

@@ -91,7 +91,7 @@ def test_three_sessions_on_either_side_make_a_step_the_codes(
 
 
 @pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 6), (6, 5), (5, 5), (7, 9)])
-def test_an_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
+def test_a_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
     """Five on a side are too few: they may be slow by a burst."""
     sessions = ["a"] * 12 + ["b"] * before + ["c"] * (22 - before) + ["b"] * after + ["d"] * (22 - after)
     place = 12 + before

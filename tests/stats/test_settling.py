@@ -76,24 +76,6 @@ def test_the_allocator_grows_no_more_and_clocks_have_risen() -> None:
     assert 19 == settled_from(steady, reserved=reserved, clocks=clocks)
 
 
-@pytest.mark.parametrize(
-    ("found", "clocks"),
-    [
-        # Within two hundredths of the end.
-        (1, [1960.0] * 30 + [2000.0] * 30),
-        (30, [1959.0] * 30 + [2000.0] * 30),
-        # It may fall, too, as when the device becomes hot, and for most of the time be another.
-        (45, [2000.0] * 45 + [1500.0] * 15),
-        # The end is what most of the last five calls ran at.
-        (20, [990.0] * 20 + [1005.0] * 37 + [1015.0] * 3),
-        (None, [2000.0] * 57 + [1500.0] * 3),
-    ],
-)
-def test_clocks_are_those_of_the_end(found: int | None, clocks: list[float]) -> None:
-    """Calls at another clock are not like those to come."""
-    assert found == settled_from([1.0] * 60, clocks=clocks)
-
-
 def _followed(
     seconds: Sequence[float], reserved: Sequence[float | None] = (), clocks: Sequence[float | None] = ()
 ) -> Settling:
@@ -115,23 +97,6 @@ def test_a_warm_up_ends_as_soon_as_times_have_settled() -> None:
 
     assert (11, 1) == (len(steady.seconds), steady.settled_from)
     assert (21, 7) == (len(tried.seconds), tried.settled_from)
-
-
-@pytest.mark.parametrize(
-    ("calls", "seconds"),
-    [
-        (5, [0.5] * 60),
-        (5, [0.15] * 60),
-        (11, [0.149] * 60),
-        # A median of 0.14975 s: neither the first call counts in it, nor is the second one left out.
-        (11, [0.149, 0.149, 0.1505, 0.1505, *[0.149] * 60]),
-    ],
-)
-def test_long_calls_are_compared_in_small_windows(calls: int, seconds: list[float]) -> None:
-    """A step of 0.15 s or more is called five times, not eleven, however long the first call takes."""
-    settling = _followed([30.0, *seconds])
-
-    assert (calls, 1) == (len(settling.seconds), settling.settled_from)
 
 
 @pytest.mark.parametrize(

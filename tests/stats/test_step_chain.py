@@ -208,20 +208,6 @@ def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
         assert pytest.approx(sizes, abs=1e-9) == [jump.low, jump.log_ratio, jump.high]
 
 
-def test_where_nothing_is_measured_a_step_is_as_likely_as_none_and_goes_either_way() -> None:
-    """A jump is larger than x least ones in one case of x; what lies beyond the levels is left out."""
-    chain = Range(launches={}, shares=evenly(3)).fitted()
-
-    (jump,) = chain.jumps
-    assert [0, 3] == list(chain.nodes)
-    beyond = 1 / 4.125
-    assert pytest.approx(1 - beyond) == chain.evidence
-    assert pytest.approx(chain.evidence / (1 + chain.evidence)) == jump.probability
-    largest = 0.01 / (beyond + 0.05 * (1 - beyond))
-    assert pytest.approx([-largest, largest], rel=0.01) == [jump.low, jump.high]
-    assert pytest.approx([0, 0], abs=1e-9) == [jump.before, jump.after]
-
-
 @pytest.mark.parametrize("name", RANGES)
 def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
     """With all signs turned, levels and sizes change theirs, and nothing else is different."""
@@ -240,14 +226,6 @@ def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
             other.high,
         ]
         assert pytest.approx([-jump.before, -jump.after], abs=1e-9) == [other.before, other.after]
-
-
-@pytest.mark.parametrize(("value", "launches"), [(0.05, 30), (0.3, 10), (1.0, 100)])
-def test_a_sure_step_has_a_probability_of_one_at_most(value: float, launches: int) -> None:
-    """Rounding leads no sum beyond it."""
-    (jump,) = Range(launches={(0, 1): [value] * launches}, shares=evenly(1)).fitted().jumps
-
-    assert pytest.approx(1) == jump.probability <= 1
 
 
 def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
@@ -120,20 +119,6 @@ def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
     assert (True, False) == (_cell(rows, 0).other_version, _cell(rows, 1).other_version)
     assert None is _cell(rows, 1).ratio
     assert "‡ measured by an older version" in render_change_log(_log(rows))
-
-
-def test_a_gate_shows_its_ratio_and_interval() -> None:
-    """A gate's cell has the interval it was decided by, and the legend explains it with its confidence."""
-    rows = _gated(A, B, 1.03, 1.032)
-    gate = _cell(rows, 1).gate
-
-    assert gate is not None
-    assert pytest.approx(math.sqrt(1.03 * 1.032)) == gate.ratio
-    assert gate.low < gate.ratio < gate.high
-    text = render_change_log(_log(rows))
-    assert f"(×1.031, {gate.low:.3f} to {gate.high:.3f})" in text
-    assert "with 95 % confidence" in text
-    assert " ± " not in text.partition("### ")[2]
 
 
 def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
@@ -284,15 +269,6 @@ def test_a_note_replaces_the_subject() -> None:
     log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))
 
     assert "Said by hand" == log.tables[0].entries[0].description
-
-
-def test_without_columns_the_longest_histories_are_shown() -> None:
-    """A project without configuration sees the benchmarks measured on most commits."""
-    rows = [build_row(1.0, sha=sha, run=sha, name="x.py::test_old") for sha in (A, B)]
-    rows += [build_row(1.0, sha=B, run="new", name=f"x.py::test_new{number}") for number in range(9)]
-
-    titles = [column.title for column in _log(rows, columns=()).tables[0].columns]
-    assert ["`test_old`", "`test_new0`", "`test_new1`", "`test_new2`"] == titles
 
 
 def test_an_ambiguous_column_is_refused() -> None:

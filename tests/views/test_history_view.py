@@ -68,7 +68,7 @@ def test_what_a_gate_found_stands_beside_a_step() -> None:
 
     text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
 
-    assert "a gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
+    assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
 
 
 def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:

@@ -122,28 +122,6 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     assert page.text("#picked") == ""
 
 
-def test_a_small_difference_is_told_as_noise(page: Page, lively: Path) -> None:
-    """Two runs that differ by less than runs of identical code do say nothing, and the page says so."""
-    page.open(lively / TRIPLET)
-
-    page.click("#chart", *_place(page, 30))
-    page.click("#chart", *_place(page, 31))
-
-    assert "so this says nothing" in page.text("#picked .compared")
-
-
-def test_hovering_tells_of_a_run_without_keeping_it(page: Page, lively: Path) -> None:
-    """The pointer alone shows mean, deviation and commit, and the box goes with the pointer."""
-    page.open(lively / TRIPLET)
-
-    page.click("#chart", *_place(page, 44))
-    page.press("Escape")
-
-    assert sha_of(44)[:10] in page.text("#tip")
-    page.click("h1")
-    assert page.run("return document.getElementById('tip').hidden")
-
-
 def test_a_step_is_shown_in_the_chart_by_its_link(page: Page, lively: Path) -> None:
     """A link to a step opens the page with its sentence marked, and the chart around it."""
     page.open(lively / "index.html")
@@ -261,23 +239,6 @@ def test_ten_thousand_runs_stay_smooth(page: Page, large: Path, lively: Path) ->
 
     # What is quickest is disturbed least by other work; the clock of a page has steps of a tenth.
     assert many < 25 * max(few, 0.1)
-
-
-_PIXELS = "return document.getElementById('chart').toDataURL()"
-
-
-def test_an_environment_can_be_taken_out_of_the_chart(page: Page, lively: Path) -> None:
-    """Without the tick at an environment, its runs are neither drawn nor found by the pointer."""
-    page.open(lively / TRIPLET)
-    page.run(_FRAME)
-    before = page.run(_PIXELS)
-
-    page.click("#legend input:checked")
-    page.run(_FRAME)
-    page.click("#chart", *_place(page, 3))
-
-    assert before != page.run(_PIXELS)
-    assert sha_of(25)[:10] in page.text("#picked")
 
 
 def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -25,7 +23,6 @@ from perfkit.model.calibration import (
 )
 from perfkit.model.comparisons import ApartReport, Comparison, Policy
 from perfkit.report.calibration import (
-    calibration_decision,
     calibration_view,
     doctor_view,
     offered_configuration,
@@ -108,13 +105,6 @@ def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
     assert ("identical code: not measured 3 of 120" in words) == bool(failed)
 
 
-def test_a_calibration_of_plants_alone_was_not_measured() -> None:
-    """Nothing is known of identical code."""
-    none = replace(_calibration(code=4), accused=_share(0, 0))
-
-    assert "NOT MEASURED: no gate of identical code has run; exit code 4" == calibration_decision(none)
-
-
 def test_a_calibration_tells_counts_with_bounds() -> None:
     """What was counted, of how many, and how far that can be off."""
     words = _words(calibration_view(_calibration()))
@@ -148,20 +138,6 @@ def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
         console.print(calibration_view(found), markup=False, highlight=False, crop=False)
 
     assert offered_configuration(found) in capture.get()
-
-
-def test_an_offered_rule_matches_the_benchmark_that_it_is_for() -> None:
-    """The brackets of parameters are no set of signs, and whatever stands in them is right TOML."""
-    name = 'bench_a.py::test_x[200-"a*"-\\xe4]'
-    found = _calibration(decidable=(0.021,))
-    (one,) = found.benchmarks
-
-    offered = offered_configuration(replace(found, benchmarks=(replace(one, benchmark=name),)))
-
-    (rule,) = tomllib.loads(offered)["tool"]["perfkit"]["rules"]
-    assert fnmatch.fnmatchcase(name, rule["match"])
-    assert not fnmatch.fnmatchcase(name.replace("a*", "ab"), rule["match"])
-    assert "3%" == rule["margin"]
 
 
 def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
@@ -215,11 +191,6 @@ def test_a_fit_machine_is_told_what_it_detects() -> None:
     words = _words(doctor_view(_fitness(fit=True, noises=1)))
 
     assert "FIT for a margin of 2 %: a slowdown of 3.1 % would be found 19 times of 20; exit code 0" in words
-
-
-def test_nothing_measured_is_no_fitness() -> None:
-    """Too few launches are named as the cause."""
-    assert "NOT MEASURED: too few launches" in _words(doctor_view(_fitness(fit=False, noises=0)))
 
 
 def _apart(*comparisons: Comparison) -> ApartReport:

@@ -60,11 +60,11 @@ _SIGNS: Mapping[Kind, str] = {
     "few": "…",
     "steady": "=",
 }
-# What else the overview tells of, each folded up.
+# Other sections of the overview, folded.
 _OTHERS: Mapping[Kind, str] = {
     "better": "Improvements that nobody has confirmed yet",
-    "moved": "Steps that came with other software or another machine",
-    "undone": "Steps that a later one has undone",
+    "moved": "Change points with other software or another machine",
+    "undone": "Change points that a later one has undone",
 }
 # Colours of a balance's phases: neighbours differ in lightness, too.
 _PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
@@ -90,7 +90,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """What somebody should look at, and where its page tells more; a ``sentence`` where it is no step."""
+    """Something that needs attention, with its page; a ``sentence`` where it is no change point."""
 
     kind: Kind
     sign: str
@@ -105,7 +105,7 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms told together: the steps of one ``commit``, or (it is then None) what creeps or is silent."""
+    """Alarms shown together: the change points of one ``commit``, or drifts and silences (None)."""
 
     kind: Kind
     commit: str | None
@@ -114,7 +114,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step in the form that a page needs; ``number`` is that of its series on the page."""
+    """A change point on a page; ``number`` is that of its series there."""
 
     point: ChangePoint
     number: int
@@ -156,11 +156,11 @@ def trend_files(
     site: Site, *, folder: str = "", series: Sequence[Series] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
-    told: set[tuple[str, str]] = set()
+    drawn: set[tuple[str, str]] = set()
     for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
         key = (one.benchmark, one.machine_id)
-        if key not in told:
-            told.add(key)
+        if key not in drawn:
+            drawn.add(key)
             yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
 
 
@@ -213,8 +213,8 @@ class _Pages:
             lines=lines,
             cards=[card for card in cards if card.kind in ALARMS],
             others=[
-                (told, of_kind)
-                for kind, told in _OTHERS.items()
+                (title, of_kind)
+                for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self.site.history.shifts,
@@ -273,7 +273,10 @@ class _Pages:
                 machines=sorted(self.site.history.machines.items()),
                 environments=self._environments(),
                 runs=Counter(run.machine_id for run in self.site.runs),
-                noise=_median_noise(self.site.history.noise),
+                noise={
+                    machine: statistics.median(shares.values())
+                    for machine, shares in self.site.history.noise.items()
+                },
             ),
         )
 
@@ -299,13 +302,13 @@ class _Pages:
 
     @functools.cached_property
     def _last_at(self) -> str:
-        """When the newest thing was recorded: pages never tell the present time, so they stay equal."""
+        """When the newest run was recorded; the present time would make equal ledgers differ."""
         times = [series.last_at for series in self.series] + [run.recorded_at for run in self.site.runs]
         return wording.time_text(max(times)) if times else ""
 
     @functools.cached_property
     def _findings(self) -> dict[str, list[tuple[GateSummary, GateFinding]]]:
-        """What gates found, by benchmark, the newest first."""
+        """The findings of gates by benchmark, the newest first."""
         found: dict[str, list[tuple[GateSummary, GateFinding]]] = {}
         for gate in reversed(self.site.gates):
             for finding in gate.findings:
@@ -333,20 +336,20 @@ class _Pages:
         return self.machines.get(series.machine_id, series.machine_id)
 
     def _tags(self, series: Series) -> tuple[str, ...]:
-        """Return what tells a series from others of its benchmark, except for the machine."""
+        """Return what distinguishes a series from others of its benchmark, except for the machine."""
         metric = "" if wording.is_time(series.metric) else wording.metric_title(series.metric)
         return tuple(filter(None, (metric, series.label)))
 
     def _alarms(self, among: Sequence[Series] | None = None) -> Iterator[Alarm]:
-        """Yield the open steps, creeps and silences of some series."""
+        """Yield the open change points, drifts and silences of some series."""
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
             for step in series.current:
                 if step.state == "open" and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
-            for creep in series.creeps:
-                kind: Kind = "creep" if creep.cause == "code" else "moved"
-                yield alarm(kind, wording.drift_sentence(creep))
+            for drift in series.creeps:
+                kind: Kind = "creep" if drift.cause == "code" else "moved"
+                yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
                 yield alarm("unclear", wording.rise_sentence(rise))
             for silence in series.silences:
@@ -371,13 +374,6 @@ class _Pages:
         for placed in series.placed:
             point = placed.point
             undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
-            sentences = (
-                wording.range_sentence(point),
-                wording.cause_sentence(point),
-                wording.gate_sentence(point),
-                wording.chance_sentence(point),
-                wording.state_sentence(point, undone=undone),
-            )
             kind: Kind = "worse" if point.worse else "better"
             yield Step(
                 point=point,
@@ -389,17 +385,14 @@ class _Pages:
                 ),
                 sign=_sign(State(kind=kind, step=point)),
                 undone=undone,
-                sentences=tuple(visible(sentence) for sentence in sentences if sentence),
+                sentences=tuple(map(visible, wording.point_sentences(point, undone=undone))),
             )
 
     def _facts(self) -> str:
         """Return what there is, in a line."""
-        parts = [
-            counted(len(self.by_benchmark), "benchmark"),
-            f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured",
-            counted(len({series.machine_id for series in self.series}), "machine"),
-        ]
-        return ", ".join(parts)
+        commits = f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured"
+        machines = counted(len({series.machine_id for series in self.series}), "machine")
+        return f"{counted(len(self.by_benchmark), 'benchmark')}, {commits}, {machines}"
 
     def _notes(self) -> list[str]:
         dirty = self.site.history.dirty_runs
@@ -411,11 +404,13 @@ class _Pages:
         return {machine: self.machines.get(machine, machine) for machine in ids}
 
     def _environments(self) -> list[tuple[str, Mapping[str, str], int, dict[str, str]]]:
-        """Return each environment with its facts, its runs, and what tells it from the first."""
+        """Return each environment with its facts, its runs, and how it differs from the others."""
         used = Counter(env for trend in self.site.history.trends for env in set(trend.env_ids))
         known = self.site.history.environments
         names = sorted(set(used) | set(known))
-        differing = _differing([known.get(name, {}) for name in names])
+        facts = [known.get(name, {}) for name in names]
+        every = sorted({fact for one in facts for fact in one})
+        differing = [fact for fact in every if len({one.get(fact) for one in facts}) > 1]
         return [
             (
                 name,
@@ -427,17 +422,11 @@ class _Pages:
         ]
 
 
-def commit_link(site: Site, sha: str) -> str | None:
-    """Return the address of a commit at the configured forge, None where there is none."""
-    return site.commit_url.replace("{commit}", quote(sha, safe="")) if site.commit_url else None
-
-
-def range_link(site: Site, before: str, after: str) -> str | None:
-    """Return the address of the commits after one up to another, None where none is configured."""
-    if not site.range_url:
-        return None
-    filled = site.range_url.replace("{before}", quote(before, safe=""))
-    return filled.replace("{after}", quote(after, safe=""))
+def _filled(address: str | None, **commits: str) -> str | None:
+    """Return an address of the configured forge with its commits, None where none is configured."""
+    for name, sha in commits.items():
+        address = address and address.replace(f"{{{name}}}", quote(sha, safe=""))
+    return address or None
 
 
 def _templates(pages: _Pages) -> Environment:
@@ -454,8 +443,8 @@ def _templates(pages: _Pages) -> Environment:
     )
     site = pages.site
     given: dict[str, Callable[..., object]] = {
-        "commit_link": functools.partial(commit_link, site),
-        "range_link": functools.partial(range_link, site),
+        "commit_link": lambda sha: _filled(site.commit_url, commit=sha),
+        "range_link": lambda before, after: _filled(site.range_url, before=before, after=after),
         "short_sha": short_sha,
         "subject": lambda sha: wording.commit_subject(sha, pages.commits),
         "commit_date": lambda sha: wording.commit_date(sha, pages.commits),
@@ -481,7 +470,7 @@ def _templates(pages: _Pages) -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Return what a template prints: a text without signs that cannot be seen."""
+    """Return a text without invisible characters, for a template."""
     from markupsafe import Markup
 
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -506,7 +495,7 @@ def _palette_rules() -> str:
 
 
 def _machine_names(site: Site) -> dict[str, str]:
-    """Return what people call each machine; those of one name are told apart by their id."""
+    """Return the name of each machine, with its id where names are equal."""
     found = {machine_id: _machine_name(machine) for machine_id, machine in site.history.machines.items()}
     uses = Counter(found.values())
     return {
@@ -549,7 +538,7 @@ def _sign(state: State) -> str:
 
 
 def _kind_of(step: ChangePoint, series: Series) -> Kind:
-    """Return as what an open step is told."""
+    """Return the kind of an open change point."""
     if is_undone(step, series.current):
         return "undone"
     if not step.is_open:
@@ -588,24 +577,14 @@ def _page_name(name: str, page: int) -> str:
     return f"{name}.html" if page == 0 else f"{name}-{page + 1}.html"
 
 
-def _median_noise(noise: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of the noise of each machine's benchmarks."""
-    return {machine: statistics.median(shares.values()) for machine, shares in noise.items()}
-
-
-def _differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
-    names = sorted({name for one in facts for name in one})
-    return [name for name in names if len({one.get(name) for one in facts}) > 1]
-
-
 def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
-    """Return how often each verdict was found, the most telling first."""
+    """Return how often each verdict was found, the most important first."""
     counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings)
     return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
 
 
 def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
-    """Return what a gate found, what asks for attention first, and apart from it the counts that stayed."""
+    """Return a gate's findings, the most important first, and separately the unchanged counters."""
     ordered = sorted(
         gate.findings,
         key=lambda found: (
@@ -625,7 +604,7 @@ def _verdict_order(verdict: str) -> int:
 
 
 def _phases(entry: ProfileEntryPoint) -> list[Phase]:
-    """Return the balance of a profile as parts of a bar; the rest is what no hook saw."""
+    """Return the balance of a profile as parts of a bar; the rest was seen by no hook."""
     balance = entry.summary.balance
     if balance is None or not balance.step_s:
         return []

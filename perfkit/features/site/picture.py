@@ -74,7 +74,7 @@ class _Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A step in a picture: where it is, and how it is told."""
+    """A change point in a picture, with its label."""
 
     x: float
     text: str
@@ -125,7 +125,7 @@ def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
         colours=LIGHT,
         title=visible(series.benchmark),
         value=value_text(trend.levels[last], series.metric),
-        told=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
+        subtitle=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
         band=f"{_path([*upper, *lower])}Z",
         line=_path((frame.x(column.place), frame.y(column.level)) for column in columns),
         dots=[

@@ -98,7 +98,7 @@ class Site:
         since: The commits that the last values are compared with, such as the last release and the base.
         commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
         range_url: The address of a range, with ``{before}`` and ``{after}`` in the places of its commits.
-        watched: The metrics whose steps ask for attention; the others' are told without an alarm.
+        watched: The metrics whose steps ask for attention; the others' raise no alarm.
         notes: Sentences that a reader should know, such as files that could not be read.
     """
 
@@ -121,7 +121,7 @@ Kind = Literal[
 ]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent", "unclear")
-# A step has six runs on either side; with fewer, nobody can tell it from the scatter of single runs.
+# A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
@@ -140,12 +140,10 @@ class Series:
     """All runs of one benchmark and metric on one machine, the benchmark's versions one after another.
 
     Attributes:
-        trends: One for each version.
-        order: The place of each run as (trend, place in it), as the chart shows them from left to right.
-        label: What tells it from others of the same benchmark, metric and machine: gates, an environment.
-        watched: Whether its steps ask for attention.
-        noise: The relative sd between levels of identical code, None where it is not known.
-        since: What changed since named commits.
+        trends: One for each version. order: The place of each run as (trend, place in it), as the chart shows
+        them from left to right. label: What distinguishes it from others of the same benchmark, metric and
+        machine: gates, an environment. watched: Whether its steps ask for attention. noise: The relative sd
+        between levels of identical code, None where it is not known. since: What changed since named commits.
     """
 
     trends: tuple[Trend, ...]
@@ -271,7 +269,7 @@ class _Group:
 
 
 def _groups(history: HistoryReport) -> list[_Group]:
-    """Return the trends of each chart: gates apart from others, and environments that take turns apart."""
+    """Return the trends of each chart: gates separately, and alternating environments separately."""
     kinds: dict[tuple[str, str, str, bool], list[Trend]] = {}
     for trend in history.trends:
         if len(trend):
@@ -301,7 +299,7 @@ def _oldest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
 def _environment_label(
     env_id: str, others: Iterable[str], environments: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """Return what tells an environment from others beside it: "python CPython 3.12.4"; else its id."""
+    """Return how an environment differs from others: "python CPython 3.12.4"; else its id."""
     known = [environments.get(other, {}) for other in others]
     own = environments.get(env_id, {})
     differing = [name for name in sorted(own) if len({facts.get(name) for facts in known}) > 1]

@@ -13,7 +13,7 @@ from perfkit.model.history import ChangePoint, Creep, Origin, Rise, Silence, Tre
 from perfkit.stats.distributions import student_quantile
 
 # One in two hundred on either side.
-_CREEP_ERROR = 0.01
+_DRIFT_ERROR = 0.01
 _FEWEST_GATES = 3
 # A benchmark that was measured once or twice is not expected to be measured again.
 _FEWEST_RUNS = 3
@@ -54,7 +54,7 @@ def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> 
         variance = math.fsum(link.variance for link in chain)
         launches = sum(link.launches for link in chain)
         # Each link has two means.
-        half = student_quantile(max(launches - 2 * len(chain), 1), _CREEP_ERROR) * math.sqrt(variance)
+        half = student_quantile(max(launches - 2 * len(chain), 1), _DRIFT_ERROR) * math.sqrt(variance)
         margin = facts.margin_of(trend.benchmark)
         if total - half > math.log1p(margin):
             yield Creep(

@@ -161,7 +161,7 @@ class _ColumnOf:
         return frozenset((one.run_id, one.commit) for one in self._timed if _is_alternating(one))
 
     def cell(self, sha: str, before: str | None) -> Cell | None:
-        """Return what is said of a commit, None where nothing is; ``before`` is that of the row before."""
+        """Return the cell of a commit, None without a measurement; ``before`` is the commit one row up."""
         own = self._by_commit.get(sha)
         if not own:
             return None
@@ -170,8 +170,8 @@ class _ColumnOf:
         newest = max(own, key=lambda one: one.recorded_at)
         failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
         if failed or sha not in self._timed_at:
-            told = _failure(failed, own, newest.run_id)
-            return None if told is None else Cell(failure=told, env_id=newest.env_id)
+            failure = _failure(failed, own, newest.run_id)
+            return None if failure is None else Cell(failure=failure, env_id=newest.env_id)
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
         cell = _measured_cell(shown, sha, self._version)
@@ -192,12 +192,12 @@ class _ColumnOf:
 
 
 def _is_beside_others(one: Measured) -> bool:
-    """Tell whether a run may have measured other commits in turns with the one of this launch."""
+    """Return whether a run may have measured other commits in turns with the one of this launch."""
     return one.source in OF_PAIRS or one.block is not None
 
 
 def _is_alternating(one: Measured) -> bool:
-    """Tell whether a run compares later commits with the one of this launch."""
+    """Return whether a run compares later commits with the one of this launch."""
     return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 
