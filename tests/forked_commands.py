@@ -37,7 +37,6 @@ _SHARED = (
     "pyarrow.parquet",
     "pytest",
     "pytest_benchmark.plugin",
-    "scipy.stats",
     "perfkit.cli.app",
     "perfkit.gating.compare",
     "perfkit.internal_error",

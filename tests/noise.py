@@ -5,7 +5,7 @@ A model gives log ratios head / base in shape (series, launches). In each, base 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from perfkit.gating.design import gate_policy
 from perfkit.gating.judge import look_interval
 from perfkit.model.comparisons import LaunchPair, Policy
-from perfkit.stats.location import Location, location
+from perfkit.stats.interval import location
 
 FloatArray = npt.NDArray[np.float64]
 Random = np.random.Generator
@@ -182,7 +182,9 @@ def load_recorded(file: Path) -> Recorded:
         }
 
 
-def located(launches: Launches, by: Location = location) -> FloatArray:
+def located(
+    launches: Launches, by: Callable[[Sequence[float], Sequence[float]], float] = location
+) -> FloatArray:
     """Return the location of each of the launches."""
     return np.array([by(base.tolist(), head.tolist()) for base, head in launches])
 

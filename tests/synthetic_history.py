@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from perfkit.features.site.records import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.features.site.series import Document, GateFinding, GateSummary, Reference, Site
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import (
     ChangePoint,

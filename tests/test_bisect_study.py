@@ -47,14 +47,6 @@ def test_the_document_is_what_came_out(
     assert document == tables.render(document, outcomes, tables.read_real(STUDY))
 
 
-def test_a_table_without_a_place_is_refused(
-    scripts: Mapping[str, ModuleType], outcomes: Mapping[str, Any]
-) -> None:
-    """A document that lost the place of a table does not lose the table silently."""
-    with pytest.raises(ValueError, match="no place for the table pools"):
-        scripts["bisect_tables"].render("No table here.\n", outcomes, [])
-
-
 @pytest.mark.parametrize("hours", ["quiet", "noisy"])
 def test_what_is_promised_came_out(outcomes: Mapping[str, Any], hours: str) -> None:
     """Of a step of 5 %, 95 of 100 commits in 21 launches; of no change, no commit in 99 of 100."""
@@ -89,26 +81,3 @@ def test_each_search_finds_what_can_hardly_be_missed(scripts: Mapping[str, Modul
         taken[name] for name in ("asv find", "git bisect run, 1 launch", "git bisect run, median of 3")
     )
     assert 21 > taken["perfkit"]
-
-
-def test_searches_of_a_range_see_the_same_launches(scripts: Mapping[str, ModuleType]) -> None:
-    """The launches of a pair follow from the range and the pair alone, whatever else was measured."""
-    searches = scripts["searches"]
-    given = searches.Range(study="none", hours="noisy", sizes=(0.05, 0.03), noise="normal", number=8)
-    one, other = searches.Bench(given), searches.Bench(given)
-    other.measure(0, 20, 3)
-
-    assert one.steps == other.steps
-    assert one.measure(0, 64, 5) == other.measure(0, 64, 5)
-
-
-def test_weights_favour_the_commit_or_others(scripts: Mapping[str, ModuleType]) -> None:
-    """Eight commits are favoured ten to one: rightly with the step's own among them, wrongly without it."""
-    searches = scripts["searches"]
-    for weights, own in (("right", 10.0), ("wrong", 1.0)):
-        given = searches.Range(study="none", hours="quiet", sizes=(0.05,), noise="normal", weights=weights)
-        bench = searches.Bench(given)
-        prior = bench.prior()
-
-        assert 8 == prior.count(10.0)
-        assert own == prior[bench.steps[0] - 1]

@@ -19,8 +19,7 @@ import pytest
 
 from perfkit.cli.app import whole_command_line
 from perfkit.gating.rows import pairs_of, policy_of
-from perfkit.stats.interval import location_interval
-from perfkit.stats.location import location
+from perfkit.stats.interval import location, location_interval
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"

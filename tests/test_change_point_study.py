@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfkit.stats.binomial import upper_bound
+from perfkit.stats.distributions import upper_bound
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "change_points"
@@ -47,18 +47,6 @@ def test_the_document_is_what_came_out(scripts: Mapping[str, ModuleType]) -> Non
     )
 
 
-def test_a_table_without_a_place_is_refused(
-    scripts: Mapping[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A document that lost the place of a table does not lose the table silently."""
-    template = tmp_path / "document.md"
-    template.write_text("No table here.\n")
-    monkeypatch.setattr(scripts["point_tables"], "TEMPLATE", template)
-
-    with pytest.raises(ValueError, match="has places for"):
-        scripts["point_tables"].render(json.loads((STUDY / "outcomes.json").read_text()))
-
-
 def test_the_levels_are_of_identical_code(scripts: Mapping[str, ModuleType]) -> None:
     """No level of the second ledger is half as large again as its median; planted cells are missing."""
     series = scripts["series"]
@@ -68,20 +56,6 @@ def test_the_levels_are_of_identical_code(scripts: Mapping[str, ModuleType]) -> 
     assert (160, 6) == table.shape
     assert 60 == np.isnan(table).sum()
     assert np.nanmax(np.abs(np.log(table / np.nanmedian(table, axis=0)))) < np.log(1.5)
-
-
-def test_a_step_is_put_where_it_was_drawn(scripts: Mapping[str, ModuleType]) -> None:
-    """The levels from the run on are multiplied, those of other benchmarks are not."""
-    series = scripts["series"]
-    window = series.read_windows(series.HELD_OUT)[0]
-
-    stepped = window.stepped(2, run=40, ratio=1.05)
-
-    before, after = window.series(2, without_factor=False), stepped.series(2, without_factor=False)
-    place = window.place(2, 40)
-    assert np.array_equal(before[:place], after[:place])
-    assert pytest.approx(1.05 * before[place:]) == after[place:]
-    assert np.array_equal(window.series(1, without_factor=False), stepped.series(1, without_factor=False))
 
 
 def test_the_figures_are_of_this_detector(

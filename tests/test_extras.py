@@ -87,7 +87,7 @@ def test_everything_that_it_once_brought_is_in_all() -> None:
     names = {Requirement(line).name for lines in brought for line in lines}
 
     wanted = {"torch", "pytest-benchmark", "snakeviz", "line_profiler", "pandas", "gitpython"}
-    assert wanted | {"nvidia-ml-py", "scipy", "duckdb"} <= names
+    assert wanted | {"nvidia-ml-py", "duckdb"} <= names
 
 
 def test_the_doctor_knows_the_oldest_torch_of_the_extra() -> None:

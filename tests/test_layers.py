@@ -29,7 +29,6 @@ HOMES = {
     "typer": {"cli", "features"},
     "pytest": {"plugin", "runner/agent"},
     "pytest_benchmark": {"runner/agent"},
-    "scipy": {"stats"},
     "line_profiler": {"profiling"},
     "jinja2": {"report", "features"},
 }

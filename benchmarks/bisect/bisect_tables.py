@@ -11,7 +11,7 @@ from typing import Any
 from recorded import BOTH, HELD_OUT, TUNED_ON
 
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.stats.distributions import lower_bound, upper_bound
 
 Outcome = Mapping[str, Any]
 _STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}

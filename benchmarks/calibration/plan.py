@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from neutral import KINDS
 
-from perfkit.gating.calibrating import in_turn
+from perfkit.gating.aa_runs import in_turn
 
 SIX = ("tensor", "loss", "training", "loading", "python", "allocation")
 HARD = ("workers", "threads")

@@ -18,7 +18,7 @@ from perfkit.errors import EXIT_INCONCLUSIVE
 from perfkit.model.comparisons import Calls, Comparison, Estimate
 from perfkit.report.gate.wording import change_text, interval_text
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.stats.distributions import lower_bound, upper_bound
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "calibration.md"
 PLACE = "make calibration-report"

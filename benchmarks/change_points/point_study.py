@@ -39,8 +39,7 @@ from series import (
     simulate,
 )
 
-from perfkit.stats.change_points import FloatArray, find_steps
-from perfkit.stats.common_factor import remove_common_factor
+from perfkit.stats.change_points import FloatArray, find_steps, remove_common_factor
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"

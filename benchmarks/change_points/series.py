@@ -20,8 +20,7 @@ sys.path.append(str(CALIBRATION))
 
 import plan  # noqa: E402 (it lies in the calibration study's folder)
 
-from perfkit.stats.change_points import FloatArray  # noqa: E402
-from perfkit.stats.common_factor import remove_common_factor  # noqa: E402
+from perfkit.stats.change_points import FloatArray, remove_common_factor  # noqa: E402 (likewise)
 
 # What the detector was made with, and what was kept for the end.
 TUNED_ON, HELD_OUT = plan.OLDER, plan.NEWER

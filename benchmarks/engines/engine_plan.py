@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.ledger.history.gaps import Gaps
+from perfkit.ledger.history.trends import Gaps
 
 COSTS = Path(__file__).with_name("costs.json")
 COMMITS, BENCHMARKS, CLASSES, LAUNCHES = 1000, 1000, 20, 5

@@ -30,7 +30,7 @@ from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.residency import measure_presence
 from perfkit.runner.lockstep.turns import LoopPlan
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.stats.location import location
+from perfkit.stats.interval import location
 from perfkit.units import human_bytes, human_seconds
 
 HERE = Path(__file__).parent

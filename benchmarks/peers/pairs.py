@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
 from plan import HARD, SIX, UNDOSED, Case
 
-from perfkit.gating.calibrating import in_turn
+from perfkit.gating.aa_runs import in_turn
 
 # A contest is known by the day on which its plan was settled.
 OLDER, NEWER = "2026-11-22", "2026-11-25"

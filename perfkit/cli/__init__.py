@@ -31,7 +31,7 @@ _SAYS_AT_ONCE = frozenset({"help", "schema", "work"})
 # What terminals take for "show the cursor" (DECTCEM).
 _CURSOR = b"\x1b[?25h"
 _STANDARD_ERROR = 2
-# What numpy, scipy, pyarrow and DuckDB reserve when they are loaded, far more than they use.
+# What numpy, pyarrow and DuckDB reserve when they are loaded, far more than they use.
 _LEAST_BYTES, _BYTES_PER_THREAD, _MOST_THREADS = 5 << 28, 1 << 27, 64
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _NO_MEMORY = (
@@ -103,7 +103,7 @@ def _starts_at_once() -> bool:
 
 
 def _check_memory_limit() -> None:
-    """Refuse a limit under which OpenBLAS, which numpy and scipy load, ends or hangs this process."""
+    """Refuse a limit under which OpenBLAS, which numpy loads, ends or hangs this process."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     threads = next((os.environ[name] for name in _BLAS_THREADS if os.environ.get(name, "").isdigit()), None)
     least = _LEAST_BYTES + _BYTES_PER_THREAD * min(int(threads or os.cpu_count() or 1), _MOST_THREADS)

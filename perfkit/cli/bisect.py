@@ -52,11 +52,13 @@ def bisect(
     ] = None,
     metric: Annotated[
         str,
-        typer.Option(help="What changed: time, or a count such as operators, allocations or syncs."),
+        typer.Option(help="What changed: time, or a counter such as operators, allocations or syncs."),
     ] = "time",
     from_history: Annotated[
         str | None,
-        typer.Option(metavar="POINT", help="Take all of it from a step that `perfkit history` names."),
+        typer.Option(
+            metavar="POINT", help="Take range, benchmark and metric from a change point of `perfkit history`."
+        ),
     ] = None,
     confidence: Annotated[
         float, typer.Option(help="How probable the found commit has to be.", metavar="SHARE")
@@ -79,10 +81,9 @@ def bisect(
 ) -> None:
     """Find the commit between GOOD and BAD that made a benchmark slower, or faster.
 
-    Pairs of commits are measured side by side until one commit is sure enough; commits that cannot be built
-    or lack the benchmark are skipped. Counts need one call of each commit. The same command goes on where an
-    earlier one ended. Exit code: 0 found, or no change between both ends, 3 undecided, 4 nothing can be
-    measured.
+    Pairs of commits are interleaved until one commit is probable enough; commits that cannot be built or lack
+    the benchmark are skipped. Counters need one call of each commit. The same command continues an earlier
+    one. Exit code: 0 found, or no change between both ends, 3 undecided, 4 nothing can be measured.
     """
     from perfkit.commands.bisect import BisectRequest, run_bisect
     from perfkit.commands.engines import EngineChoice

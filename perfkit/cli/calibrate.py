@@ -47,11 +47,11 @@ def register(app: typer.Typer) -> None:
 def calibrate(
     *,
     gates: Annotated[
-        int, typer.Option(metavar="N", help="Gates of identical code, and as many for each plant.")
+        int, typer.Option(metavar="N", help="A/A gates, and as many for each injected slowdown.")
     ] = 20,
     plant: Annotated[
         list[str] | None,
-        typer.Option(metavar="PERCENT", help=f"A planted slowdown; may be given often ({_DEFAULT_PLANT})."),
+        typer.Option(metavar="PERCENT", help=f"An injected slowdown; may be given often ({_DEFAULT_PLANT})."),
     ] = None,
     benchmarks: BenchmarksOption = None,
     select: SelectOption = None,
@@ -78,13 +78,14 @@ def calibrate(
 ) -> None:
     """Measure how often the gate errs and what it finds, on this machine and your own benchmarks.
 
-    Gates of HEAD against itself, and with slowdowns planted in one benchmark after the other. Stopped, the
-    same command goes on. Exit code: 0 trusted, 1 errs more often than alpha, 3 leaves too much undecided.
+    Runs gates of HEAD against itself, and with slowdowns injected into one benchmark after the other. If
+    stopped, the same command continues. Exit code: 0 trusted, 1 errs more often than alpha, 3 leaves too much
+    undecided.
     """
     from perfkit.commands.calibrate import CalibrateRequest, run_calibrate
     from perfkit.commands.engines import EngineChoice
     from perfkit.config import parse_percent
-    from perfkit.report.calibration import calibration_view, decision_sentence
+    from perfkit.report.calibration import calibration_decision, calibration_view
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
@@ -104,5 +105,5 @@ def calibrate(
     )
     with stages() as progress:
         found = run_calibrate(request, project=project, progress=progress)
-    tell(calibration_view(found), found, json=json, verdict=decision_sentence(found))
+    tell(calibration_view(found), found, json=json, verdict=calibration_decision(found))
     sys.exit(found.exit_code)

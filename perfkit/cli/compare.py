@@ -43,13 +43,13 @@ def compare(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Compare two commits by what the ledger has of them already; nothing is measured.
+    """Compare two commits by the runs that the ledger already has; nothing is measured.
 
-    Each commit has to be measured on three occasions, an hour or more apart; intervals are widened by what
-    these differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
+    Each commit needs three sessions, an hour or more apart; intervals are widened by how much these differ.
+    Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
     from perfkit.commands.compare import CompareRequest, run_compare
-    from perfkit.report.apart import apart_view, decision_sentence
+    from perfkit.report.compare import compare_decision, compare_view
 
     check_rates(alpha=alpha)
     project = project_in(repo)
@@ -63,5 +63,5 @@ def compare(
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         report = run_compare(request, project=project)
-    tell(apart_view(report), report, json=json, verdict=decision_sentence(report))
+    tell(compare_view(report), report, json=json, verdict=compare_decision(report))
     sys.exit(report.exit_code)

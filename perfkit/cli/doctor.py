@@ -33,18 +33,18 @@ def doctor(
     wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Check how steady this machine is, and say which changes a gate could see on it.
+    """Check how steady this machine is, and which changes a gate could detect on it.
 
-    Identical code is measured against itself. Exit code: 0 fit for the margin, 3 unfit.
+    Makes A/A launches: identical code against itself. Exit code: 0 fit for the margin, 3 unfit.
     """
     from perfkit.commands.doctor import DoctorRequest, run_doctor
     from perfkit.errors import UsageError
-    from perfkit.report.doctor import decision_sentence, doctor_view
+    from perfkit.report.calibration import doctor_decision, doctor_view
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
     request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with stages() as progress:
         fitness = run_doctor(request, project=project_in(None), log=progress.info, tell=progress.tell)
-    tell(doctor_view(fitness), fitness, json=json, verdict=decision_sentence(fitness))
+    tell(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
     sys.exit(fitness.exit_code)

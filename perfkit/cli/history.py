@@ -25,7 +25,7 @@ class _ShowsByDefault(TyperGroup):
 
 _history = typer.Typer(
     cls=_ShowsByDefault,
-    help="Show trends over many commits, their steps and alarms; settle steps.",
+    help="Show trends over many commits with their change points and alarms; review these.",
     epilog=examples(
         "perfkit history",
         "perfkit history test_loss --since 90d",
@@ -34,9 +34,10 @@ _history = typer.Typer(
         'perfkit history accept 4f0ee3ba --reason "Exact distances, wanted"',
     ),
 )
-_REASON = typer.Option("--reason", metavar="TEXT", help="Why; shown beside the step from then on.")
+_REASON = typer.Option("--reason", metavar="TEXT", help="The reason, which is shown with the change point.")
 _SUBJECT = typer.Argument(
-    metavar="POINT", help="The id of a step, drift or stopped machine, or a benchmark not measured any more."
+    metavar="POINT",
+    help="The id of a change point, drift or stopped machine, or a benchmark that is no longer measured.",
 )
 
 
@@ -71,7 +72,7 @@ def show(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Show trends over many commits: what asks for attention first, then a line for each benchmark."""
+    """Show trends over many commits: alarms first, then a line for each benchmark."""
     from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code, read_history
     from perfkit.config import load_project
     from perfkit.report.history import history_view
@@ -100,7 +101,7 @@ def accept(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Say that a step is real and may stay: it is not told as open any more."""
+    """Accept a change point as real: it is no longer open."""
     _state(subject, "accepted", reason, ledger, json)
 
 
@@ -117,7 +118,7 @@ def ignore(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Say that a step is none, or that a benchmark may stay silent."""
+    """Ignore a change point that is none, or a benchmark that is no longer measured."""
     _state(subject, "ignored", reason, ledger, json)
 
 
@@ -131,5 +132,5 @@ def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str 
     stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
     shared = mirrored_url(stated.file.parent.parent)
     kept = told_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
-    told = f"{stated.state.subject}: {state}\n{kept}"
-    tell(told, stated.state, json=json)
+    text = f"{stated.state.subject}: {state}\n{kept}"
+    tell(text, stated.state, json=json)

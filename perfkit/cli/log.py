@@ -31,7 +31,7 @@ def log(
     context: typer.Context,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 when the file is not what the ledger says.")
+        bool, typer.Option("--check", help="Write nothing; exit 1 if the file differs from the ledger.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: perf_log.md.")] = None,
     ledger: LedgerOption = None,
@@ -57,8 +57,8 @@ def log(
         progress.info("reading the ledger")
         result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
-    told = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
-    tell(told, result.log, json=json)
+    text = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
+    tell(text, result.log, json=json)
 
 
 @_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))

@@ -24,7 +24,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id, utc_now
-from perfkit.ledger.history.gaps import Gaps, Levels
+from perfkit.ledger.history.trends import Gaps, Levels
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
 from perfkit.model.history import ChangePoint

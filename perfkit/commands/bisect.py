@@ -1,10 +1,10 @@
-"""``perfkit bisect``: find the commit that changed a benchmark, by measuring as little as will do."""
+"""``perfkit bisect``: find the commit that changed a benchmark, by measuring as little as possible."""
 
 from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.commands.engines import HERE, EngineChoice, PairPlan, open_pairs
@@ -12,7 +12,7 @@ from perfkit.commands.history import HistoryRequest, point_named, step_ranges
 from perfkit.commands.measuring import measuring
 from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
-from perfkit.gating.bisected import TIME, Question, bisect_count, bisect_time, report_of
+from perfkit.gating.bisecting import TIME, Bisection
 from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
@@ -24,10 +24,9 @@ from perfkit.temporary import temporary_folder
 
 @dataclass(frozen=True, kw_only=True)
 class BisectRequest:
-    """The range and the benchmark to bisect, and how sure to be in how many seconds.
+    """The range and the benchmark to bisect, or a change ``point`` of the history that has both.
 
-    Where ``point`` is set, the range, the benchmark and the metric are those of a change point of the
-    history. ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
     """
 
     good: str | None
@@ -44,7 +43,7 @@ class BisectRequest:
 
 
 def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProgress) -> BisectionReport:
-    """Find the commits that changed a benchmark; every launch and count is recorded, interrupted or not.
+    """Find the commits that changed a benchmark; every launch and count is recorded, even if interrupted.
 
     Raises:
         RepositoryError: git does not know one of the commits.
@@ -66,25 +65,26 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
             began = time.monotonic()
             progress.begin(commits.commits, benchmark)
             wanted = Wanted.laid(project, commits, benchmark, source, folder, alpha=1 - request.confidence)
-            question = Question(
+            bisection = Bisection(
                 wanted=wanted,
                 metric=metric,
                 confidence=request.confidence,
-                deadline=began + request.budget_s,
+                budget_s=request.budget_s,
+                began=began,
                 steps=steps,
             )
             plan = PairPlan(wanted=wanted, metric=metric, all_parents=request.all_parents)
             with open_pairs(request.engine, plan, ledger, log=progress.info) as meter:
-                found = (bisect_time if metric == TIME else bisect_count)(question, meter, progress)
+                report = bisection.run(meter, progress)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the same command goes on") from None
     except RunInterruptedError as error:
         raise RunInterruptedError(f"{error}; the same command goes on") from None
-    return report_of(question, found, meter, budget_s=request.budget_s, wall_s=time.monotonic() - began)
+    return replace(report, wall_s=time.monotonic() - began)
 
 
 def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:
-    """Return the range, the benchmark and the metric that are asked for, as given or of a change point."""
+    """Return the range, the benchmark and the metric, as given or of a change point."""
     request.engine.check()
     named = (request.good, request.bad, request.benchmark)
     if request.point is not None:

@@ -1,4 +1,4 @@
-"""``perfkit calibrate``: gates of identical code and of planted slowdowns, on the user's own benchmarks."""
+"""``perfkit calibrate``: A/A gates and gates with injected slowdowns, on the user's own benchmarks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ from perfkit.commands.gate import surveyed_sides
 from perfkit.commands.tasks import Doing, file_once, unpack
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.gating.calibrating import Case, plan_cases
-from perfkit.gating.calibration import (
-    Calibration,
-    calibration_of,
-    finished_cases,
-)
+from perfkit.gating.aa_runs import Case, calibration_of, finished_cases, plan_cases
 from perfkit.gating.compare import Record, compare_sides
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.sides import Scope, check_selection, open_sides
 from perfkit.gating.survey import take_survey
 from perfkit.identity import fingerprint
 from perfkit.ledger.store import Ledger
+from perfkit.model.calibration import Calibration
 from perfkit.model.comparisons import exit_code
 from perfkit.model.policies import Rehearsal
 from perfkit.model.progress import Progress, Quiet
@@ -39,10 +35,10 @@ _SEEDS_PER_CALIBRATION = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRequest:
-    """What to rehearse: ``gates`` of identical code, and as many with each of ``plants`` (shares).
+    """A calibration: ``gates`` of identical code, and as many with each of ``plants`` (shares).
 
-    The rest is as for a gate; what is None follows from the configuration. Each gate waits for another
-    perfkit for ``wait_s`` seconds at most, with None as long as it takes.
+    The rest is as for a gate; None follows from the configuration. ``wait_s`` is how long each gate waits for
+    another perfkit, None for as long as it takes.
     """
 
     gates: int
@@ -59,13 +55,11 @@ class CalibrateRequest:
 
 
 def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
-    """Run the gates that are not in the calibration's ledger yet, and return what all of them say.
-
-    The same command goes on where an interrupted one stopped: its finished gates are kept and known again.
+    """Run the gates that are not in the calibration's ledger yet, and return the results of all.
 
     Raises:
-        UsageError: there is nothing to rehearse, or a plant is out of range.
-        RunInterruptedError: the person stopped it.
+        UsageError: there is nothing to run, or an injected slowdown is out of range.
+        RunInterruptedError: the person stopped it; the same command continues.
     """
     _check(request, project)
     ledger = Ledger(request.ledger)
@@ -78,9 +72,9 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     cases = plan_cases(names, gates=request.gates, plants=request.plants, seed=request.seed)
     if request.engine.is_local:
         study = _study(request, project, pair, names, machine_id=read_machine().machine_id)
-        _rehearse_here(cases, request, project, pair, study=study, progress=progress)
+        _run_here(cases, request, project, pair, study=study, progress=progress)
     else:
-        study = _rehearse_elsewhere(cases, request, project, pair, names=names, progress=progress)
+        study = _run_on_engine(cases, request, project, pair, names=names, progress=progress)
     ledger.compact()
     found = calibration_of(ledger.rows(), study=study, planned=len(cases))
     if found is None:
@@ -88,7 +82,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     return found
 
 
-def _rehearse_here(
+def _run_here(
     cases: Sequence[Case],
     request: CalibrateRequest,
     project: Project,
@@ -103,13 +97,18 @@ def _rehearse_here(
     left = [case for case in cases if case.number not in done]
     if done:
         progress.info(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
-    spent_s: list[float] = []
+    spent_s = 0.0
     try:
-        for number, case in enumerate(left):
-            progress.tell((len(done) + number) / len(cases))
-            rehearsed = _rehearse(case, request, project, pair, study=study, progress=progress)
-            spent_s.append(rehearsed.wall_s)
-            _tell(rehearsed, case, spent_s, progress, total=len(cases), left=len(left))
+        for number, case in enumerate(left, start=1):
+            progress.tell((len(done) + number - 1) / len(cases))
+            code, wall_s = _run_case(case, request, project, pair, study=study, progress=progress)
+            spent_s += wall_s
+            what = "identical code" if case.plant is None else f"{case.benchmark} +{100 * case.plant:g} %"
+            left_s = (len(left) - number) * spent_s / number
+            progress.info(
+                f"gate {case.number} of {len(cases)}, {what}: exit {code},"
+                f" {wall_s:.0f} s; about {left_s / 60:.0f} min left"
+            )
     except (RunInterruptedError, KeyboardInterrupt):
         kept = len(finished_cases(ledger.rows(), study))
         raise RunInterruptedError(
@@ -117,7 +116,7 @@ def _rehearse_here(
         ) from None
 
 
-def _rehearse_elsewhere(
+def _run_on_engine(
     cases: Sequence[Case],
     request: CalibrateRequest,
     project: Project,
@@ -148,13 +147,11 @@ def _rehearse_elsewhere(
         done = finished_cases(ledger.rows(), study)
         if done:
             progress.info(f"{len(done)} of {len(cases)} gates are done already")
-        made = partial(_task_of, request=request, code=code, stamp=head.time, study=study)
-        rest = _Cases(
-            [made(case, machines[0]) for case in cases if case.number not in done],
-            ledger=ledger,
-            total=len(cases),
-            progress=progress,
+        task_of = partial(
+            _task_of, machine=machines[0], request=request, code=code, stamp=head.time, study=study
         )
+        tasks = [task_of(case) for case in cases if case.number not in done]
+        rest = _Cases(tasks, ledger=ledger, total=len(cases), progress=progress)
         try:
             engine.perform(rest)
         except KeyboardInterrupt:
@@ -191,7 +188,7 @@ class _Cases:
         self._progress.tell(self._finished / self._total)
 
     def failed(self, task: Task, reason: str) -> None:
-        """Say why a gate could not be run; it is no part of the study then."""
+        """Report why a gate could not be run; the study goes on without it."""
         self._progress.info(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
 
     def give_back(self, task: Task) -> None:
@@ -206,14 +203,14 @@ class _Cases:
 
 def _task_of(
     case: Case,
-    machine: MachineClass,
     *,
+    machine: MachineClass,
     request: CalibrateRequest,
     code: Code,
     stamp: datetime | None,
     study: str,
 ) -> Task:
-    """Return a gate of the calibration as a task; what follows from the configuration is left out."""
+    """Return a gate of the calibration as a task, without what follows from the configuration."""
     settings = {
         "study": study,
         "case": case.number,
@@ -236,39 +233,39 @@ def _task_of(
     )
 
 
-def rehearse_case(doing: Doing) -> None:
-    """Run the gate of a calibration that a task says, and record it.
+def run_calibration_task(doing: Doing) -> None:
+    """Run and record the gate of a calibration that a task describes.
 
     Raises:
         NotMeasuredError: the benchmarks cannot be collected.
     """
-    task, said = doing.task, doing.task.settings
-    number = {name: float(said[name]) for name in ("plant", "margin", "alpha", "budget") if name in said}
+    task, settings = doing.task, doing.task.settings
+    numbers = {key: float(settings[key]) for key in ("plant", "margin", "alpha", "budget") if key in settings}
     request = CalibrateRequest(
         gates=1,
         plants=(),
         benchmarks=task.benchmarks or None,
         select=task.select,
-        margin=number.get("margin"),
-        alpha=number.get("alpha"),
-        budget_s=number.get("budget"),
+        margin=numbers.get("margin"),
+        alpha=numbers.get("alpha"),
+        budget_s=numbers.get("budget"),
         ledger=doing.ledger,
         seed=task.seed,
     )
-    case = Case(number=int(said["case"]), plant=number.get("plant"), benchmark=said.get("planted"))
+    case = Case(number=int(settings["case"]), plant=numbers.get("plant"), benchmark=settings.get("planted"))
     project = load_project(doing.project)
     pair = identical_sides(doing.project, task.commits[0])
-    _rehearse(case, request, project, pair, study=said["study"], progress=_Told(doing.log))
+    _run_case(case, request, project, pair, study=settings["study"], progress=_LogOnly(doing.log))
 
 
-class _Told:
-    """Passes sentences on, and no shares."""
+class _LogOnly:
+    """A progress without shares."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.info = log
 
     def tell(self, share: float) -> None:
-        """Pass nothing on."""
+        """Ignore the share."""
 
 
 def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePair) -> tuple[str, ...]:
@@ -278,15 +275,7 @@ def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePa
     return tuple(one.benchmark.name for one in surveyed.compared if one.gating)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rehearsed:
-    """What became of one gate of the calibration, and the seconds that it took."""
-
-    exit_code: int
-    wall_s: float
-
-
-def _rehearse(
+def _run_case(
     case: Case,
     request: CalibrateRequest,
     project: Project,
@@ -294,14 +283,14 @@ def _rehearse(
     *,
     study: str,
     progress: Progress,
-) -> _Rehearsed:
-    """Run one gate of a commit against itself, head made slower where the case says so, and record it."""
+) -> tuple[int, float]:
+    """Run and record one gate of a commit against itself; return its exit code and the seconds it took."""
     plants = {}
     if case.plant is not None and case.benchmark is not None:
         plants = {case.benchmark: case.plant}
-    rehearsal = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
+    of_study = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
-    # What accuses is what would fail a gate, as configured; what is undecided stays so.
+    # An accusation would fail a gate, as configured; undecided benchmarks stay so.
     terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
     scope = _scope(request, seed=seed, plants=plants)
     with surveyed_sides(
@@ -311,33 +300,17 @@ def _rehearse(
             opened.sides,
             opened.survey,
             choose_method(project, opened.survey, terms, seed=seed, counted=False),
-            record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
+            record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=of_study),
             began=opened.began,
             progress=Quiet(),
         )
     if found.unrecorded is not None:
         raise found.unrecorded
-    return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - opened.began)
+    return exit_code(found.comparisons), time.monotonic() - opened.began
 
 
 def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:
     return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, plants=plants or {})
-
-
-def _tell(
-    rehearsed: _Rehearsed,
-    case: Case,
-    spent_s: Sequence[float],
-    progress: Progress,
-    *,
-    total: int,
-    left: int,
-) -> None:
-    remaining_s = (left - len(spent_s)) * sum(spent_s) / len(spent_s)
-    progress.info(
-        f"gate {case.number} of {total}, {_describe(case)}: exit {rehearsed.exit_code},"
-        f" {rehearsed.wall_s:.0f} s; about {remaining_s / 60:.0f} min left"
-    )
 
 
 def _study(
@@ -371,9 +344,3 @@ def _check(request: CalibrateRequest, project: Project) -> None:
     for plant in request.plants:
         if plant >= _LARGEST_PLANT:
             raise UsageError(f"--plant must be below 100 %, found {100 * plant:g} %")
-
-
-def _describe(case: Case) -> str:
-    if case.plant is None:
-        return "identical code"
-    return f"{case.benchmark} +{100 * case.plant:g} %"

@@ -1,4 +1,4 @@
-"""``perfkit compare``: two commits, by what a ledger has of them from separate runs."""
+"""``perfkit compare``: two commits by the runs that the ledger has, without measuring anything."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
-from perfkit.gating.apart import compare_apart
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.gating.rules import Rules, finding_on, under_rules
+from perfkit.gating.unpaired import compare_unpaired
 from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.model.comparisons import ApartReport, Comparison, ExactComparison, Policy, exit_code
@@ -40,9 +40,9 @@ class CompareRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    """What a ledger has of two commits' times, by benchmark, from the place where both were measured most.
+    """Rows of two commits' times by benchmark, from the machine where both were measured most.
 
-    ``here`` are all times of that place, those of other commits too: what is known of its noise.
+    ``here`` are all times of that machine and environment, other commits included: they show its noise.
     """
 
     here: Sequence[Row] = ()
@@ -70,7 +70,7 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
     kept = Ledger(request.ledger).rows_beside({base.sha, head.sha})
     rules = Rules.of(project.config, margin=request.margin)
-    exact = compare_counted(kept, base, head, project=project, rules=rules)
+    exact = _counter_comparisons(kept, base, head, project=project, rules=rules)
     times = _times(kept, base, head, ledger=request.ledger, needed=not exact)
     policy = _policy(times, rules, alpha=request.alpha or project.config.gate.alpha)
     comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
@@ -89,14 +89,14 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
 
 
 def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
-    """Say which gate measured both by turns, the newest one."""
+    """Yield a note on the newest gate that interleaved both."""
     runs: dict[str, set[tuple[str | None, str]]] = {}
     for row in kept:
         if row.source == "gate" and not row.commit.dirty:
             runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
     both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
     if both:
-        yield f"a gate measured both by turns: `perfkit ledger judge {both[-1][-_RUN_DIGITS:]}`"
+        yield f"a gate interleaved both: `perfkit ledger judge {both[-1][-_RUN_DIGITS:]}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
@@ -119,7 +119,8 @@ def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, nee
 
 
 def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
-    gating = [name for name in times.names if under_rules(_called(name), rules).gating]
+    """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
+    gating = [name for name in times.names if under_rules(Benchmark(name=name, version=""), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
 
@@ -130,10 +131,6 @@ def _is_time(row: Row) -> bool:
 
 def _place(row: Row) -> Place:
     return row.machine.machine_id, row.environment.env_id
-
-
-def _called(name: str) -> Benchmark:
-    return Benchmark(name=name, version="")
 
 
 def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path) -> Place:
@@ -150,16 +147,13 @@ def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path)
             )
     common = runs[base.sha].keys() & runs[head.sha].keys()
     if not common:
-        what = "machine" if _machines(runs[base.sha]).isdisjoint(_machines(runs[head.sha])) else "environment"
+        machines = [{machine for machine, _ in runs[commit.sha]} for commit in (base, head)]
+        what = "machine" if machines[0].isdisjoint(machines[1]) else "environment"
         raise NotMeasuredError(
             f"base and head were not measured on one {what}, and times of two cannot be compared;"
             f" measure both here: `perfkit backfill {_short(base)} {_short(head)}`"
         )
     return max(sorted(common), key=lambda place: min(len(found[place]) for found in runs.values()))
-
-
-def _machines(places: Iterable[Place]) -> set[str]:
-    return {machine for machine, _ in places}
 
 
 def _by_name(rows: Iterable[Row], commit: Commit) -> Mapping[str, list[Row]]:
@@ -188,7 +182,7 @@ def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparis
             ruled, "CHANGED", "its own source differs: times of two versions cannot be compared"
         )
     version = common[-1].version
-    return compare_apart(
+    return compare_unpaired(
         common[-1],
         base=[row for row in base_timed if row.outcome.benchmark.version == version],
         head=[row for row in head_timed if row.outcome.benchmark.version == version],
@@ -223,7 +217,11 @@ def _name(commit: Commit) -> str:
     return f'{_short(commit)} "{commit.subject}"'
 
 
-def compare_counted(
+# Training steps that a profile counted have names that begin with this.
+_PROFILED = "profile:"
+
+
+def _counter_comparisons(
     rows: Iterable[Row], base: Commit, head: Commit, *, project: Project, rules: Rules
 ) -> tuple[ExactComparison, ...]:
     """Return a comparison for each count that the ledger has of both commits, from the newest run of each."""
@@ -232,7 +230,11 @@ def compare_counted(
     policy = CounterPolicy(gating=exact.gate, tolerance=exact.tolerance_share)
     olds, news = (_newest([row for row in counted if row.commit.sha == side.sha]) for side in (base, head))
     # If head was counted with several kinds of software, the latest one is taken.
-    both = {key[0]: key for key in news if key in olds and _version(olds[key]) == _version(news[key])}
+    both = {
+        key[0]: key
+        for key in news
+        if key in olds and olds[key][-1].outcome.benchmark.version == news[key][-1].outcome.benchmark.version
+    }
     return tuple(
         one
         for name, key in both.items()
@@ -241,29 +243,18 @@ def compare_counted(
             counts_of(olds[key]),
             counts_of(news[key]),
             policy,
-            training=_is_training(name, project),
+            training=name.startswith(_PROFILED) or name in project.config.targets,
             gating=under_rules(news[key][-1].outcome.benchmark, rules).gating,
         )
     )
 
 
 def _newest(rows: Sequence[Row]) -> Mapping[tuple[str, _Software], list[Row]]:
+    """Return the rows of each benchmark under each software, those of its newest run; the newest last."""
     found: dict[tuple[str, _Software], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.recorded_at):
-        key = row.outcome.benchmark.name, _software(row)
+        facts = row.environment.facts
+        key = row.outcome.benchmark.name, (facts.get("python", ""), facts.get("torch", ""))
         known = found.pop(key, [])
         found[key] = [*(known if known and known[-1].run_id == row.run_id else []), row]
     return found
-
-
-def _software(row: Row) -> _Software:
-    facts = row.environment.facts
-    return facts.get("python", ""), facts.get("torch", "")
-
-
-def _version(rows: Sequence[Row]) -> str:
-    return rows[-1].outcome.benchmark.version
-
-
-def _is_training(name: str, project: Project) -> bool:
-    return name.startswith(_PROFILED) or name in project.config.targets

@@ -13,11 +13,11 @@ from perfkit.commands.measuring import measuring
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
 from perfkit.extras import is_installed
+from perfkit.gating.aa_runs import judge_fitness
 from perfkit.gating.design import gate_policy
-from perfkit.gating.fitness import judge_fitness, judge_noise
 from perfkit.gating.run import SameCodeRun, run_same_code
 from perfkit.gating.sides import staged_launcher
-from perfkit.model.fitness import Condition, Fitness
+from perfkit.model.calibration import Condition, Fitness
 from perfkit.report.gate.wording import after_waiting
 from perfkit.runner.lock import who_measures
 from perfkit.runner.lockstep.launcher import Launcher
@@ -25,9 +25,9 @@ from perfkit.runner.machine.conditions import read_conditions
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
-# A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
+# A gate shares its error among its benchmarks; the doctor assumes a gate of this many.
 FAMILY = 6
-# The extra of perfkit asks for no older one, but a project may have its own.
+# The extra asks for no older one, but a project may pin its own.
 OLDEST_TORCH = (2, 8)
 _SUITES = Path(__file__).parent / "machine_check"
 
@@ -52,9 +52,9 @@ def run_doctor(
     log: Callable[[str], None],
     tell: Callable[[float], None],
 ) -> Fitness:
-    """Read the machine's conditions, measure identical code against itself, and judge both.
+    """Read the machine's conditions, make A/A launches, and judge both.
 
-    ``log`` hears which stage begins, ``tell`` the share of the measuring that is done.
+    ``log`` receives the stage that begins, ``tell`` the share of the measuring that is done.
 
     Raises:
         RunInterruptedError: the person stopped it.
@@ -66,7 +66,7 @@ def run_doctor(
     try:
         with measuring(log, wait_s=request.wait_s) as waited_s:
             log("measuring identical code against itself")
-            alike, allocator = _measure(request, tell)
+            runs, allocator = _measure(request, tell)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
     if allocator is not None:
@@ -74,18 +74,12 @@ def run_doctor(
     if waited_s:
         found = f"{conditions[0].found}, measured{after_waiting(waited_s)}"
         conditions[0] = replace(conditions[0], found=found)
-    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=alike.served)
-    noises = judge_noise(
-        alike.pairs,
-        launch_s=alike.launch_s,
-        policy=policy,
-        margin=margin,
-        seconds_per_benchmark=config.gate.seconds_per_benchmark,
-    )
+    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=runs.served)
     return judge_fitness(
         read_machine(),
         conditions,
-        noises,
+        runs.pairs,
+        launch_s=runs.launch_s,
         policy=policy,
         margin=margin,
         seconds_per_benchmark=config.gate.seconds_per_benchmark,
@@ -101,7 +95,7 @@ def _others() -> Condition:
 
 
 def _torch() -> Iterator[Condition]:
-    """Yield what is missed where torch is not installed, or older than those that perfkit is tested with."""
+    """Yield a condition where torch is not installed, or older than what perfkit is tested with."""
     install = "`pip install 'perfkit[torch]'`"
     if not is_installed("torch"):
         yield Condition(
@@ -126,12 +120,12 @@ def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Sam
         launcher = stack.enter_context(
             staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
-        alike = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=tell)
-        return alike, _fork(launcher)
+        runs = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=tell)
+        return runs, _fork(launcher)
 
 
 def _fork(launcher: Launcher) -> Condition | None:
-    """Return what this machine cannot provide, None where it provides everything."""
+    """Return a condition for what this machine cannot provide, None where it provides everything."""
     if launcher.why_no_fork:
         advice = "gates take fresh processes instead, which is several times slower"
         return Condition(name="fork", found=launcher.why_no_fork, state="notable", advice=advice)

@@ -1,4 +1,4 @@
-"""``perfkit history``: trends over many commits, their steps and alarms, and what people say of these."""
+"""``perfkit history``: trends over many commits, their change points and alarms, and reviews of these."""
 
 from __future__ import annotations
 
@@ -20,14 +20,23 @@ from perfkit.errors import (
 )
 from perfkit.identity import utc_now
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
-from perfkit.ledger.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
-from perfkit.ledger.history.gates import gate_ratio
-from perfkit.ledger.history.machine import WithoutMachine, shifts_of, without_machine
-from perfkit.ledger.history.steps import Facts, find_change_points, noise_of
-from perfkit.ledger.history.trends import Order, arrange, chained, on_branch, places_by_run
+from perfkit.ledger.history.alarms import (
+    find_drifts,
+    find_gate_drifts,
+    find_rises,
+    find_silences,
+)
+from perfkit.ledger.history.change_log import gate_ratio
+from perfkit.ledger.history.change_points import (
+    find_change_points,
+    noise_of,
+    shifts_of,
+    without_machine,
+)
+from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.store import Ledger, Trends, Wanted
-from perfkit.model import Benchmark, Environment, Machine
+from perfkit.model import Benchmark
 from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import is_placeholder
 from perfkit.model.history import (
@@ -36,7 +45,6 @@ from perfkit.model.history import (
     Creep,
     HistoryReport,
     Origin,
-    Silence,
     State,
     Trend,
 )
@@ -74,7 +82,7 @@ class HistoryRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What a person said of a change point or a silent benchmark, and the file that keeps it."""
+    """A person's review of a change point or a silent benchmark, and the file that keeps it."""
 
     state: KeptState
     file: Path
@@ -86,12 +94,12 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
 
     Raises:
         LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing of what is asked for.
+        NotMeasuredError: the ledger has nothing that was asked for.
         RepositoryError: the branch is not known.
     """
     request = request or HistoryRequest()
     kept = Ledger(ledger)
-    # What the others did in the same runs is needed for one benchmark, too: it must read the same alone.
+    # All benchmarks are read for one, too: the common factor of a run needs the others.
     found = kept.trends(Wanted(metric=request.metric, since=request.since))
     commits = facts_of_commits(project.root, found)
     order = Order.of(commits.values())
@@ -101,32 +109,37 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
     meant = Meant(request.benchmarks)
     if not any(meant.matches(trend.benchmark) for trend in arranged):
-        raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
+        raise NotMeasuredError(_nothing_found(kept, request, ledger))
     gates = [trend for trend in arranged if trend.lockstep]
     trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
-    reading = _Reading(
-        project=project, ledger=kept, found=found, trends=trends, gates=gates, order=order, commits=commits
-    )
     states = read_states(ledger)
-    common = without_machine(trends, order, reading.is_sentinel)
-    points = [_with_state(point, states) for point in reading.change_points(common)]
-    facts = reading.drift_facts(states)
-    creeps = (*reading.creeps(), *find_drifts(trends, points, facts))
+    tags = releases(project.root)
+    facts = _facts(project, kept, found, gates, order, accepted=states, tags=tags)
+    common = without_machine(trends, order, facts.is_sentinel)
+    points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
+    released = max((order.place(sha) for sha in tags.values() if sha in order.places), default=-1.0)
+    drifts = (*find_gate_drifts(gates, facts, since=released), *find_drifts(trends, points, facts))
+    silences = find_silences(
+        trends,
+        now=utc_now(),
+        most_days=round(project.config.history.silent_days),
+        places={sha: place for sha, place in order.places.items() if commits[sha].place is not None},
+    )
     whole = HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
-        shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
-        creeps=creeps,
-        rises=tuple(find_rises(trends, points, creeps, facts)),
+        shifts=tuple(shifts_of(common, trends, points, facts.is_sentinel)),
+        creeps=drifts,
+        rises=tuple(find_rises(trends, points, drifts, facts)),
         silences=tuple(
             one
-            for one in reading.silences()
+            for one in silences
             if one.benchmark not in states and not (one.stopped and one.machine_id in states)
         ),
         commits=commits,
         machines=found.machines,
         environments={name: one.facts for name, one in found.environments.items()},
-        noise=reading.noise(points, creeps),
+        noise=_noise(trends, points, drifts),
         dirty_runs=len(found.dirty_runs),
         notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
     )
@@ -169,168 +182,127 @@ def base_commit(project: Project) -> str | None:
 
 
 def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
-    """Return what git knows of the measured commits, or what the ledger says of those that git lacks."""
+    """Return the facts of the measured commits from git, or from the ledger where git lacks them."""
     measured = {commit for trend in found.trends for commit in trend.commits}
     by_git = commit_facts(root, measured)
     return {
-        sha: by_git.get(sha) or CommitFacts(sha=sha, subject=said.subject, time=said.time)
-        for sha, said in sorted(found.commits.items())
+        sha: by_git.get(sha) or CommitFacts(sha=sha, subject=known.subject, time=known.time)
+        for sha, known in sorted(found.commits.items())
         if sha in measured
     }
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """What a history is read from, and the questions that it answers; ``gates`` have both of their sides."""
+def _facts(
+    project: Project,
+    ledger: Ledger,
+    found: Trends,
+    gates: Sequence[Trend],
+    order: Order,
+    *,
+    accepted: Collection[str],
+    tags: Mapping[str, str],
+) -> Facts:
+    root = project.root
+    origins: dict[Origin, str] = {
+        "release": next(reversed(list(tags.values())), ""),
+        "base": base_commit(project) or "",
+    }
 
-    project: Project
-    ledger: Ledger
-    found: Trends
-    trends: Sequence[Trend]
-    gates: Sequence[Trend]
-    order: Order
-    commits: Mapping[str, CommitFacts]
-
-    def change_points(self, common: WithoutMachine) -> list[ChangePoint]:
-        root = self.project.root
-        facts = Facts(
-            order=self.order,
-            facts_of=self._facts_of,
-            changes_code=self._changes_code,
-            commits_between=functools.cache(functools.partial(commits_between, root)),
-            gate_between=self._gate_between,
-            sentinels=self.is_sentinel,
-        )
-        return find_change_points(self.trends, common, facts)
-
-    def _facts_of(self, runs: Collection[str]) -> Mapping[str, tuple[Machine, Environment]]:
-        return self.ledger.facts_of_runs({run: self.found.files[run] for run in runs})
-
-    @functools.cached_property
-    def _changes_code(self) -> Callable[[str, str], bool]:
-        return functools.cache(self._differs)
-
-    def _differs(self, first: str, last: str) -> bool:
-        """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
-        files = changed_files(self.project.root, first, last)
-        outputs = [place.relative_to(self.project.root).as_posix() for place in self._outputs()]
-        return files is None or any(
-            not file.endswith(_TEXTS)
-            and not any(file == place or file.startswith(f"{place}/") for place in outputs)
-            for file in files
-        )
-
-    def _outputs(self) -> Iterator[Path]:
-        root = self.project.root
-        return (place for place in self.project.output_paths if place.is_relative_to(root))
-
-    def _gate_between(self, trend: Trend, begin: float, end: float) -> GateRatio | None:
-        """Return what the gate found that lies most closely around a range of commits."""
-        around = [
-            (last - first, run_id, base, head)
-            for other in self.gates
-            if (other.benchmark, other.version, other.machine_id)
-            == (trend.benchmark, trend.version, trend.machine_id)
-            for run_id, base, head in _gates(other)
-            if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
-        ]
-        for _, run_id, base, head in sorted(around):
-            found = gate_ratio(run_id, trend.benchmark, self.ledger.times_of, base=base, head=head)
-            if found is not None:
-                return found
-        return None
-
-    @functools.cached_property
-    def is_sentinel(self) -> Callable[[str], bool]:
-        project = self.project
-        patterns = [rule.match for rule in project.config.rules if rule.sentinel]
-        files = project.path(project.config.benchmarks).rglob("*.py")
-        marked = marked_benchmarks(sorted(files), project.root, "sentinel")
-
-        def is_sentinel(name: str) -> bool:
-            bare = name.partition("[")[0]
-            return bare in marked or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-        return is_sentinel
-
-    def creeps(self) -> Iterator[Creep]:
-        tags = [
-            self.order.place(sha) for sha in releases(self.project.root).values() if sha in self.order.places
-        ]
-        return find_creep(
-            self.gates,
-            self.order,
-            since=max(tags, default=-1.0),
-            margin_of=self._margin,
-            commits_of=functools.cache(self._merged),
-        )
-
-    def drift_facts(self, states: Collection[str]) -> DriftFacts:
-        origins: dict[Origin, str] = {
-            "release": next(reversed(releases(self.project.root).values()), ""),
-            "base": base_commit(self.project) or "",
-        }
-        return DriftFacts(
-            order=self.order,
-            origins={origin: sha for origin, sha in origins.items() if sha in self.order.places},
-            margin_of=self._margin,
-            is_sentinel=self.is_sentinel,
-            changes_code=self._changes_code,
-            accepted=states,
-        )
-
-    def _merged(self, first: str, last: str) -> frozenset[str] | None:
-        """Return the commits after the first up to the last one, None where HEAD does not come from that."""
-        return commits_after(self.project.root, first, last) if last in self._own else None
-
-    @functools.cached_property
-    def _own(self) -> frozenset[str]:
-        """The commits that HEAD comes from; none outside a repository."""
+    @functools.cache
+    def own() -> frozenset[str]:
         try:
-            return commits_of(self.project.root, "HEAD")
+            return commits_of(root, "HEAD")
         except RepositoryError:
             return frozenset()
 
-    def _margin(self, benchmark: str) -> float:
-        # Few histories have gates enough to ask, and what gates import takes as long as all else.
+    def margin_of(benchmark: str) -> float:
+        # Imported late: few histories drift, and it takes as long to import as all else.
         from perfkit.gating.rules import Rules, under_rules
 
-        rules = Rules.of(self.project.config, margin=None)
+        rules = Rules.of(project.config, margin=None)
         return under_rules(Benchmark(name=benchmark, version=""), rules).margin
 
-    def silences(self) -> Iterator[Silence]:
-        places = {
-            sha: place for sha, place in self.order.places.items() if self.commits[sha].place is not None
-        }
-        return find_silence(
-            self.trends,
-            now=utc_now(),
-            most_days=round(self.project.config.history.silent_days),
-            places=places,
-        )
-
-    def noise(self, points: Iterable[ChangePoint], creeps: Iterable[Creep]) -> dict[str, dict[str, float]]:
-        shares: dict[str, dict[str, float]] = {}
-        drifting = {(one.benchmark, one.machine_id) for one in creeps}
-        for trend in self.trends:
-            own = [one for one in points if (one.benchmark, one.version) == (trend.benchmark, trend.version)]
-            found = noise_of(
-                trend,
-                [one for one in own if one.machine_id == trend.machine_id],
-                drifts=(trend.benchmark, trend.machine_id) in drifting,
-            )
-            if found is not None:
-                shares.setdefault(trend.machine_id, {})[trend.benchmark] = found
-        return shares
-
-
-def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:
-    """Yield the run, base and head of each gate of a trend."""
-    return (
-        (run_id, trend.commits[places[0]], trend.commits[places[-1]])
-        for run_id, places in places_by_run(trend).items()
-        if len(places) > 1
+    return Facts(
+        order=order,
+        facts_of=lambda runs: ledger.facts_of_runs({run: found.files[run] for run in runs}),
+        commits_between=functools.cache(functools.partial(commits_between, root)),
+        commits_of=functools.cache(
+            lambda first, last: commits_after(root, first, last) if last in own() else None
+        ),
+        changes_code=functools.cache(functools.partial(_changes_code, project)),
+        gate_between=functools.partial(_gate_between, ledger, gates, order),
+        is_sentinel=_sentinels(project),
+        margin_of=margin_of,
+        origins={origin: sha for origin, sha in origins.items() if sha in order.places},
+        accepted=accepted,
     )
+
+
+def _changes_code(project: Project, first: str, last: str) -> bool:
+    """Return whether anything but texts and perfkit's own output differs, or git cannot tell."""
+    root = project.root
+    files = changed_files(root, first, last)
+    outputs = [
+        place.relative_to(root).as_posix() for place in project.output_paths if place.is_relative_to(root)
+    ]
+    return files is None or any(
+        not file.endswith(_TEXTS)
+        and not any(file == place or file.startswith(f"{place}/") for place in outputs)
+        for file in files
+    )
+
+
+def _gate_between(
+    ledger: Ledger, gates: Sequence[Trend], order: Order, trend: Trend, begin: float, end: float
+) -> GateRatio | None:
+    """Return the result of the gate that spans a range of commits most closely."""
+    around = []
+    for other in gates:
+        if (other.benchmark, other.version, other.machine_id) != (
+            trend.benchmark,
+            trend.version,
+            trend.machine_id,
+        ):
+            continue
+        for run_id, places in places_by_run(other).items():
+            base, head = other.commits[places[0]], other.commits[places[-1]]
+            first, last = order.place(base), order.place(head)
+            if len(places) > 1 and first <= begin and end <= last:
+                around.append((last - first, run_id, base, head))
+    ratios = (
+        gate_ratio(run_id, trend.benchmark, ledger.times_of, base=base, head=head)
+        for _, run_id, base, head in sorted(around)
+    )
+    return next((ratio for ratio in ratios if ratio is not None), None)
+
+
+def _sentinels(project: Project) -> Callable[[str], bool]:
+    patterns = [rule.match for rule in project.config.rules if rule.sentinel]
+    files = project.path(project.config.benchmarks).rglob("*.py")
+    marked = marked_benchmarks(sorted(files), project.root, "sentinel")
+    return lambda name: (
+        name.partition("[")[0] in marked or any(fnmatchcase(name, pattern) for pattern in patterns)
+    )
+
+
+def _noise(
+    trends: Iterable[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep]
+) -> dict[str, dict[str, float]]:
+    """Return the relative sd of runs of the same code, by machine and benchmark."""
+    shares: dict[str, dict[str, float]] = {}
+    drifting = {(one.benchmark, one.machine_id) for one in drifts}
+    steps: dict[tuple[str, str, str], list[ChangePoint]] = {}
+    for point in points:
+        steps.setdefault((point.benchmark, point.version, point.machine_id), []).append(point)
+    for trend in trends:
+        found = noise_of(
+            trend,
+            steps.get((trend.benchmark, trend.version, trend.machine_id), ()),
+            drifts=(trend.benchmark, trend.machine_id) in drifting,
+        )
+        if found is not None:
+            shares.setdefault(trend.machine_id, {})[trend.benchmark] = found
+    return shares
 
 
 def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
@@ -351,7 +323,7 @@ def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:
         yield f"left out, measured with uncommitted changes: {counted(dirty_runs, 'run')}"
 
 
-def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
+def _nothing_found(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
     known = sorted({trend.benchmark for trend in ledger.trends(Wanted(metric=request.metric)).trends})
     if request.benchmarks and known:
         wanted = ", ".join(request.benchmarks)
@@ -369,10 +341,14 @@ def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> st
 
 
 def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, ChangePoint]:
-    """Return the change points whose ids begin with a text, by their ids; none where it is too short."""
+    """Return the change points whose ids begin with a text, by id; none where it is too short."""
     if len(text) < _FEWEST_DIGITS:
         return {}
     return {one.point_id: one for one in points if one.point_id.startswith(text)}
+
+
+def _several(found: Collection[str]) -> str:
+    return f"it could mean {', '.join(sorted(found)[:3])}" if found else "`perfkit history` lists them"
 
 
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
@@ -393,8 +369,7 @@ def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[
         if len(meant) == 1:
             return next(iter(meant.values()))
         found |= meant.keys()
-    several = f"it could mean {', '.join(sorted(found)[:3])}" if found else "`perfkit history` lists them"
-    raise UsageError(f'"{text}" names no one change point; {several}')
+    raise UsageError(f'"{text}" names no one change point; {_several(found)}')
 
 
 def step_ranges(
@@ -411,9 +386,9 @@ def step_ranges(
 
 @reading_only()
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
-    """Keep what a person says of a change point, shift, drift, stopped machine or silent benchmark.
+    """Keep a person's review of a change point, shift, drift, stopped machine or silent benchmark.
 
-    All but benchmarks go by the beginning of their id.
+    All but benchmarks are named by the beginning of their id.
 
     Raises:
         UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
@@ -433,12 +408,7 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
         benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
     meant = sorted(points or benchmarks)
     if len(meant) != 1:
-        found = (
-            f"it could mean {', '.join(meant[:3])}"
-            if meant
-            else "`perfkit history` lists them with their ids"
-        )
-        raise UsageError(f'"{subject}" names no one change point or benchmark; {found}')
+        raise UsageError(f'"{subject}" names no one change point or benchmark; {_several(meant)}')
     kept = KeptState(
         subject=meant[0],
         state=state,

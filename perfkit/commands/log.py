@@ -17,7 +17,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model.change_log import ChangeLog, Column, History
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import history_order, open_repository, resolve
-from perfkit.report.change_log import render_change_log
+from perfkit.report.change_log import render_change_log, trend_name
 from perfkit.report.markers import replace_between_markers
 from perfkit.units import counted
 
@@ -40,7 +40,7 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     Raises:
         LedgerError: a ledger file cannot be read.
         NotMeasuredError: the ledger has nothing to show; the file stays as it is.
-        OutOfDateError: ``check`` is set and the file is not what the ledger says.
+        OutOfDateError: ``check`` is set and the file differs from the ledger.
         UsageError: the file cannot be written or its markers are damaged.
     """
     log = read_change_log(project=project, ledger=ledger)
@@ -91,9 +91,6 @@ def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None
     log = project.config.log
     if log.trends is None:
         return None
-    # What draws pages takes a while to import, and most logs link to none.
-    from perfkit.features.site.pages import trend_name
-
     picture = project.path(log.trends) / trend_name(benchmark, machine_id)
     return (
         Path(os.path.relpath(picture, project.path(log.file).parent)).as_posix()
@@ -111,7 +108,7 @@ def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
         UsageError: the text is empty.
     """
     if not text.strip():
-        raise UsageError('a note must say something; `perfkit log note COMMIT "text"`')
+        raise UsageError('a note needs a text; `perfkit log note COMMIT "text"`')
     commit = resolve(open_repository(project.root), ref)
     note = Note(commit=commit.sha, text=text.strip(), recorded_at=utc_now())
     add_note(ledger, note)

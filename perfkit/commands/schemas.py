@@ -88,11 +88,13 @@ DOCUMENTS = (
         record=f"{_RECORDS}.surroundings:SurroundingsReport",
         written_by="perfkit show env",
     ),
-    Document(name="doctor", version=1, record="perfkit.model.fitness:Fitness", written_by="perfkit doctor"),
+    Document(
+        name="doctor", version=1, record="perfkit.model.calibration:Fitness", written_by="perfkit doctor"
+    ),
     Document(
         name="calibrate",
         version=1,
-        record="perfkit.gating.calibration:Calibration",
+        record="perfkit.model.calibration:Calibration",
         written_by="perfkit calibrate",
     ),
     Document(

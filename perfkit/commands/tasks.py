@@ -143,9 +143,9 @@ def _commit(doing: Doing) -> None:
 
 
 def _calibration_gate(doing: Doing) -> None:
-    from perfkit.commands.calibrate import rehearse_case
+    from perfkit.commands.calibrate import run_calibration_task
 
-    rehearse_case(doing)
+    run_calibration_task(doing)
 
 
 def _check(doing: Doing) -> None:

@@ -25,9 +25,14 @@ from perfkit.model.comparisons import (
     TimedVerdict,
     Verdict,
 )
-from perfkit.stats.assumptions import halves_differ, neighbours_alike
-from perfkit.stats.interval import Interval, location_interval, widening
-from perfkit.stats.location import location
+from perfkit.stats.interval import (
+    Interval,
+    halves_differ,
+    location,
+    location_interval,
+    neighbours_alike,
+    widening,
+)
 from perfkit.stats.planning import deciding_look, expected_half_width
 
 # From so many launches on, their own scatter is known well enough to be believed however small it is.

@@ -1,4 +1,4 @@
-"""Pairs of commits, opened, measured and recorded one after the other, each of them in a run of its own."""
+"""Measuring pairs of commits one after another; each pair is recorded as a run."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ _SHOWN_DIGITS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What a bisection measures: one benchmark along a range of commits.
+    """One benchmark along a range of commits.
 
-    ``files`` in ``folder`` are the benchmark's own file and its conftest files, which every commit is given.
-    ``alpha`` is written into the rows as the error of intervals that are made of them later.
+    Attributes:
+        folder: Holds ``files``, the benchmark's own file and its conftest files, which every commit is given.
+        alpha: Written into the rows as the error of intervals that are made of them later.
     """
 
     project: Project
@@ -78,22 +79,21 @@ class Wanted:
         *,
         alpha: float,
     ) -> Wanted:
-        """Return what to measure, once the benchmark's files lie in a folder."""
-        files = lay_benchmark(project.root, source, folder)
+        """Write the benchmark's files into a folder, and return what to measure."""
         return cls(
             project=project,
             commits=commits,
             benchmark=benchmark,
             source=source,
             folder=folder,
-            files=files,
+            files=lay_benchmark(project.root, source, folder),
             alpha=alpha,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What earlier runs of the same bisection have measured: pairs, counts by place, and what failed."""
+    """Results of earlier runs of the same bisection: pairs, counts by place, and failures by place."""
 
     pairs: tuple[MeasuredPair, ...] = ()
     counts: Mapping[int, float] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Earlier:
 
 @dataclass
 class OpenPair:
-    """A pair of commits laid out, its benchmark found on both sides, and its run begun."""
+    """A pair of checked-out commits with the benchmark found on both sides, and its open run."""
 
     sides: OpenSides
     compared: ComparedBenchmark
@@ -112,7 +112,7 @@ class OpenPair:
     slots: Iterator[Slot]
 
     def launch(self) -> LaunchPair | Mapping[Side, str]:
-        """Make a launch of both sides and record it; where one failed, return why.
+        """Make and record a launch of both sides; return the reasons if one failed.
 
         Raises:
             NotMeasuredError: a side imported other code than its own.
@@ -151,7 +151,7 @@ class OpenPair:
         return launch_pair(timing, slot, preloader)
 
     def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
-        """Count the benchmark on some sides and record that; a side that failed has the reason.
+        """Count and record the benchmark on some sides; a side that failed has the reason.
 
         Raises:
             NotMeasuredError: a side imported other code than its own.
@@ -176,10 +176,10 @@ class OpenPair:
 
 
 class PairMeter:
-    """Measures pairs of places of a range; the last pair stays open until another one is asked for.
+    """Measures pairs of places of a range; a pair stays open until another one is opened.
 
-    ``log`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known; one
-    that is known before is the only one that is measured. ``profiles`` says whether it can explain a pair.
+    ``benchmark`` and ``environment`` are known after the first pair; a benchmark that is passed in is the
+    only one that is measured. ``profiles`` is whether a pair can be explained.
     """
 
     profiles = True
@@ -197,7 +197,7 @@ class PairMeter:
         self._pair: OpenPair | None = None
         self.open_pair: tuple[int, int] | None = None
         self.benchmark = benchmark
-        self.environment = read_environment(_variables(), torch_settings={})
+        self.environment = _environment({})
         self.machine = read_machine()
         self.reached: set[tuple[str, str]] = set()
         self.launched: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -210,7 +210,7 @@ class PairMeter:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        # The stack hands on what was raised, so that a run that it ends is marked partial.
+        # The run sees the exception, so that it is marked partial.
         self._stack.__exit__(*raised)  # type: ignore[arg-type]
 
     def open(self, base: int, head: int) -> Mapping[int, str]:
@@ -226,7 +226,8 @@ class PairMeter:
             return {}
         self.close()
         places: dict[Side, int] = {"base": base, "head": head}
-        self._log(f"opening {self._told(base)}" + (f" and {self._told(head)}" if base != head else ""))
+        names = [self._sha(place)[:_SHOWN_DIGITS] for place in dict.fromkeys((base, head))]
+        self._log(f"opening {' and '.join(names)}")
         run_id = new_run_id()
         try:
             sides = self._stack.enter_context(self._laid(base, head, run_id))
@@ -287,20 +288,21 @@ class PairMeter:
         return explain_benchmark(pair.compared, pair.sides, call_s=self._call_s)
 
     def levels(self, base: int, head: int) -> tuple[Level | None, Level | None]:
-        """Return the times of two places: of launches side by side, or else of all that they have had."""
+        """Return the times of two places, from launches side by side or else from all of them."""
         together = self.launched.get((base, head))
         if together is not None:
             return _level([one for one, _ in together]), _level([other for _, other in together])
         return self._level_of(base), self._level_of(head)
 
     def _level_of(self, place: int) -> Level | None:
-        sides = [
-            (place == head, means)
-            for (base, head), launches in self.launched.items()
-            for means in launches
-            if place in (base, head)
-        ]
-        return _level([means[side] for side, means in sides])
+        return _level(
+            [
+                means[place == head]
+                for (base, head), launches in self.launched.items()
+                for means in launches
+                if place in (base, head)
+            ]
+        )
 
     def earlier(self, metric: str) -> Earlier:
         """Return what earlier runs measured of the same ends, benchmark, machine and environment."""
@@ -311,7 +313,7 @@ class PairMeter:
         )
 
     def _read(self, rows: Sequence[Row], metric: str) -> Earlier:
-        """Return what rows of this bisection say, and keep the times and counts that reports are made of."""
+        """Return the results in rows of this bisection, and keep the times and counts for the report."""
         places = self._wanted.commits.places()
         pairs: list[MeasuredPair] = []
         for run in dict.fromkeys(row.run_id for row in rows):
@@ -349,7 +351,7 @@ class PairMeter:
         )
 
     def _same_environment(self, row: Row) -> bool:
-        """Tell whether a row is of this environment; what did not import says nothing of torch's settings."""
+        """Return whether a row is of this environment; a failed import leaves torch's settings unknown."""
         if row.environment.env_id == self.environment.env_id:
             return True
         old, now = row.environment.facts, self.environment.facts
@@ -375,9 +377,6 @@ class PairMeter:
             raise RuntimeError("no pair is open")
         return self._pair, self.open_pair
 
-    def _told(self, place: int) -> str:
-        return self._sha(place)[:_SHOWN_DIGITS]
-
     def close(self) -> None:
         """End the run of the open pair, and remove what was laid out for it."""
         self._pair, self.open_pair = None, None
@@ -399,7 +398,7 @@ class PairMeter:
             yield sides
 
     def _listed(self, sides: OpenSides, names: Sequence[Side]) -> tuple[dict[Side, Found], dict[Side, str]]:
-        """Return the benchmark as each side has it, or why a side lacks it; own files may serve instead."""
+        """Return each side's benchmark, or why it has none; a side that fails gets its own files once."""
         launcher = sides.launcher
         listed = {side: proven(one, side) for side, one in launcher.survey(names).items()}
         if len(names) == len(SIDES):
@@ -438,7 +437,7 @@ class PairMeter:
         return found, failures
 
     def _found(self, listed: Listing) -> Found | str:
-        """Return the benchmark among those of a side, or why it is not there."""
+        """Return a side's benchmark, or why it is not there."""
         wanted = self.benchmark.name if self.benchmark else self._wanted.benchmark
         names = meant_by(wanted, listed.found)
         if len(names) > 1:
@@ -454,15 +453,17 @@ class PairMeter:
                 )
             return one if self.benchmark in (None, one.benchmark) else _OTHER_SOURCE
         errors = {**listed.errors, **listed.skipped}
-        said = (
+        message = (
             errors.get(EVERYTHING)
             or errors.get(self._wanted.source.file)
             or next(iter(errors.values()), None)
         )
-        return f"does not import: {said.removeprefix('E ').strip()}" if said else "has no such benchmark"
+        return (
+            f"does not import: {message.removeprefix('E ').strip()}" if message else "has no such benchmark"
+        )
 
     def _restored(self, root: Path) -> bool:
-        """Give a side its own files back, and tell whether it has its own file of the benchmark."""
+        """Give a side its own files back; return whether it has a file of the benchmark."""
         for file in self._wanted.files:
             restore(root, file)
         return (root / self._wanted.source.file).is_file()
@@ -502,7 +503,7 @@ class PairMeter:
         )
 
     def _recorded(self, unusable: Mapping[int, str]) -> Mapping[int, str]:
-        """Record why commits cannot be measured, each in a run of its own, and return that."""
+        """Record why commits cannot be measured, each in a run of its own, and return the reasons."""
         benchmark = self.benchmark or Benchmark(name=self._wanted.source.file, version="")
         one = ComparedBenchmark(benchmark=benchmark, margin=0.0, gating=False, limit_s=0.0)
         for place, why in unusable.items():
@@ -516,7 +517,7 @@ _OTHER_SOURCE = "its own source of the benchmark differs, and the newer one does
 
 
 def _publish(run: Run, began: float, kind: object, *_: object) -> bool:
-    """Publish the run of a pair at its regular end; one that is cut off is published as partial elsewhere."""
+    """Publish the run of a pair that ended regularly; others are published as partial elsewhere."""
     if kind is None:
         run.publish(lambda row: finished_row(row, {}, wall_s=time.monotonic() - began))
     return False
@@ -531,12 +532,8 @@ def _seed(run_id: str) -> int:
     return zlib.crc32(run_id.encode())
 
 
-def _variables() -> dict[str, str]:
-    return fixed_environment(dict(os.environ), hash_seed=0)
-
-
 def _environment(torch: Mapping[str, str]) -> Environment:
-    return read_environment(_variables(), torch_settings=torch)
+    return read_environment(fixed_environment(dict(os.environ), hash_seed=0), torch_settings=torch)
 
 
 def _value(counts: Counts, metric: str) -> float | str:

@@ -30,7 +30,7 @@ from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import BenchmarkState
 from perfkit.model import WALL_TIME, Benchmark, Row
 from perfkit.model.comparisons import UNDECIDED, KnownFrom, LaunchPair, PlannedBenchmark, Policy, Verdict
-from perfkit.stats.apart import pooled_spread
+from perfkit.stats.components import pooled_spread
 from perfkit.stats.interval import trimmed_variance, widening
 from perfkit.stats.planning import deciding_look, minimum_detectable_effect
 

@@ -1,4 +1,4 @@
-"""What a bisection found: the commits that changed a benchmark, and how sure that is."""
+"""Results of a bisection: the commits that changed a benchmark, with their probability."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A commit that made a step, or may have: who wrote it, and what it changed.
+    """A commit that may have made a step, with its author and the size of its change.
 
-    ``skipped`` says why it could not be measured, None where it was not needed or was measured.
+    ``skipped`` is why it could not be measured, None where it was measured or not needed.
     """
 
     commit: Commit
@@ -32,10 +32,7 @@ class Suspect:
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """The launches of a commit: mean and sample standard deviation, sd None for one launch.
-
-    They are in the metric's unit, per call of the benchmark: of a time over launches' typical calls.
-    """
+    """Mean and standard deviation over a commit's launches, per call in the metric's unit."""
 
     mean: float
     sd: float | None
@@ -93,7 +90,7 @@ class LeftRange:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
-    """What a search measures next: two places (or one twice), and how many launches they have had.
+    """The next measurement of a search: two places (or one twice), and how many launches they have had.
 
     ``left`` is how many commits are suspected, ``left_s`` how many seconds of the budget are left.
     """
@@ -106,10 +103,10 @@ class SearchState:
 
 
 class BisectProgress(Log, Protocol):
-    """Receives what a bisection does; between launches only: nothing may run while something is timed."""
+    """Receives the state of a bisection, between launches only: nothing may run while something is timed."""
 
     def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
-        """Say in which commits the change of which benchmark is sought; their places count from 0."""
+        """Begin the search for a benchmark's change; the places of commits count from 0."""
 
     def update(self, state: SearchState) -> None:
         """Report what is measured next."""
@@ -120,9 +117,9 @@ class BisectionReport:
     """A whole bisection of one metric of one benchmark between a good and a bad commit.
 
     Attributes:
-        benchmark: As it was asked for, with its whole node id and version.
-        answer: What came out; ``why`` says in words why it ended so.
-        steps: What was found, the largest first; empty where nothing was.
+        benchmark: With its whole node id and version.
+        why: The reason for the answer, in words.
+        steps: The largest first; empty where none was found.
         left: What is left of the range where the answer is undecided.
         commits: How many commits the range has after the good one.
         measured: How many commits were measured, ends and earlier runs included.

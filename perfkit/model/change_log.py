@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     """What one launch measured of a benchmark at one commit, without the raw values.
 
     ``n``, ``mean`` and ``sd`` are over its rounds, in seconds per call. ``compared`` is False where a gate
-    says no more than that its sides differ, which is no failure of the benchmark.
+    only found that its sides differ, which is no failure of the benchmark.
     """
 
     run_id: str

@@ -1,4 +1,4 @@
-"""What a ledger says of many commits: trends, their steps, and what else a person should be told of them."""
+"""A history over many commits: trends with their change points, and alarms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Literal
 from perfkit.model.change_log import GateRatio
 from perfkit.model.results import Machine, Metric
 
-# What made a step: the commits in its range, other software, or the machine.
+# The cause of a change point: the commits in its range, other software, or the machine.
 Cause = Literal["code", "environment", "machine"]
-# What people say of a step: nothing yet, that it is known and may stay, or that it is none.
+# The review of a change point: none yet, real and accepted, or not real.
 State = Literal["open", "accepted", "ignored"]
-# What a drift is counted from.
+# The origin that a drift is counted from.
 Origin = Literal["gates", "best", "release", "base"]
 # Two runs of the same code rarely differ by more than this many times what runs of it differ by.
 _TIMES_THE_SPREAD = 2.0
@@ -100,7 +100,7 @@ class ChangePoint:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody should look at the step: commits made it, and nobody has spoken about it."""
+        """Whether the change point needs a review: commits made it, and it has none yet."""
         return self.state == "open" and self.cause == "code"
 
     @property
@@ -123,7 +123,7 @@ class Shift:
         cause: "code" where a sentinel stood still, "machine" or "environment" where that explains all of
             their steps, None where nothing is known.
         detail: What proves the machine, or what differs in the environment.
-        shift_id: Eight hex digits by which a person can settle all of these steps at once.
+        shift_id: Eight hex digits by which a person can review all of these change points at once.
     """
 
     machine_id: str
@@ -142,14 +142,14 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class Creep:
-    """A drift: a benchmark lost little by little, without a step, more than the margin since ``since``.
+    """A drift: a gradual loss without a change point, larger than the margin, since ``since``.
 
     Attributes:
         ratio: Until / since, with its interval ``low`` to ``high`` at 99 %.
         origin: What ``since`` is: the first base of ``gates`` whose ratios were multiplied, or in plain runs
             the ``best`` level, the last ``release``, or the ``base`` that a gate would compare with now.
         runs: How many plain runs show it; 0 where gates do.
-        cause: "machine" where a sentinel drifted as well or no code differs, as ``detail`` says.
+        cause: "machine" where a sentinel drifted as well or no code differs, as ``detail`` explains.
         creep_id: Eight hex digits by which a person can accept it up to ``until``; empty of gates.
     """
 
@@ -170,9 +170,9 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A benchmark that is visibly slower at ``until`` than at ``since``, by no step or drift that is clear.
+    """A benchmark that is visibly slower at ``until``, without a clear change point or drift.
 
-    It is no alarm: machines wander as far. A gate of the two commits tells what the code did.
+    It is no alarm: machines wander as far. A gate of the two commits would show the code's part.
     """
 
     benchmark: str
@@ -201,7 +201,7 @@ class Silence:
 
 @dataclass(frozen=True, kw_only=True)
 class CommitFacts:
-    """What people call a commit by; ``place`` is its place in history, None where this clone lacks it."""
+    """Facts of a commit; ``place`` is its place in history, None where this clone lacks it."""
 
     sha: str
     subject: str | None = None
@@ -214,7 +214,7 @@ class CommitFacts:
 class HistoryReport:
     """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
 
-    ``noise`` is the relative sd between levels of identical code at several occasions, by machine and
+    ``noise`` is the relative sd between levels of identical code at several sessions, by machine and
     benchmark. ``dirty_runs`` were measured on uncommitted changes and are left out.
     """
 
@@ -236,7 +236,7 @@ class HistoryReport:
 class Moved:
     """A benchmark's time as a ratio to that of its last run, which measured ``commit``.
 
-    ``spread`` is the relative sd between occasions, None where there are fewer than three.
+    ``spread`` is the relative sd between sessions, None where there are fewer than three.
     """
 
     benchmark: str
@@ -246,7 +246,7 @@ class Moved:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it moved by more than occasions of it differ; False where that is not known."""
+        """Whether it moved by more tha sessions of it differ; False where that is not known."""
         return self.spread is not None and self.size > _TIMES_THE_SPREAD * self.spread
 
     @property

@@ -360,9 +360,9 @@ class Recorder:
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
         if session.config.get_verbosity() >= 0:
             # Not imported by sessions that are to be quiet, nor before anything is measured.
-            from perfkit.commands.last_runs import told_against_last
+            from perfkit.commands.past import compared_with_last
 
-            self._compared = told_against_last(rows, self._ledger)
+            self._compared = compared_with_last(rows, self._ledger)
 
 
 def _of_asv(config: pytest.Config) -> Callable[[str], bool]:

@@ -1,4 +1,4 @@
-"""Shows a bisection: a live line while it goes on, then its answer in the terminal or as markdown."""
+"""A bisection: a live line while it runs, then its answer for the terminal or as markdown."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ _MOST_MOVED = 5
 
 
 class BisectLine:
-    """Shows on standard error which commits are measured, and how many are suspected.
+    """A line on standard error with the commits that are measured; without a terminal, a line for each pair.
 
-    It redraws only when it is told something: no thread of its own runs beside what is measured. Without a
-    terminal each pair has a line of its own.
+    It redraws only on updates: no thread of its own runs beside the measurement.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -54,7 +53,7 @@ class BisectLine:
         self._live.stop()
 
     def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
-        """Say what is sought."""
+        """Show the range."""
         self._commits = tuple(commits)
         self.info(
             f"bisecting {visible(benchmark)}: {counted(len(commits) - 1, 'commit')} from"
@@ -62,14 +61,14 @@ class BisectLine:
         )
 
     def info(self, text: str) -> None:
-        """Say which stage begins."""
+        """Show a stage."""
         if self._in_terminal:
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
         elif self._enabled:
             sys.stderr.write(f"{text}\n")
 
     def update(self, state: SearchState) -> None:
-        """Say what is measured next."""
+        """Show what is measured next."""
         pair = (state.base, state.head)
         if self._in_terminal or pair != self._pair:
             names = dict.fromkeys(self._commits[place].sha[:_SHA_DIGITS] for place in pair)
@@ -135,18 +134,18 @@ def answer_sentence(report: BisectionReport) -> str:
             f"No commit changed {_title(report)} of {name}: {report.why},"
             f" {_short(report.good)} and {_short(report.bad)}."
         )
-    told, left = f"Undecided: {report.why}", report.left
+    text, left = f"Undecided: {report.why}", report.left
     if left is not None:
-        told += (
+        text += (
             f"; with probability {left.probability:.2f} one of {counted(left.commits, 'commit')} after"
             f" {_short(left.last_before)} up to {_short(left.bad)} made a change"
         )
     goes_on = report.wall_s >= report.budget_s
-    return f"{told}. {'The same command goes on.' if goes_on else 'Try it at a quieter time.'}"
+    return f"{text}. {'The same command goes on.' if goes_on else 'Try it at a quieter time.'}"
 
 
 def step_sentence(report: BisectionReport, step: FoundStep) -> str:
-    """Return who made a step, how large it is and how sure that is, in a sentence."""
+    """Return the commit of a step, its size and its probability in a sentence."""
     name = visible(report.benchmark.name.rpartition("::")[2])
     many = len(step.suspects)
     who = _short(step.suspects[-1].commit)

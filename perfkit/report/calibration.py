@@ -1,4 +1,4 @@
-"""Shows what a calibration found in the terminal: error rates, noise, and what to configure."""
+"""Terminal views of A/A runs: what the doctor finds of a machine, and a calibration of the gate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.gating.calibration import Calibration, Share, Steadiness
+from perfkit.model.calibration import Calibration, Fitness, Noise, Share, State, Steadiness
 from perfkit.report.gate.wording import percent
 from perfkit.report.names import BrokenName, NamedTable, short_names
 from perfkit.units import counted, human_seconds
@@ -32,25 +33,25 @@ def calibration_view(found: Calibration) -> Group:
         *([_offered(offered)] if offered else []),
     )
     style = "bold green" if found.exit_code == EXIT_PASS else "bold yellow"
-    decision = Text(decision_sentence(found), style=style)
+    decision = Text(calibration_decision(found), style=style)
     spaced = (Group(section, "") for section in sections)
     return Group(*spaced, decision)
 
 
 def _offered(rules: str) -> Group:
-    """Return rules as they are to be pasted: a line that is longer than the terminal is not broken."""
+    """Return rules to paste; lines longer than the terminal are not broken."""
     words = Text("What these benchmarks can be held to, for pyproject.toml:\n")
     return Group(words, Text(rules, no_wrap=True, overflow="ignore"))
 
 
-def decision_sentence(found: Calibration) -> str:
-    """Return a sentence that says whether the gate's error rates hold here, with the exit code."""
+def calibration_decision(found: Calibration) -> str:
+    """Return in a sentence whether the gate's error rates hold here, with the exit code."""
     margin, code = percent(found.margin), f"exit code {found.exit_code}"
     if not found.accused.of:
         return f"NOT MEASURED: no gate of identical code has run; {code}"
     if found.exit_code == EXIT_NOT_MEASURED:
         missed = f"{found.unmeasured} of {counted(found.undecided.of, 'verdict')} on identical code"
-        what = "a benchmark that failed or took too long: mend it, or leave it out with --select"
+        what = "a benchmark that failed or took too long: fix it, or leave it out with --select"
         return f"NOT MEASURED: {missed} came of {what}; {code}"
     accused = f"{found.accused.count} of {counted(found.accused.of, 'gate')} of identical code"
     if found.exit_code == EXIT_REGRESSED:
@@ -97,7 +98,7 @@ def _rates(found: Calibration) -> Table:
     for power in found.powers:
         reading = "" if power.median_reading is None else f", read as {100 * power.median_reading:+.1f} %"
         others = f", others accused in {power.others_accused}" if power.others_accused else ""
-        what = f"planted +{percent(power.plant)}: found{reading}{others}"
+        what = f"injected +{percent(power.plant)}: found{reading}{others}"
         table.add_row(what, *_cells(power.found), _at_least(power.found))
     return table
 
@@ -121,7 +122,7 @@ def _at_least(share: Share) -> str:
 def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:
     table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("benchmark", ratio=1)
-    for heading in ("a call", "taken", "sd pre-\nloaders", "sd laun-\nches", "sd\nrounds", "detect-\nable"):
+    for heading in ("a call", "taken", "sd zy-\ngotes", "sd laun-\nches", "sd\nrounds", "detect-\nable"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in found.benchmarks:
         table.add_row(BrokenName(names[one.benchmark]), *_line(one))
@@ -131,20 +132,100 @@ def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:
 def _line(one: Steadiness) -> Iterator[str]:
     yield human_seconds(one.seconds)
     yield f"{one.launches:g}"
-    for deviation in (one.components.preloaders, one.components.launches, one.components.rounds):
-        yield _deviation(deviation)
+    for sd in (one.components.preloaders, one.components.launches, one.components.rounds):
+        yield "-" if sd is None or math.isnan(sd) else f"{100 * sd:.1f} %"
     yield "-" if one.effect is None else f"+{100 * one.effect:.1f} %"
-
-
-def _deviation(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f} %"
 
 
 def _guide(found: Calibration) -> str:
     return (
         "Taken: launches until decided (median). Then the standard deviations of the ratio between"
-        " preloaders, between launches of one, between rounds of one; and the slowdown that would be"
+        " zygotes, between launches of one, between rounds of one; and the slowdown that would be"
         " REGRESSED 19 times of 20 within the budget. A gate took"
         f" {human_seconds(found.median_gate_s)} (median), at alpha {found.policy.alpha:g} for all benchmarks"
         " together."
+    )
+
+
+_STYLES: dict[State, str] = {"good": "green", "notable": "yellow", "bad": "bold red", "unknown": "dim"}
+_MARKS: dict[State, str] = {"good": "ok", "notable": "note", "bad": "BAD", "unknown": "?"}
+
+
+def doctor_view(fitness: Fitness) -> Group:
+    """Return the whole finding, the decision last; it fits a terminal of 80 columns."""
+    sections: tuple[RenderableType, ...] = (
+        _conditions(fitness),
+        *([Group(*_advice(fitness))] if any(one.advice for one in fitness.conditions) else []),
+        _noise(fitness),
+        Text(_doctor_guide(fitness), style="dim"),
+    )
+    decision = Text(doctor_decision(fitness), style="bold green" if fitness.fit else "bold red")
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision)
+
+
+def doctor_decision(fitness: Fitness) -> str:
+    """Return in a sentence which margin the machine is fit for, with the exit code."""
+    margin, code = percent(fitness.margin), f"exit code {fitness.exit_code}"
+    if not fitness.noises:
+        return f"NOT MEASURED: too few launches to estimate the noise; give it more --seconds; {code}"
+    effects = [noise.effect for noise in fitness.noises if noise.effect is not None]
+    if not fitness.fit:
+        bad = [one.name for one in fitness.conditions if one.state == "bad"]
+        cause = f"see {', '.join(bad)}" if bad else "the noise has no visible cause"
+        return f"UNFIT for a margin of {margin}: identical code would stay undecided; {cause}; {code}"
+    found = f"a slowdown of {100 * max(effects):.1f} % would be found 19 times of 20"
+    return f"FIT for a margin of {margin}: {found}; {code}"
+
+
+def _conditions(fitness: Fitness) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("condition", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("found", overflow="fold", ratio=1)
+    for condition in fitness.conditions:
+        mark = Text(_MARKS[condition.state], style=_STYLES[condition.state])
+        table.add_row(condition.name, mark, Text(condition.found))
+    return table
+
+
+def _advice(fitness: Fitness) -> Iterator[Text]:
+    """Yield advice on each bad condition, the worst condition first."""
+    order: tuple[State, ...] = ("bad", "notable", "unknown", "good")
+    for condition in sorted(fitness.conditions, key=lambda one: order.index(one.state)):
+        if condition.advice is not None:
+            style = _STYLES[condition.state]
+            yield Text.assemble((condition.name, style), f": {condition.advice}")
+
+
+def _noise(fitness: Fitness) -> Table:
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("identical code", overflow="fold", ratio=1)
+    for heading in (
+        "launches\nmeasured",
+        "sd over\nlaunches",
+        "launches\nin a gate",
+        "interval",
+        "detectable",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for noise in fitness.noises:
+        table.add_row(*_noise_row(noise))
+    return table
+
+
+def _noise_row(noise: Noise) -> Iterator[str]:
+    yield noise.benchmark.rpartition("::")[2]
+    yield str(noise.measured)
+    yield f"{100 * noise.launch_sd:.1f} %"
+    yield str(noise.launches) if noise.launches else "too few"
+    yield "-" if noise.half_width is None else f"±{100 * noise.half_width:.1f} %"
+    yield "-" if noise.effect is None else f"+{100 * noise.effect:.1f} %"
+
+
+def _doctor_guide(fitness: Fitness) -> str:
+    return (
+        f"Detectable: what would be REGRESSED 19 times of 20 at margin {percent(fitness.margin)}, in a gate"
+        f" of {counted(fitness.policy.family, 'benchmark')} with {fitness.seconds_per_benchmark:g} s for each"
+        f" and alpha {fitness.policy.alpha:g}. Longer budgets and fewer benchmarks lower it, and so does"
+        " whatever lowers the scatter."
     )

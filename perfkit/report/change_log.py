@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
+import re
 import string
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from perfkit.units import counted
 
 _DIGITS = 4
 _FAILURE_LIMIT = 80
+_SLUG_LETTERS, _SLUG_DIGITS = 60, 8
 _ONE_LAUNCH = "†"
 _OTHER_VERSION = "‡"
 _EXPLANATIONS = {
@@ -167,3 +170,20 @@ def _difference(other: Environment, usual: Environment) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _FAILURE_LIMIT else text[: _FAILURE_LIMIT - 1] + "…"
+
+
+def trend_name(benchmark: str, machine_id: str) -> str:
+    """Return the file name of the picture of a benchmark's trend on a machine, to which the log links."""
+    machine = _plain(machine_id)
+    return f"{slug_of(benchmark)}-{machine if len(machine) <= _SLUG_LETTERS else slug_of(machine_id)}.svg"
+
+
+def slug_of(name: str) -> str:
+    """Return a file name that is unique to a benchmark, even where case does not count."""
+    digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_SLUG_DIGITS]
+    end = _plain(name.rpartition("/")[2])[-_SLUG_LETTERS:].strip("-.")
+    return f"{end}-{digits}" if end else digits
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")

@@ -1,9 +1,9 @@
 """Which commit of many made a benchmark slower: what to measure next, and when enough is known.
 
 The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in
-lockstep, and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go
-where they tell most for the seconds that they cost, until one place holds a step at the confidence asked for,
-or until the ends are known to be alike. ``docs/method.md`` has the model and how often it is right.
+lockstep; ``perfkit.stats.step_chain`` infers where the steps are. The next launches go where they yield most
+information per second, until one place has a step at the required confidence, or the ends are known to be
+equal. ``docs/method.md`` has the model and how often it is right.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from perfkit.stats.information import bits_told
 from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray, Jump, fit_chain
 
 Status = Literal["found", "no change", "undecided"]
 
-# What is more likely than not is worth looking for, or telling.
+# More likely than not.
 _LIKELY = 0.5
 # A further step is looked for while what is expected of it is so large a part of the largest that was found.
 _FURTHER = 0.05
 # So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
 _BATCHES = (1, 2, 3, 4, 6, 8)
-# A launch that would tell fewer bits is not worth its time.
+# A launch with fewer expected bits is not worth its time.
 _LEAST_BITS = 0.002
 # A step is taken to be so high while nothing at all is measured.
 _USUAL_STEP = 0.05
@@ -138,7 +138,7 @@ def next_move(
         )
     move = _best_move(search, costs, open_pair)
     if move is None:
-        return _undecided(search, "further launches would hardly tell more")
+        return _undecided(search, "further launches would add next to nothing")
     return _at_most(move, left)
 
 
@@ -162,7 +162,7 @@ def posterior(
 class _Gap:
     """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
 
-    ``splits`` says whether a place can be measured that tells them apart. ``settled`` is a gap that holds a
+    ``splits`` says whether a place can be measured that tells them apart. ``certain`` is a gap that holds a
     step as surely as it has to, and cannot be split.
     """
 
@@ -170,7 +170,7 @@ class _Gap:
     last: int
     jump: Jump
     splits: bool
-    settled: bool
+    certain: bool
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class _Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """A range, and what its launches say.
+    """A range and the inference from its launches.
 
     ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
     measured, ``counts`` how many launches each pair has.
@@ -202,16 +202,16 @@ class _Search:
         return np.concatenate(parts)
 
     def open_runs(self) -> list[tuple[_Gap, ...]]:
-        """Return the runs of gaps between settled ones, those first where most is expected."""
-        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.settled)
-        runs = [tuple(found) for settled, found in grouped if not settled]
+        """Return the runs of gaps between certain ones, those first where most is expected."""
+        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.certain)
+        runs = [tuple(found) for certain, found in grouped if not certain]
         return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
 
     def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
         """Yield what is left to measure of the steps against the places before them."""
         for gap in self.gaps:
             missing = self.rules.confirming - self.counts.get(gap.pair, 0)
-            if gap.settled and conclusion.status == "found" and missing > 0:
+            if gap.certain and conclusion.status == "found" and missing > 0:
                 yield Measure(base=gap.first - 1, head=gap.last, launches=missing)
 
 
@@ -234,8 +234,8 @@ def _search(
     gaps = []
     for before, last, jump in zip(chain.nodes[:-1], chain.nodes[1:], chain.jumps, strict=True):
         splits = bool(((shares[before] < shares[usable]) & (shares[usable] < shares[last])).any())
-        settled = sure and not splits and jump.probability >= rules.confidence
-        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled))
+        certain = sure and not splits and jump.probability >= rules.confidence
+        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, certain=certain))
     counts = {pair: len(found) for pair, found in launches.items()}
     return _Search(chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules)
 
@@ -295,27 +295,27 @@ def _concluded(search: _Search) -> Conclusion | None:
             status="no change",
             why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
         )
-    settled = [gap for gap in search.gaps if gap.settled]
-    if not settled:
+    certain = [gap for gap in search.gaps if gap.certain]
+    if not certain:
         return None
-    largest = max(abs(gap.jump.log_ratio) for gap in settled)
+    largest = max(abs(gap.jump.log_ratio) for gap in certain)
     if any(sum(map(_expected, run)) >= _FURTHER * largest for run in search.open_runs()):
         return None
     return Conclusion(
-        steps=_largest_first(_step(search, gap) for gap in settled),
+        steps=_largest_first(_step(search, gap) for gap in certain),
         status="found",
         why=f"all launches are {_times(search.chain.evidence)} as likely with a step as without",
     )
 
 
 def _undecided(search: _Search, why: str) -> Conclusion:
-    """Return where steps are most likely by now; found is what was settled nonetheless."""
-    settled = [_step(search, gap) for gap in search.gaps if gap.settled]
+    """Return where steps are most likely by now; found is what was certain nonetheless."""
+    certain = [_step(search, gap) for gap in search.gaps if gap.certain]
     likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
-    if settled:
+    if certain:
         why = f"{why} whether there is another step, or where" if likely else why
     return Conclusion(
-        steps=_largest_first([*settled, *likely]), status="found" if settled else "undecided", why=why
+        steps=_largest_first([*certain, *likely]), status="found" if certain else "undecided", why=why
     )
 
 
@@ -367,13 +367,13 @@ def _at_most(move: Measure, launches: float) -> Measure:
 
 
 def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
-    """Return the launches that tell most for each second, or None where none tells anything."""
+    """Return the launches with most information per second, or None where none has any."""
     pairs, chances, distance = _candidates(search)
     before = np.array([search.counts.get(pair, 0) for pair in pairs])
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
     batches = np.array(_BATCHES)
     gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
-    bits = bits_told(chances[:, None], distance * np.sqrt(gained))
+    bits = expected_bits(chances[:, None], distance * np.sqrt(gained))
     if bits[:, 0].max() < _LEAST_BITS:
         return None
     rates = bits / (opening[:, None] + batches * costs.launch_s)
@@ -407,5 +407,42 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
 
 
 def _precision(chain: Chain, launches: IntArray) -> FloatArray:
-    """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
+    """Return the precision of the ratio of a pair after so many launches; 0 after none."""
     return np.asarray(launches / ((LOCATION_ERROR * chain.scale) ** 2 + launches * chain.bias**2))
+
+
+# How many probabilities and distances the table has, and its largest distance.
+_CHANCES, _DISTANCES, _LARGEST_DISTANCE = 65, 81, 8.0
+# Readings are looked at in such steps, to so many deviations on either side.
+_STEP, _REACH = 0.1, 5
+
+
+def expected_bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
+    """Return the expected information of a reading about which of two levels is true, in bits.
+
+    ``chances`` are the probabilities of one of them beforehand, ``distances`` how many deviations of the
+    reading both are apart: the mutual information of Shannon's binary channel with normal noise.
+    """
+    table = _table()
+    last = np.array(table.shape) - 1
+    row = np.arccos(1 - 2 * np.clip(chances, 0, 1)) / math.pi * last[0]
+    column = np.minimum(distances / _LARGEST_DISTANCE, 1.0) * last[1]
+    i = np.minimum(row.astype(np.intp), last[0] - 1)
+    j = np.minimum(column.astype(np.intp), last[1] - 1)
+    u, v = row - i, column - j
+    return np.asarray(
+        (1 - u) * ((1 - v) * table[i, j] + v * table[i, j + 1])
+        + u * ((1 - v) * table[i + 1, j] + v * table[i + 1, j + 1])
+    )
+
+
+@lru_cache(maxsize=1)
+def _table() -> FloatArray:
+    """Return bits by probability, in equal steps of the arc cosine, and by distance."""
+    chance = ((1 - np.cos(np.linspace(0, math.pi, _CHANCES))) / 2)[:, None, None]
+    distance = np.linspace(0, _LARGEST_DISTANCE, _DISTANCES)[:, None]
+    reading = np.arange(-_REACH, _LARGEST_DISTANCE + _REACH, _STEP)
+    near, far = np.exp(-0.5 * reading**2), np.exp(-0.5 * (reading - distance) ** 2)
+    mixed = (1 - chance) * near + chance * far
+    bits = (1 - chance) * near * np.log2(near / mixed) + chance * far * np.log2(far / mixed)
+    return np.asarray(bits.sum(axis=2) * _STEP / math.sqrt(2 * math.pi))

@@ -1,4 +1,4 @@
-"""Steps in a trend: where the level of a benchmark changed for good, by how much, and how sure that is.
+"""Change points: where the level of a benchmark changed for good, by how much, and how sure that is.
 
 A trend is the levels of runs in commit order, one number for each run. Its noise has three parts: each run
 scatters by itself, some runs are outliers, and the machine drifts, so that runs which lie close together
@@ -14,13 +14,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.model.history import Stretch
+from perfkit.stats.distributions import student_quantile
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -29,13 +30,13 @@ IntArray = npt.NDArray[np.intp]
 SHORTEST = 6
 # Of counts, which repeat to the digit, so many equal ones are a level.
 _SHORTEST_EXACT = 3
-# How many runs are compared at once: older ones say little where a machine drifts.
+# How many runs are compared at once: older ones matter little where a machine drifts.
 _LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)
 # The sd of the drift from run to run, in parts of the sd of single runs.
 _DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
-# What a step has to be clearer by beside so strong a drift: levels that lie in groups look like both.
+# Log-likelihood penalty for each drift strength: clustered levels look like both drift and a step.
 _DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
-# Likewise where fewer runs are compared: they hardly tell drift from a step.
+# Likewise with few runs, which hardly distinguish drift from a step.
 _FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
 # Windows begin at each run where fewer runs than these are looked through.
 _EVERY_RUN = 50
@@ -47,7 +48,7 @@ _SCALE_RUNS, _SCALE_EVERY = 101, 20
 _SD_PER_MAD = 1.4826  # of a normal distribution
 # No benchmark repeats better than to a tenth of a percent of the level.
 _LEAST_SD = 0.001
-_OCCASIONS = 3
+_SESSIONS = 3
 # A drift may be believed while the runs are so many times as likely with another one.
 _AS_WELL = 10.0
 # At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
@@ -81,24 +82,24 @@ def find_steps(
     levels: Sequence[float] | FloatArray,
     *,
     exact: bool = False,
-    occasions: Sequence[Hashable] | None = None,
+    sessions: Sequence[Hashable] | None = None,
     chance: float = 0.01,
 ) -> tuple[Step, ...]:
     """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
 
     ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
     counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
-    ``occasions`` names for each run when it was measured, since the machine differs between occasions. A
-    step counts only where it is likelier than one of the machine between two occasions by as much as it has
-    to be likelier than none. The machine is taken to make none where three occasions lie on either side, or
+    ``sessions`` names for each run when it was measured, since the machine differs between sessions. A
+    step counts only where it is likelier than one of the machine between two sessions by as much as it has
+    to be likelier than none. The machine is taken to make none where three sessions lie on either side, or
     one has six runs on both. ``chance`` is the probability of any step in 100 runs that have none.
 
     Raises:
-        ValueError: a level is not finite or not above zero, or there is not one occasion for each.
+        ValueError: a level is not finite or not above zero, or there is not one session for each.
     """
     values = np.asarray(levels, dtype=np.float64)
-    if occasions is not None and len(occasions) != len(values):
-        raise ValueError(f"expected an occasion for each of {len(values)} runs, found {len(occasions)}")
+    if sessions is not None and len(sessions) != len(values):
+        raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
     if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
         raise ValueError("a level is not a finite number above zero")
     if exact and _repeats(values):
@@ -110,9 +111,9 @@ def find_steps(
     threshold = _threshold(chance)
     found = _pruned(tamed, _search(tamed, threshold), threshold)
     steps = _describe(values, tamed, found)
-    if occasions is None:
+    if sessions is None:
         return steps
-    doubtful = _doubtful(occasions)
+    doubtful = _doubtful(sessions)
     edges = [0, *(place for place, _ in found), len(values)]
     return tuple(
         step
@@ -368,13 +369,11 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
     The estimate is by generalised least squares, at the strength of the drift that suits the runs best; the
     interval reaches over those of all strengths with which they are at least a tenth as likely.
     """
-    from scipy.special import stdtrit
-
     start, end = _window(low, place, high)
     model, at = _drifts(end - start), place - start - SHORTEST
     squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
     left = np.maximum(squares - steps[:, at] ** 2, model.least)
-    quantile = float(stdtrit(model.length - 2, 0.975))
+    quantile = student_quantile(model.length - 2, 0.05)
     changes = steps[:, at] * model.errors[:, at]
     halves = quantile * np.sqrt(left / (model.length - 2)) * model.errors[:, at]
     penalised = left * model.penalties
@@ -392,8 +391,8 @@ def _is_likelier(
 ) -> bool:
     """Tell whether a step is far likelier than any that the machine may have made beside it.
 
-    Less would not do: outliers beside the end of an occasion move the place that suits the runs best. The
-    machine's step may have fewer than six runs on a side, since an occasion may be as short.
+    Less would not do: outliers beside the end of a session move the place that suits the runs best. The
+    machine's step may have fewer than six runs on a side, since a session may be as short.
     """
     start, end = _window(low, place, high)
     beside = doubtful[(start < doubtful) & (doubtful < end)]
@@ -403,25 +402,25 @@ def _is_likelier(
     return bool(clarity[place - start - 1] - clarity[beside - start - 1].max() >= threshold)
 
 
-def _doubtful(occasions: Sequence[Hashable]) -> IntArray:
-    """Return the places between two occasions at which the machine may have made a lasting step.
+def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
+    """Return the places between two sessions at which the machine may have made a lasting step.
 
-    It has not where three occasions lie on either side, or where one occasion has six runs on both: of such
-    an occasion the runs on either side differ by something else.
+    It has not where three sessions lie on either side, or where one session has six runs on both: of such
+    a session the runs on either side differ by something else.
     """
     numbers: dict[Hashable, int] = {}
-    codes = np.array([numbers.setdefault(occasion, len(numbers)) for occasion in occasions])
+    codes = np.array([numbers.setdefault(session, len(numbers)) for session in sessions])
     places = np.arange(1, len(codes))
     first = np.sort(np.unique(codes, return_index=True)[1])
     last = len(codes) - 1 - np.sort(np.unique(codes[::-1], return_index=True)[1])
-    before = (first[:_OCCASIONS] < places[:, None]).sum(axis=1)
-    after = (last[:_OCCASIONS] >= places[:, None]).sum(axis=1)
+    before = (first[:_SESSIONS] < places[:, None]).sum(axis=1)
+    after = (last[:_SESSIONS] >= places[:, None]).sum(axis=1)
     bridged = np.zeros(len(places), dtype=bool)
-    # Where a side has fewer than three occasions, these are the first or the last ones.
-    for code in {*codes[first[: _OCCASIONS - 1]], *codes[last[: _OCCASIONS - 1]]}:
+    # Where a side has fewer than three sessions, these are the first or the last ones.
+    for code in {*codes[first[: _SESSIONS - 1]], *codes[last[: _SESSIONS - 1]]}:
         earlier = np.cumsum(codes == code)
         bridged |= np.minimum(earlier[:-1], earlier[-1] - earlier[:-1]) >= SHORTEST
-    is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _OCCASIONS) & ~bridged
+    is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _SESSIONS) & ~bridged
     return np.asarray(places[is_doubtful])
 
 
@@ -456,3 +455,133 @@ def _exact_steps(values: FloatArray) -> tuple[Step, ...]:
         )
         for at, (place, before, after) in enumerate(changes)
     )
+
+
+# Of two others the median would follow each of them halfway.
+OTHERS = 3
+_ROUNDS = 5
+# A benchmark may depend on the machine more than most do; beyond twice as much the slope is chance.
+_STEEPEST = 2.0
+_APART = (1, 2, 3, 5, 8, 13, 20)
+_AS_OTHERS = 0.15
+# The machine moved where the factor did by more than three times what it usually does from run to run.
+_MOVED = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutFactor:
+    """Levels of runs without the common factor of the machine.
+
+    Attributes:
+        levels: Runs x benchmarks, in the unit of each benchmark; NaN where it was not measured.
+        factor: The factor of each run, 1 in an ordinary one and 1.1 in one that is 10 % slower; NaN where
+            fewer than four benchmarks were measured.
+        slopes: How much of the factor's logarithm each benchmark follows; 0 where nothing was taken off.
+    """
+
+    levels: FloatArray
+    factor: FloatArray
+    slopes: tuple[float, ...]
+
+    def machine_steps(self) -> tuple[Step, ...]:
+        """Return where all benchmarks moved together, their places being indices of the runs."""
+        known = np.flatnonzero(np.isfinite(self.factor))
+        return tuple(replace(step, place=int(known[step.place])) for step in find_steps(self.factor[known]))
+
+
+def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> WithoutFactor:
+    """Return the levels of runs x benchmarks without what the others of the same runs have in common.
+
+    A level is above zero, in any unit, or NaN where the run has not measured the benchmark. The factor of a
+    run is the median of what its benchmarks are off their own levels (median polish, Tukey 1977), leaving out
+    the benchmark from which it is taken, times the slope with which that one follows it. A benchmark that has
+    three others in less than half of its runs stays as it is; in single runs that lack them, the factor lies
+    between those of the runs around.
+
+    Raises:
+        ValueError: the levels are no table, or one of them is neither above zero nor NaN.
+    """
+    table = np.asarray(levels, dtype=np.float64)
+    if table.ndim != 2 or np.isinf(table).any() or (table <= 0).any():  # noqa: PLR2004 (rows and columns)
+        raise ValueError("expected a table of levels above zero, NaN where there is none")
+    logs = np.log(table)
+    off = _polished(logs)
+    others = _medians_of_others(off)
+    slopes = []
+    for column in range(logs.shape[1]):
+        measured = np.isfinite(logs[:, column])
+        factor, slope = _followed(off[measured, column], others[measured, column])
+        logs[measured, column] -= slope * factor
+        slopes.append(slope)
+    counts = np.isfinite(off).sum(axis=1)
+    factor = np.where(counts > OTHERS, np.exp(_row_medians(off)), np.nan)
+    return WithoutFactor(levels=np.exp(logs), factor=factor, slopes=tuple(slopes))
+
+
+def _polished(logs: FloatArray) -> FloatArray:
+    """Return what each log level is off its benchmark's own level, the run's factor left in it."""
+    off, factor = logs, np.zeros(len(logs))
+    for _ in range(_ROUNDS):
+        off = logs - _column_medians(logs - factor[:, None])
+        factor = np.nan_to_num(_row_medians(off))
+    return off
+
+
+def _column_medians(table: FloatArray) -> FloatArray:
+    return _row_medians(table.T)
+
+
+def _row_medians(table: FloatArray) -> FloatArray:
+    """Return the median of each row over its numbers, NaN where it has none."""
+    ordered = _ordered(table)
+    rows, counts = np.arange(len(table)), np.isfinite(table).sum(axis=1)
+    return np.asarray((ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2)
+
+
+def _ordered(table: FloatArray) -> FloatArray:
+    """Return each row in order, NaN last, and one NaN more: an empty row has one, too."""
+    return np.column_stack([np.sort(table, axis=1), np.full(len(table), np.nan)])
+
+
+def _medians_of_others(table: FloatArray) -> FloatArray:
+    """Return for each number of a table the median of the others in its row; NaN with fewer than three.
+
+    A row is put in order once: without one of its numbers, those above it move down by one place. Where the
+    table has no number itself, what is returned means nothing.
+    """
+    ordered, ranks = _ordered(table), np.argsort(np.argsort(table, axis=1), axis=1)
+    others = np.isfinite(table).sum(axis=1, keepdims=True) - 1
+    lower, upper = (others - 1) // 2, others // 2
+    below = np.take_along_axis(ordered, lower + (lower >= ranks), axis=1)
+    above = np.take_along_axis(ordered, upper + (upper >= ranks), axis=1)
+    return np.where(others >= OTHERS, (below + above) / 2, np.nan)
+
+
+def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
+    """Return the log factor for each run of a benchmark and the slope with which it follows that."""
+    known = np.flatnonzero(np.isfinite(factor))
+    if len(off) < 2 or 2 * len(known) < len(off):  # noqa: PLR2004 (a run alone has not moved)
+        return np.zeros(len(off)), 0.0
+    whole = np.interp(np.arange(len(off)), known, factor[known])
+    whole -= np.median(whole)
+    return whole, _slope(off, whole)
+
+
+def _slope(off: FloatArray, factor: FloatArray) -> float:
+    """Return how much a benchmark moves with the factor, by the weighted median of pairs of runs.
+
+    The pairs are up to twenty runs apart, so that a step of the benchmark's own touches few of them, and the
+    factor moved between them by more than it does by chance; they count by how much it moved. Some weight
+    says that the benchmark follows the machine as others do.
+    """
+    moves, follows = (np.concatenate([one[lag:] - one[:-lag] for lag in _APART]) for one in (factor, off))
+    moved = np.abs(moves) > _MOVED * np.median(np.abs(np.diff(factor)))
+    if not moved.any():
+        return 0.0
+    weights = np.abs(moves[moved])
+    slopes = np.append(follows[moved] / moves[moved], 1.0)
+    weights = np.append(weights, _AS_OTHERS * weights.sum())
+    order = np.argsort(slopes)
+    sums = np.cumsum(weights[order])
+    slope = float(slopes[order][np.searchsorted(sums, sums[-1] / 2)])
+    return min(max(slope, 0.0), _STEEPEST)

@@ -1,26 +1,65 @@
-"""Where variance comes from: nested levels of replication, each within the one above."""
+"""Variance within and between groups of values: pooled over samples, and by nested levels of replication."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.stats.apart import pooled_spread
+from perfkit.model.calibration import Components
+from perfkit.stats.distributions import student_quantile
+from perfkit.stats.planning import distance_to_margin
+
+_MOST_SESSIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Components:
-    """Standard deviations of log ratios: between preloaders, between launches of one, and between its rounds.
+class Spread:
+    """A standard deviation and its degrees of freedom."""
 
-    ``preloaders`` excludes what launches alone would make preloaders differ by; ``launches`` is as seen and
-    includes the error from each launch's own rounds. None where a level was not replicated.
+    sd: float
+    degrees: int
+
+
+def pooled_spread(
+    samples: Sequence[Sequence[float]], variance: Callable[[Sequence[float]], float] = statistics.variance
+) -> Spread | None:
+    """Return the deviation within samples, pooled over them; None where no sample has two values."""
+    repeated = [sample for sample in samples if len(sample) > 1]
+    degrees = sum(len(sample) - 1 for sample in repeated)
+    if not degrees:
+        return None
+    squares = sum(variance(sample) * (len(sample) - 1) for sample in repeated)
+    return Spread(sd=math.sqrt(squares / degrees), degrees=degrees)
+
+
+def unpaired_half_width(spread: Spread, sizes: tuple[int, int], *, error: float) -> float:
+    """Return the half-width of the difference of two means, of so many values each, by Student's t."""
+    scale = math.sqrt(sum(1 / size for size in sizes))
+    return student_quantile(spread.degrees, error) * spread.sd * scale
+
+
+def sessions_to_decide(
+    difference: float,
+    spread: Spread,
+    sizes: tuple[int, int],
+    *,
+    error: float,
+    margin: float,
+    one_sided: bool = False,
+) -> int | None:
+    """Return how many more values of each sample would decide, None where a hundred would not.
+
+    ``difference`` (a log ratio) and the spread are taken as the true ones; each value adds a degree of
+    freedom.
     """
-
-    preloaders: float | None
-    launches: float | None
-    rounds: float | None
+    distance = distance_to_margin(difference, margin, one_sided=one_sided)
+    for more in range(1, _MOST_SESSIONS + 1):
+        grown = Spread(sd=spread.sd, degrees=spread.degrees + 2 * more)
+        if unpaired_half_width(grown, (sizes[0] + more, sizes[1] + more), error=error) < distance:
+            return more
+    return None
 
 
 def variance_components(
@@ -28,7 +67,7 @@ def variance_components(
 ) -> Components:
     """Return the components by the one-way random-effects analysis of variance (Searle 1971).
 
-    ``locations`` holds the log ratios of the launches by preloader, ``rounds`` those of each launch's rounds.
+    ``locations`` holds the log ratios of the launches by zygote, ``rounds`` those of each launch's rounds.
     """
     groups = [group for group in locations.values() if group]
     launches, within = pooled_spread(groups), pooled_spread(rounds)
@@ -41,7 +80,7 @@ def variance_components(
 
 
 def shared_variance(groups: Sequence[Sequence[float]]) -> float:
-    """Return the variance that values of a group have in common, in parts of their own; 0 where none shows.
+    """Return the variance that values of a group have in common, relative to their own; 0 where none shows.
 
     It is infinite where groups differ and no two values of one do.
     """
@@ -55,7 +94,7 @@ def shared_variance(groups: Sequence[Sequence[float]]) -> float:
 
 
 def _between(groups: Sequence[Sequence[float]], within_sd: float) -> float:
-    """Return what the means of groups differ by beyond what the spread within them explains."""
+    """Return by how much the means of groups differ beyond what the spread within them explains."""
     sizes = [len(group) for group in groups]
     total, others = sum(sizes), len(groups) - 1
     grand = statistics.fmean(value for group in groups for value in group)

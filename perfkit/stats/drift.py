@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from perfkit.stats.change_points import SHORTEST, FloatArray
+from perfkit.stats.distributions import student_quantile
 
 # Fewer runs than a step needs cannot show a drift either.
 FEWEST = 12
@@ -33,7 +34,7 @@ _SURE = 15.0
 _DOUBT_OF_PARTS = 11.0
 # A model may be believed while the runs are so many times as likely with another one.
 _AS_WELL = 10.0
-_CONFIDENCE = 0.995
+_ERROR = 0.01
 _SD_PER_MAD = 1.4826
 _OUTLIER = 4.0
 # No benchmark repeats better than to a tenth of a percent of the level.
@@ -111,8 +112,8 @@ def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[Float
     """Return medians of neighbouring runs of one environment, and the place in the middle of each."""
     size = math.ceil(len(values) / _MOST_POINTS)
     medians, kept = [], []
-    for _, alike in itertools.groupby(range(len(values)), key=environments.__getitem__):
-        places = list(alike)
+    for _, stretch in itertools.groupby(range(len(values)), key=environments.__getitem__):
+        places = list(stretch)
         for start in range(0, len(places), size):
             block = places[start : start + size]
             medians.append(float(np.median(values[block])))
@@ -164,12 +165,9 @@ class _Models:
         clarity = self.freedom * math.log(float((squares * self.penalties).min()) / best)
         if clarity < _SURE:
             return math.inf
-        # It takes longer to import than all else.
-        from scipy.special import stdtrit
-
         suits = rising <= best * _AS_WELL ** (2 / self.freedom)
         heights = by_rise / self.information
-        quantile = float(stdtrit(self.freedom - 1, _CONFIDENCE))
+        quantile = student_quantile(self.freedom - 1, _ERROR)
         halves = quantile * np.sqrt(left / (self.freedom - 1) / self.information)
         height = heights.flat[rising.argmin()]
         return float((np.abs(heights - height) + halves)[suits].max())

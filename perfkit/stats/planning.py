@@ -1,4 +1,4 @@
-"""What a comparison can see, and how many launches it will take; sizes and margins are relative changes."""
+"""Planning a comparison: detectable changes and launches needed; sizes and margins are relative changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping
 from statistics import NormalDist
 
-from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
+from perfkit.stats.distributions import student_quantile
+from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom
 
 # Beyond this, less a margin, a logarithm has no number.
 _LARGEST_LOG = math.log(sys.float_info.max) - 1

@@ -59,7 +59,7 @@ class Settling:
     _clocks: list[float] = field(default_factory=list)
 
     def add(self, seconds: float, *, reserved: float | None = None, clock: float | None = None) -> None:
-        """Note one more call; after each window of them it is looked whether times have settled."""
+        """Note one more call; after each window, check whether times have settled."""
         self.seconds.append(seconds)
         self._reserved += [] if reserved is None else [reserved]
         self._clocks += [] if clock is None else [clock]

@@ -58,7 +58,7 @@ class Jump:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """What measured pairs say of the places 0 to n, where "no step" was as likely as "a step" beforehand.
+    """The posterior for the places 0 to n, with "no step" and "a step" equally likely beforehand.
 
     Attributes:
         nodes: The measured places in order, with 0 and n even where they are not measured.
@@ -91,7 +91,7 @@ def fit_chain(
     least_step: float,
     confidence: float,
 ) -> Chain:
-    """Return what the launches of pairs (base, head) say, as natural logarithms of head / base.
+    """Return the posterior given launches of pairs (base, head), as natural logarithms of head / base.
 
     ``shares`` holds the sum of the weights of the places up to each of 0 to n: it begins with 0 and ends with
     1. The base of a pair is 0, or else its head is the next of all places that are measured. ``least_step``
@@ -179,7 +179,7 @@ def _larger(size: FloatArray, least_step: float) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """What running over the nodes forward and backward leaves.
+    """The result of the forward and backward passes over the nodes.
 
     ``marginals`` (nodes x levels), ``joints`` (gaps x levels before x levels after, of a jump) and ``scales``
     are probabilities under the chain itself, ``unchanged`` that of no step at all.

@@ -184,7 +184,7 @@ def test_sentences_use_the_width_that_there_is(
     [
         (("ledger", "list"), "{runs} runs\n"),
         (("ledger", "check"), "SOUND: "),
-        (("history",), "Nothing to look at: no open step in "),
+        (("history",), "Nothing to look at: no open change point "),
         (("ledger", "judge", "47d0c85f"), "PASS: none of 12 benchmarks "),
         (("show", str(PROFILES / "naive_form.stat")), "naive_form.stat: 20.6608 s, cProfile, "),
     ],

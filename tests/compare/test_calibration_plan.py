@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfkit.gating.calibrating import plan_cases
+from perfkit.gating.aa_runs import plan_cases
 
 NAMES = ("a", "b", "c")
 

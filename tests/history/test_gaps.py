@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.ledger.history.gaps import Gaps, Levels
+from perfkit.ledger.history.trends import Gaps, Levels
 
 ONE = ("bench", "1")
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from synthetic import build_row
 from synthetic_history import sha_of, trend
 
-from perfkit.ledger.history.last_runs import moved_since_last
+from perfkit.ledger.history.change_points import moved_since_last
 from perfkit.model.history import Moved
-from perfkit.report.last_runs import last_runs_lines
+from perfkit.report.history import last_runs_lines
 
 NAME = "bench_a.py::test_a"
 
@@ -66,8 +66,8 @@ def test_few_runs_are_told_with_that() -> None:
 
     lines = list(last_runs_lines(moved, measured=sha_of(1)))
 
-    assert "  +20.0 %  test_c  (too few runs to say what they differ by)" == lines[3]
-    assert "  the commit is the same, so that it is the machine, or chance" == lines[-1]
+    assert "  +20.0 %  test_c  (too few runs to estimate their noise)" == lines[3]
+    assert "  the commit is the same: the machine changed, or it is chance" == lines[-1]
     assert 5 == len(lines)
 
 

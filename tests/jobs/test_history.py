@@ -22,7 +22,7 @@ from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.ledger.store import Ledger
-from perfkit.model import Environment, Machine, Metric, Row
+from perfkit.model import Environment, Metric, Row
 from perfkit.model.comparisons import Policy
 from perfkit.model.history import HistoryReport
 from perfkit.model.policies import JudgedPolicy
@@ -199,40 +199,6 @@ def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
     assert 0 == history_exit_code(report)
 
 
-def test_another_kernel_is_named(scene: Scene) -> None:
-    """Facts of the machine that do not identify it count as well."""
-    newer = replace(MACHINE, facts={**MACHINE.facts, "system": "Linux 7"})
-    scene.measure(
-        lambda number: 1.0 if number < 20 else 1.1, machine=lambda number: MACHINE if number < 20 else newer
-    )
-
-    (point,) = scene.read().points
-
-    assert ("environment", "system not set -> Linux 7") == (point.cause, point.detail)
-
-
-def test_what_a_device_did_around_one_launch_made_no_step(scene: Scene) -> None:
-    """Its temperature, power, clocks and memory differ between any two runs, and the commit is accused."""
-
-    def device(number: int) -> Machine:
-        names = ("temperature_c", "power_w", "sm_mhz", "memory_mhz")
-        facts = {
-            f"gpu0_{name}_{moment}": str(40 + 37 * number % 23)
-            for name in names
-            for moment in ("before", "after")
-        }
-        held = {"gpu0_held_back_after": "at its power cap"} if number % 2 else {}
-        facts |= {"gpu0_reserved_bytes": str(number), **held}
-        return replace(MACHINE, facts={**MACHINE.facts, **facts})
-
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1, machine=device)
-
-    report = scene.read()
-
-    assert ["code"] == [point.cause for point in report.points]
-    assert 1 == history_exit_code(report)
-
-
 def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
     """As where two Pythons are measured side by side: their difference is no step."""
     newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "python": "3.13"})
@@ -258,26 +224,6 @@ def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
     assert "machine" == points[SENTINEL].cause
 
 
-def test_a_sentinel_that_moved_little_acquits_no_large_step(scene: Scene) -> None:
-    """The commit made most of it."""
-    scene.measure(lambda number: 1.0 if number < 20 else 1.6)
-    scene.measure(lambda number: 2.0 if number < 20 else 2.2, name=SENTINEL, seed=2)
-
-    causes = {point.benchmark: point.cause for point in scene.read().points}
-
-    assert {NAME: "code", SENTINEL: "machine"} == causes
-
-
-def test_a_rule_makes_a_sentinel(scene: Scene) -> None:
-    """As the marker does."""
-    (scene.repository.root / "pyproject.toml").write_text(
-        '[[tool.perfkit.rules]]\nmatch = "*::test_b"\nsentinel = true\n'
-    )
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1, name=OTHER)
-
-    assert ["it is a sentinel, which no commit can slow down"] == [one.detail for one in scene.read().points]
-
-
 def test_commits_without_code_made_no_step(scene: Scene) -> None:
     """Texts and perfkit's own files make nothing slower."""
     last = scene.shas[-1]
@@ -290,16 +236,6 @@ def test_commits_without_code_made_no_step(scene: Scene) -> None:
     assert ("machine", "no code differs between the commits") == (point.cause, point.detail)
 
 
-def test_runs_of_one_commit_tell_of_the_machine(scene: Scene) -> None:
-    """Nothing but the machine can differ between them."""
-    scene.shas = [scene.shas[-1]] * 40
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
-
-    (point,) = scene.read().points
-
-    assert ("machine", "both runs are of one commit") == (point.cause, point.detail)
-
-
 def _steady(_: int) -> float:
     return 1.0
 
@@ -309,18 +245,6 @@ def _slower(number: int) -> float:
 
 
 SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
-
-
-def test_a_step_is_found_below_what_the_machine_scatters_by(scene: Scene) -> None:
-    """What other benchmarks of the same runs say of the machine is taken off."""
-    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL, _steady)
-    levels[NAME] = lambda number: 1.0 if number < 20 else 1.03
-    scene.measure_together(levels, machine=0.08)
-
-    report = scene.read()
-
-    assert [(NAME, scene.shas[20])] == [(one.benchmark, one.first_after) for one in report.points]
-    assert () == report.shifts
 
 
 @pytest.mark.parametrize(
@@ -428,18 +352,6 @@ def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
     )
 
 
-def test_a_gate_that_found_it_too_is_told_beside_a_step(scene: Scene) -> None:
-    """With its ratio, which is more exact."""
-    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
-    Ledger(scene.ledger).append(_gate(scene.shas[19], scene.shas[20], 1.1, run="gate-000000000001", day=20))
-
-    (point,) = scene.read().points
-
-    assert "code" == point.cause
-    assert point.gate is not None
-    assert point.gate.low < 1.1 < point.gate.high
-
-
 def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
     """Each is chained to the one before by its ratio, whatever the hour did to both sides."""
     gates: list[Row] = []
@@ -501,40 +413,6 @@ def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amen
     assert () == scene.read().creeps
 
 
-def test_a_push_that_was_mended_after_main_was_merged_in_adds_no_loss(scene: Scene) -> None:
-    """The gate of the last push begins at another commit than that of the first one."""
-    git_ = scene.repository.git.git
-    for number in range(4):
-        base = scene.repository.git.head.commit.hexsha
-        git_.checkout("--quiet", "-b", f"change-{number}")
-        first = scene.repository.commit({f"part{number}.py": "N = 0\n"}, f"Part {number}")
-        git_.checkout("--quiet", "main")
-        other = scene.repository.commit({f"other{number}.py": ""}, f"Other {number}")
-        git_.checkout("--quiet", f"change-{number}")
-        git_.merge("--quiet", "--no-ff", "-m", "Update", "main")
-        mended = scene.repository.commit({f"part{number}.py": "N = 1\n"}, f"Mend {number}")
-        for begin, end, ratio in ((base, first, 1.015), (other, mended, 1.0)):
-            gate = _gate(begin, end, ratio, run=f"gate-{number:06}-{end[:6]}", day=number)
-            Ledger(scene.ledger).append(gate)
-        git_.checkout("--quiet", "main")
-        git_.merge("--quiet", "--no-ff", "-m", f"Merge {number}", f"change-{number}")
-
-    assert () == scene.read().creeps
-
-
-def test_a_gate_of_one_commit_of_a_change_leaves_the_change_its_loss(scene: Scene) -> None:
-    """Somebody asked what the last commit alone costs, which says nothing of those before it."""
-    for number in range(4):
-        _change(scene, number, 1.01, 1.01, 1.01)
-        tip = scene.repository.git.commit(f"change-{number}")
-        gate = _gate(tip.parents[0].hexsha, tip.hexsha, 1.0, run=f"gate-{number:06}-inner", day=number)
-        Ledger(scene.ledger).append(gate)
-
-    (creep,) = scene.read().creeps
-
-    assert creep.low < 1.01**4 < creep.high
-
-
 def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
     """What was slower stayed outside, and others went on without it."""
     for number in range(4):
@@ -542,21 +420,6 @@ def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
         scene.repository.commit({"model.py": f"N = {number}\n"})
 
     assert () == scene.read().creeps
-
-
-def test_changes_from_one_commit_both_add_their_loss(scene: Scene) -> None:
-    """Each gate measured one of them, and both were merged."""
-    base = scene.repository.git.head.commit.hexsha
-    for number in range(3):
-        for side in (2 * number, 2 * number + 1):
-            _change(scene, side, 1.01, merged=False)
-        scene.repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", f"change-{2 * number}")
-        scene.repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", f"change-{2 * number + 1}")
-
-    (creep,) = scene.read().creeps
-
-    assert base == creep.since
-    assert creep.low < 1.01**6 < creep.high
 
 
 def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
@@ -570,14 +433,6 @@ def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
 
     assert (scene.shas[0], scene.shas[10]) == (creep.since, creep.until)
     assert creep.low < 1.008**10 < creep.high
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_gates_without_a_loss_raise_no_alarm(scene: Scene, seed: int) -> None:
-    """Their noise adds up, too, and the interval knows it."""
-    scene.gate(1.0, seed=seed, noise=0.02)
-
-    assert () == scene.read().creeps
 
 
 def _drifting(number: int) -> float:
@@ -607,17 +462,6 @@ def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
     assert (drift,) == scene.read(benchmarks=SEVERAL[:1]).creeps
 
 
-@pytest.mark.parametrize("runs", [6, 12])
-def test_a_rise_over_some_commits_is_a_drift(scene: Scene, runs: int) -> None:
-    """There is level ground before and after it."""
-    scene.measure(lambda number: float(1.18 ** min(max((number - 14) / runs, 0), 1)))
-
-    report = scene.read()
-
-    assert [NAME] == [one.benchmark for one in report.creeps]
-    assert 1 == history_exit_code(report)
-
-
 def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
     """A person sees it in the chart, so the first line does not say that there is nothing to look at."""
     ramp: Callable[[int], float] = lambda number: 1.18 ** min(max((number - 14) / 12, 0), 1)  # noqa: E731
@@ -628,13 +472,6 @@ def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
     assert set(SEVERAL) == {one.benchmark for one in report.rises} | {one.benchmark for one in report.creeps}
     assert len(report.rises)
     assert not history_verdict(report).startswith("Nothing")
-
-
-def test_a_drift_that_all_benchmarks_share_is_one_of_each(scene: Scene) -> None:
-    """Without a sentinel nothing proves the machine."""
-    scene.measure_together(dict.fromkeys(SEVERAL, _drifting), machine=0.005)
-
-    assert set(SEVERAL) == {one.benchmark for one in scene.read().creeps if one.cause == "code"}
 
 
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:
@@ -665,16 +502,6 @@ def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
     replace(scene, shas=scene.shas).measure(_drifting, first=40, seed=3)
     (later,) = scene.read().creeps
     assert scene.shas.index(later.since) >= 38
-
-
-def test_a_benchmark_that_became_faster_drifts_from_its_best_level(scene: Scene) -> None:
-    """The first level was worse than the last one."""
-    scene.measure(lambda number: 2.0 if number < 10 else 1.02 ** (number - 10))
-
-    (drift,) = scene.read().creeps
-
-    assert "best" == drift.origin
-    assert 10 <= scene.shas.index(drift.since) <= 14
 
 
 def test_creep_counts_from_the_last_release(scene: Scene) -> None:
@@ -733,17 +560,6 @@ def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: 
     )
 
     assert () == scene.read().silences
-
-
-def test_a_machine_whose_last_benchmark_was_measured_once_is_told(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the newest of the benchmarks that had been measured again and again."""
-    replace(scene, shas=scene.shas[:30]).measure(lambda _: 1.0)
-    scene.measure(lambda _: 1.0, name=OTHER, first=39)
-    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
-
-    assert [(NAME, 42)] == [(one.benchmark, one.days) for one in scene.read().silences]
 
 
 def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
@@ -881,10 +697,3 @@ def test_a_time_that_is_none_is_refused(text: str) -> None:
     """It names the forms that are understood."""
     with pytest.raises(UsageError, match="--since must read"):
         days_ago(text)
-
-
-def test_times_are_understood() -> None:
-    """As days, weeks and years back, or as a date."""
-    between = days_ago("1w") - days_ago("3w")
-    assert 14 == round(between / timedelta(days=1))
-    assert datetime(2026, 11, 1, tzinfo=UTC) == days_ago("2026-11-01")

@@ -19,7 +19,7 @@ from perfkit.commands.tasks import Work, own_class, pack, run_of
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
 from perfkit.features.cluster.remote_pairs import PairTerms, RemotePairMeter
-from perfkit.gating.bisected import TIME
+from perfkit.gating.bisecting import TIME
 from perfkit.gating.design import gate_policy
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger

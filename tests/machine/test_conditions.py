@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.model.fitness import Condition
+from perfkit.model.calibration import Condition
 from perfkit.runner.machine.conditions import read_conditions, usable_cpus
 
 STEADY = {

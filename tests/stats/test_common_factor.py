@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from perfkit.stats.change_points import FloatArray, find_steps
-from perfkit.stats.common_factor import remove_common_factor
+from perfkit.stats.change_points import FloatArray, find_steps, remove_common_factor
 
 RUNS, BENCHMARKS = 120, 6
 
@@ -142,50 +140,6 @@ def _exact(factor: Sequence[float], *, first: Sequence[float], others: int = 4) 
     return np.asarray(np.exp(np.column_stack([first, *[factor] * others])))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_run_is_compared_with_the_median_of_its_other_benchmarks(seed: int) -> None:
-    """Of three to seven others that were measured it is the one in the middle, or lies between two."""
-    source = np.random.default_rng(seed)
-    logs = np.zeros((90, 8))
-    # In every third run the machine is slow, and each benchmark has some noise of its own.
-    logs[::3] = source.choice([0.2, 0.4, 0.8], (30, 1)) + source.normal(0, 0.02, (30, 8))
-    logs[::3][source.random((30, 8)) < 0.35] = np.nan
-
-    left = remove_common_factor(np.exp(logs))
-
-    for run in range(0, 90, 3):
-        measured = logs[run, np.isfinite(logs[run])].tolist()
-        known = len(measured) >= 4
-        expected = math.exp(statistics.median(measured)) if known else math.nan
-        assert expected == pytest.approx(float(left.factor[run]), nan_ok=True)
-        for column in np.flatnonzero(np.isfinite(logs[run])) if known else ():
-            own = logs[run, column]
-            taken_off = left.slopes[column] * statistics.median([one for one in measured if one != own])
-            assert own - taken_off == pytest.approx(math.log(left.levels[run, column]))
-
-
-def test_between_runs_that_lack_others_the_factor_lies_between_those_around() -> None:
-    """A run that measured one benchmark alone lies in the same hour as its neighbours."""
-    factor = [0.0] * 20 + [0.2, 0.3, 0.4] + [0.0] * 20
-    table = _exact(factor, first=factor)
-    table[21, 1:] = np.nan
-
-    left = remove_common_factor(table)
-
-    assert np.isnan(left.factor[21])
-    assert pytest.approx(1.0) == left.levels[21, 0]
-
-
-@pytest.mark.parametrize(("known", "slope"), [(60, 1.0), (59, 0.0)])
-def test_a_benchmark_with_others_in_half_of_its_runs_is_compared(known: int, slope: float) -> None:
-    """In fewer of them it stays as it is."""
-    factor = np.where(np.arange(120) % 10 == 0, 0.3, 0.0)
-    table = _exact(factor.tolist(), first=factor.tolist())
-    table[known:, 1:] = np.nan
-
-    assert pytest.approx(slope) == remove_common_factor(table).slopes[0]
-
-
 @pytest.mark.parametrize(
     ("slope", "follows"), [(2.0, 3.0), (2.0, 2.0), (1.5, 1.5), (0.4, 0.4), (0.0, 0.0), (0.0, -0.5)]
 )
@@ -197,37 +151,6 @@ def test_a_benchmark_follows_the_machine_up_to_twice_as_much(slope: float, follo
 
     assert pytest.approx((slope, 1.0, 1.0, 1.0, 1.0)) == left.slopes
     assert pytest.approx((follows - slope) * factor) == np.log(left.levels[:, 0])
-
-
-@pytest.mark.parametrize(("steep", "slope"), [(8, 0.0), (9, 1.0), (11, 1.0), (12, 2.0)])
-def test_a_benchmark_is_taken_to_follow_as_others_do_where_its_moves_are_no_clearer(
-    steep: int, slope: float
-) -> None:
-    """Of twenty moves of the machine it follows some twice as much, and the others not at all."""
-    factor, first = np.zeros(1000), np.zeros(1000)
-    factor[25::50], first[25 : 50 * steep : 50] = 0.1, 0.2
-
-    assert slope == pytest.approx(
-        remove_common_factor(_exact(factor.tolist(), first=first.tolist())).slopes[0]
-    )
-
-
-def test_a_slope_is_that_of_most_moves() -> None:
-    """Three runs before a slow one say 1.2, 1.5 and 1.8: the one in the middle, by the weight of its move."""
-    left = remove_common_factor(_exact([0.0, 0.0, 0.0, 0.1], first=[0.06, 0.03, 0.0, 0.18]))
-
-    assert pytest.approx(1.5) == left.slopes[0]
-
-
-@pytest.mark.parametrize(("moved", "slope"), [(2.9, 0.0), (3.1, 0.6), (4.0, 0.6)])
-def test_what_the_machine_usually_does_from_run_to_run_tells_no_slope(moved: float, slope: float) -> None:
-    """It moved where it did so by more than three times as much, and then the benchmark is seen to follow."""
-    factor = np.where(np.arange(40) % 2 == 0, 0.0, 0.01)
-    factor[20] = 0.01 * moved
-
-    left = remove_common_factor(_exact(factor.tolist(), first=(0.6 * factor).tolist()))
-
-    assert pytest.approx(slope) == left.slopes[0]
 
 
 @pytest.mark.filterwarnings("error")
@@ -253,17 +176,6 @@ def test_units_and_order_of_benchmarks_change_nothing() -> None:
     assert pytest.approx(1e3 * left.levels) == scaled.levels
     assert pytest.approx(left.levels[:, order]) == turned.levels
     assert pytest.approx(left.factor) == scaled.factor
-
-
-def test_without_noise_nothing_is_undefined() -> None:
-    """Benchmarks that repeat to the digit, and none at all, are returned as they are."""
-    same = remove_common_factor(np.ones((20, 5)))
-
-    assert np.array_equal(np.ones((20, 5)), same.levels)
-    assert np.array_equal(np.ones(20), same.factor)
-    assert (0.0,) * 5 == same.slopes
-    assert (0, 4) == remove_common_factor(np.ones((0, 4))).levels.shape
-    assert (3, 0) == remove_common_factor(np.ones((3, 0))).levels.shape
 
 
 @pytest.mark.parametrize("table", [[[1.0, 0.0]], [[1.0, -1.0]], [[1.0, math.inf]], [1.0, 2.0], [[[1.0]]]])

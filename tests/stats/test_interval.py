@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from random import Random
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ from perfkit.stats.interval import (
     TRIMMED_FROM,
     Interval,
     degrees_of_freedom,
-    error_per_look,
     location_interval,
-    student_quantile,
     trimmed_variance,
     widening,
 )
@@ -82,13 +79,6 @@ def test_differing_preloaders_are_the_unit() -> None:
     assert pytest.approx(12.7062 * math.sqrt(0.5) / math.sqrt(2), rel=1e-5) == float(interval.half_width)
 
 
-def test_each_preloader_weighs_the_same_where_they_differ() -> None:
-    """A preloader with three launches counts no more than one with two."""
-    interval = location_interval([0.0, 0.01, 1.0, 1.01, 1.005], [0, 0, 1, 1, 1], error=0.05)
-
-    assert pytest.approx((0.005 + 1.005) / 2) == float(interval.centre)
-
-
 def test_preloaders_that_agree_do_not_matter() -> None:
     """Groups that scatter as one leave the launch the unit."""
     values = [0.0, 0.02, 0.01, 0.0, 0.02, 0.01]
@@ -131,22 +121,6 @@ def test_swapping_the_sides_mirrors_the_interval(values: list[float]) -> None:
     mirrored = _bounds(location_interval([-value for value in values], groups, error=0.01))
 
     assert pytest.approx((-high, -low), abs=1e-9) == mirrored
-
-
-@given(values=logs, order=st.randoms(use_true_random=False))
-def test_the_order_of_launches_does_not_matter(values: list[float], order: Random) -> None:
-    """Launches of one preloader may be shuffled."""
-    shuffled = sorted(values, key=lambda _: order.random())
-    groups = [0] * len(values)
-
-    plain = _bounds(location_interval(values, groups, error=0.01))
-
-    assert pytest.approx(plain, abs=1e-9) == _bounds(location_interval(shuffled, groups, error=0.01))
-
-
-def test_alpha_is_shared_over_comparisons_and_looks() -> None:
-    """All shares together make alpha."""
-    assert pytest.approx(0.01) == 6 * 7 * error_per_look(0.01, family=6, looks=7)
 
 
 @pytest.mark.parametrize("units", [5, 10, 40])
@@ -236,37 +210,3 @@ def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
     assert pytest.approx(5.5) == float(interval.centre)
     assert 7 == degrees_of_freedom(10, trimmed_from=10)
     assert 9 == degrees_of_freedom(10)
-
-
-def test_students_quantile_leaves_the_error_outside() -> None:
-    """Half of it at each end; without a degree of freedom nothing is known."""
-    assert pytest.approx(12.7062, rel=1e-5) == student_quantile(1, 0.05)
-    assert pytest.approx(63.6567, rel=1e-5) == student_quantile(1, 0.01)
-    assert math.inf == student_quantile(0, 0.05)
-
-
-@pytest.mark.filterwarnings("error")
-def test_series_of_one_launch_are_bounded_by_nothing_each() -> None:
-    """Each has its own centre."""
-    interval = location_interval([[0.5], [0.25], [0.125]], [0], error=0.05)
-
-    assert [0.5, 0.25, 0.125] == interval.centre.tolist()
-    assert [math.inf] * 3 == interval.half_width.tolist()
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("preloaders", [[0] * 4, [0, 1, 2, 3]])
-def test_without_groups_to_compare_nothing_is_computed_of_them(preloaders: list[int]) -> None:
-    """One process for all launches, or one for each, leaves launches the unit, and warns of no division."""
-    series = np.array([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 9.0, 9.0]])
-
-    interval = location_interval(series, preloaders, error=0.05)
-
-    assert [False, False] == interval.by_preloaders.tolist()
-
-
-def test_as_many_series_as_preloaders_are_judged_like_others() -> None:
-    """The number of series has nothing to do with that of preloaders."""
-    series = np.repeat([[0.0, 9.0]] * 2, 3, axis=1) + np.tile([0.0, 0.01, 0.02], 2)
-
-    assert [True, True] == location_interval(series, [0, 0, 0, 1, 1, 1], error=0.05).by_preloaders.tolist()

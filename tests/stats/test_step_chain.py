@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, fit_chain
+from perfkit.stats.step_chain import Chain, FloatArray, fit_chain
 
 NO_STEP = math.exp(-0.2)
 
@@ -208,20 +208,6 @@ def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
         assert pytest.approx(sizes, abs=1e-9) == [jump.low, jump.log_ratio, jump.high]
 
 
-def test_where_nothing_is_measured_a_step_is_as_likely_as_none_and_goes_either_way() -> None:
-    """A jump is larger than x least ones in one case of x; what lies beyond the levels is left out."""
-    chain = Range(launches={}, shares=evenly(3)).fitted()
-
-    (jump,) = chain.jumps
-    assert [0, 3] == list(chain.nodes)
-    beyond = 1 / 4.125
-    assert pytest.approx(1 - beyond) == chain.evidence
-    assert pytest.approx(chain.evidence / (1 + chain.evidence)) == jump.probability
-    largest = 0.01 / (beyond + 0.05 * (1 - beyond))
-    assert pytest.approx([-largest, largest], rel=0.01) == [jump.low, jump.high]
-    assert pytest.approx([0, 0], abs=1e-9) == [jump.before, jump.after]
-
-
 @pytest.mark.parametrize("name", RANGES)
 def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
     """With all signs turned, levels and sizes change theirs, and nothing else is different."""
@@ -242,65 +228,6 @@ def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
         assert pytest.approx([-jump.before, -jump.after], abs=1e-9) == [other.before, other.after]
 
 
-def test_beyond_a_level_is_only_what_is_above_or_below_it() -> None:
-    """What lies on the level itself is on neither side."""
-    chain = RANGES["two pairs"].fitted()
-    at = 20
-    above = chain.beyond(float(chain.levels[at]), upwards=True)
-    below = chain.beyond(float(chain.levels[at]), upwards=False)
-
-    assert pytest.approx([sum(row[at + 1 :]) for row in chain.marginals]) == list(above)
-    assert pytest.approx([sum(row[:at]) for row in chain.marginals]) == list(below)
-    assert pytest.approx(np.ones(len(chain.nodes))) == above + below + chain.marginals[:, at]
-
-
-def test_no_jump_is_where_no_weight_is() -> None:
-    """What cannot have changed anything holds no step, and has no size."""
-    first, second = Range(launches={(0, 1): (0.05, 0.06), (0, 2): (0.05,)}, shares=[0, 0, 1]).fitted().jumps
-
-    assert (0.0,) * 6 == (
-        first.probability,
-        first.log_ratio,
-        first.low,
-        first.high,
-        first.before,
-        first.after,
-    )
-    assert second.probability > 0.5
-
-
-def test_many_launches_far_off_are_evidence_without_end() -> None:
-    """A hundred and more that agree on 35 times leave no chance that nothing changed, and give its size."""
-    source = np.random.default_rng(1)
-    values = math.log(35) + 0.01 * source.standard_t(3, 200)
-    chain = Range(launches={(0, 2): values.tolist()}, shares=evenly(2)).fitted()
-
-    (jump,) = chain.jumps
-    assert math.inf == chain.evidence
-    assert pytest.approx(1) == jump.probability <= 1
-    assert jump.low < math.log(35) < jump.high
-    assert pytest.approx(0.01, rel=0.5) == chain.scale
-
-
-@pytest.mark.parametrize(("value", "launches"), [(0.05, 30), (0.3, 10), (1.0, 100)])
-def test_a_sure_step_has_a_probability_of_one_at_most(value: float, launches: int) -> None:
-    """Rounding leads no sum beyond it."""
-    (jump,) = Range(launches={(0, 1): [value] * launches}, shares=evenly(1)).fitted().jumps
-
-    assert pytest.approx(1) == jump.probability <= 1
-
-
-@pytest.mark.parametrize(("places", "launches"), [(12, 100), (27, 2)])
-def test_places_that_are_surely_alike_have_no_step(places: int, launches: int) -> None:
-    """Only the first may have changed anything, and all have its level: nothing speaks for a step."""
-    alike = {(0, place): [0.0] * launches for place in range(1, places + 1)}
-    chain = Range(launches=alike, shares=[0.0, *([1.0] * places)]).fitted()
-
-    assert pytest.approx([0] * places, abs=1e-12) == [jump.probability for jump in chain.jumps]
-    assert pytest.approx(0, abs=1e-12) == chain.evidence >= 0
-    assert pytest.approx(np.ones(places + 1)) == chain.marginals[:, np.abs(chain.levels) < 1e-9].sum(axis=1)
-
-
 def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:
     """However many places have launches, all probabilities are numbers that sum up to one."""
     source = np.random.default_rng(2)
@@ -319,12 +246,3 @@ def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> No
         chain.jumps[place - 1].before,
         chain.jumps[place - 1].after,
     ]
-
-
-def test_the_deviation_of_a_location_is_that_of_fishers_information() -> None:
-    """Student's t of three degrees tells of its location what its density's slope says, scale by scale."""
-    at = np.linspace(-2000, 2000, 400_001)
-    density = student(at)
-    information = (np.gradient(density, at) ** 2 / density).sum() * (at[1] - at[0])
-
-    assert pytest.approx(1 / math.sqrt(information), rel=1e-3) == LOCATION_ERROR

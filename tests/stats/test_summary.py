@@ -9,23 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model import Benchmark, Outcome
-from perfkit.stats.summary import paired_ratio, summarise, summary_of
+from perfkit.stats.summary import crossing, paired_ratio, summarise, summary_of
 
 positive = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
-
-
-def test_no_values_have_no_summary() -> None:
-    """Nothing measured is None, not zero."""
-    assert summarise([]) is None
-
-
-def test_one_value_has_no_deviation() -> None:
-    """The deviation of a single value is not known."""
-    summary = summarise([2.0])
-
-    assert summary is not None
-    assert (summary.n, summary.mean, summary.sd, summary.median) == (1, 2.0, None, 2.0)
 
 
 def test_the_deviation_is_the_samples() -> None:
@@ -82,20 +69,6 @@ def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
     assert pytest.approx(4 * 0.6931472 / 3**0.5) == four.standard_error
 
 
-def test_one_pair_has_no_error() -> None:
-    """The error of a single pair is not known."""
-    ratio = paired_ratio([(2.0, 3.0)])
-
-    assert ratio is not None
-    assert pytest.approx(1.5) == ratio.value
-    assert None is ratio.standard_error
-
-
-def test_no_pairs_have_no_ratio() -> None:
-    """A ratio of nothing is None."""
-    assert paired_ratio([]) is None
-
-
 def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place() -> None:
     """Another tool's summary is taken as it is; an outcome without any number has none."""
     benchmark = Benchmark(name="bench.py::test", version="v1")
@@ -104,3 +77,55 @@ def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place(
     assert told == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
     assert told == summary_of(Outcome(benchmark=benchmark, summary=told))
     assert None is summary_of(Outcome(benchmark=benchmark))
+
+
+def test_single_values_have_no_deviation_and_none_have_no_summary() -> None:
+    """Nothing measured is None, not zero; the deviation of a single value or pair is not known."""
+    summary, ratio = summarise([2.0]), paired_ratio([(2.0, 3.0)])
+
+    assert summary is not None
+    assert ratio is not None
+    assert (1, 2.0, None, 2.0) == (summary.n, summary.mean, summary.sd, summary.median)
+    assert pytest.approx(1.5) == ratio.value
+    assert ratio.standard_error is None
+    assert summarise([]) is None
+    assert paired_ratio([]) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "low", "high"),
+    [
+        # Ratios as far from one on both sides cross halfway between 10 and 1000.
+        (100.0, (10.0, 2.0), (1000.0, 0.5)),
+        (100.0, (10.0, 0.5), (1000.0, 2.0)),
+        # Four is twice as far from one as a half: two thirds of the way.
+        (40.0, (10.0, 4.0), (80.0, 0.5)),
+        (20.0, (10.0, 0.5), (80.0, 4.0)),
+        (0.25, (0.125, 0.5), (0.5, 2.0)),
+    ],
+)
+def test_the_line_between_two_points_crosses_one(
+    size: float, low: tuple[float, float], high: tuple[float, float]
+) -> None:
+    """Straight on logarithmic scales, it crosses where its shares say; either point may come first."""
+    assert pytest.approx(size) == crossing(low, high)
+    assert pytest.approx(size) == crossing(high, low)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        ((10.0, 2.0), (1000.0, 3.0)),
+        ((10.0, 0.2), (1000.0, 0.3)),
+        # A ratio of one itself is on no side.
+        ((10.0, 1.0), (1000.0, 3.0)),
+        ((10.0, 0.5), (1000.0, 1.0)),
+        ((0.0, 2.0), (1000.0, 0.5)),
+        ((10.0, 2.0), (0.0, 0.5)),
+        ((-1.0, 2.0), (1000.0, 0.5)),
+        ((10.0, 2.0), (-1.0, 0.5)),
+    ],
+)
+def test_where_nothing_crosses_there_is_no_size(low: tuple[float, float], high: tuple[float, float]) -> None:
+    """Both on one side, or a size that has no logarithm."""
+    assert None is crossing(low, high)

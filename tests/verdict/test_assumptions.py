@@ -22,8 +22,8 @@ from noise import (
 from perfkit.gating.judge import doubts, estimate
 from perfkit.model.comparisons import LaunchPair
 from perfkit.runner.lockstep.launch import schedule
-from perfkit.stats.assumptions import halves_differ
-from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import halves_differ
 
 SERIES, LAUNCHES = 1500, 26
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import build_row
 
-from perfkit.gating.calibration import calibration_of, finished_cases
+from perfkit.gating.aa_runs import calibration_of, finished_cases
 from perfkit.model import Row
 from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import CalibrationPolicy, Rehearsal, judged_policy

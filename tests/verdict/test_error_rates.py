@@ -30,8 +30,8 @@ from noise import (
     two_state,
 )
 
-from perfkit.stats.binomial import lower_bound, upper_bound
-from perfkit.stats.location import location
+from perfkit.stats.distributions import lower_bound, upper_bound
+from perfkit.stats.interval import location
 
 GATES = 4000
 MANY_GATES = 25_000  # where the bound lies near alpha

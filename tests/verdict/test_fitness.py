@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from synthetic import MACHINE
 
-from perfkit.gating.fitness import judge_fitness, judge_noise
+from perfkit.gating.aa_runs import judge_fitness
+from perfkit.model.calibration import Condition, Fitness, Noise
 from perfkit.model.comparisons import LaunchPair, Policy
-from perfkit.model.fitness import Condition, Fitness, Noise
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20, 40))
 STEADY = Condition(name="governor", found="performance", state="good")
@@ -24,25 +24,27 @@ def _launches(sd: float, count: int) -> tuple[LaunchPair, ...]:
     )
 
 
-def _noise(
-    sd: float,
-    *,
+def _fitness(
+    *sds: float,
     count: int = 200,
-    launch_s: float = 0.5,
     seconds: float = 20,
     policy: Policy = POLICY,
-) -> tuple[Noise, ...]:
-    return judge_noise(
-        {"b.py::test_a": _launches(sd, count)},
-        launch_s=launch_s,
+    margin: float = 0.02,
+) -> Fitness:
+    """Return the fitness of a machine on which benchmarks scatter by these deviations."""
+    return judge_fitness(
+        MACHINE,
+        [STEADY],
+        {f"b.py::test_{number}": _launches(sd, count) for number, sd in enumerate(sds)},
+        launch_s=0.5,
         policy=policy,
-        margin=0.02,
+        margin=margin,
         seconds_per_benchmark=seconds,
     )
 
 
-def _fitness(*noises: Noise, margin: float = 0.02) -> Fitness:
-    return judge_fitness(MACHINE, [STEADY], noises, policy=POLICY, margin=margin, seconds_per_benchmark=20)
+def _noise(sd: float, *, seconds: float = 20, policy: Policy = POLICY) -> tuple[Noise, ...]:
+    return _fitness(sd, seconds=seconds, policy=policy).noises
 
 
 def test_noise_is_read_off_the_launches() -> None:
@@ -68,18 +70,19 @@ def test_the_budget_reaches_a_look(seconds: float, launches: int) -> None:
 @pytest.mark.parametrize(("sd", "fit", "code"), [(0.01, True, 0), (0.1, False, 3)])
 def test_a_machine_is_fit_where_identical_code_would_be_unchanged(sd: float, fit: bool, code: int) -> None:  # noqa: FBT001
     """The interval has to fit inside the margin."""
-    found = _fitness(*_noise(sd))
+    found = _fitness(sd)
 
     assert (fit, code) == (found.fit, found.exit_code)
     assert (STEADY,) == found.conditions
 
 
 def test_an_interval_that_reaches_the_margin_does_not_fit() -> None:
-    """Of identical code a gate would not say UNCHANGED then."""
+    """A gate could not call identical code UNCHANGED then."""
     (noise,) = _noise(0.01)
+    assert noise.half_width is not None
 
-    assert _fitness(replace(noise, half_width=0.0199)).fit
-    assert not _fitness(replace(noise, half_width=0.02)).fit
+    assert _fitness(0.01, margin=noise.half_width * 1.001).fit
+    assert not _fitness(0.01, margin=noise.half_width).fit
 
 
 def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
@@ -95,19 +98,17 @@ def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
 
 def test_the_noisiest_benchmark_decides() -> None:
     """A machine is not fit because one kind of work is steady on it."""
-    assert not _fitness(*_noise(0.001), *_noise(0.1)).fit
+    assert not _fitness(0.001, 0.1).fit
 
 
 def test_a_smaller_margin_asks_for_more() -> None:
     """What is fit for 5 % need not be for half a percent."""
-    noises = _noise(0.015)
-
-    assert (True, False) == (_fitness(*noises, margin=0.05).fit, _fitness(*noises, margin=0.005).fit)
+    assert (True, False) == (_fitness(0.015, margin=0.05).fit, _fitness(0.015, margin=0.005).fit)
 
 
 def test_too_few_launches_are_not_measured() -> None:
     """Four launches tell no scatter, five do: that is exit code 4, never a pass."""
-    assert [5] == [noise.measured for noise in _noise(0.001, count=5)]
-    found = _fitness(*_noise(0.001, count=4))
+    assert [5] == [noise.measured for noise in _fitness(0.001, count=5).noises]
+    found = _fitness(0.001, count=4)
 
     assert ((), False, 4) == (found.noises, found.fit, found.exit_code)

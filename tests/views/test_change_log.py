@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
@@ -17,13 +16,10 @@ from perfkit.gating.rows import comparison_of
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model import TYPICAL_TIME, Environment, Machine, Row, Side, Source
-from perfkit.model.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
+from perfkit.model.change_log import Cell, ChangeLog, Column, History
 from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import JudgedPolicy, judged_policy
 from perfkit.report.change_log import (
-    format_gate_ratio,
-    format_mean_sd,
-    format_ratio,
     render_change_log,
 )
 
@@ -113,13 +109,6 @@ def test_a_ratio_needs_alternation_with_the_row_before() -> None:
     assert None is _cell(apart, 1).ratio
 
 
-def test_a_ratio_is_to_the_row_before_not_to_any_row() -> None:
-    """When a commit between was measured apart, no ratio is shown for what skips it."""
-    rows = _interleaved(A, 1.0) + _interleaved(C, 2.0) + [build_row(1.5, sha=B, run="r2")]
-
-    assert None is _cell(rows, 2).ratio
-
-
 def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
     """A benchmark whose own source changed is not compared, and the older version is marked."""
     rows = [
@@ -130,20 +119,6 @@ def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
     assert (True, False) == (_cell(rows, 0).other_version, _cell(rows, 1).other_version)
     assert None is _cell(rows, 1).ratio
     assert "‡ measured by an older version" in render_change_log(_log(rows))
-
-
-def test_a_gate_shows_its_ratio_and_interval() -> None:
-    """A gate's cell has the interval it was decided by, and the legend explains it with its confidence."""
-    rows = _gated(A, B, 1.03, 1.032)
-    gate = _cell(rows, 1).gate
-
-    assert gate is not None
-    assert pytest.approx(math.sqrt(1.03 * 1.032)) == gate.ratio
-    assert gate.low < gate.ratio < gate.high
-    text = render_change_log(_log(rows))
-    assert f"(×1.031, {gate.low:.3f} to {gate.high:.3f})" in text
-    assert "with 95 % confidence" in text
-    assert " ± " not in text.partition("### ")[2]
 
 
 def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
@@ -185,15 +160,6 @@ def test_a_gate_that_went_on_shows_the_ratio_of_all_its_launches() -> None:
     assert (found.ratio, found.low, found.high) == (gate.ratio, gate.low, gate.high)
 
 
-def test_a_gate_that_needed_no_launch_leaves_the_cell_as_it_was() -> None:
-    """Its row has a verdict and no times; the launches that it rests on are still shown."""
-    rows = _gated(A, B, 1.03, 1.032)
-    verdict = build_row(sha=B, run="later", minute=9, source="gate", side="head")
-
-    assert _cell(rows, 1) == _cell([*rows, verdict], 1)
-    assert None is _log([*_gated(A, C, 1.0), verdict]).tables[0].entries[1].cells[0]
-
-
 @pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED"])
 def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict: Verdict) -> None:
     """How its sides differ is no failure of the commit; where nothing was measured the cell stays empty."""
@@ -222,12 +188,6 @@ def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
     assert _log(rows, columns=()) == _log([*rows, *planted], columns=())
 
 
-def test_a_log_without_gates_does_not_speak_of_them() -> None:
-    """The legend explains what is shown, and no more."""
-    assert "gate" not in render_change_log(_log(_interleaved(A, 1.0) + _interleaved(B, 2.0)))
-    assert "gate" not in render_change_log(_log([*_gated(A, C, 1.5), build_row(1.5, sha=B, run="r2")]))
-
-
 @pytest.mark.parametrize(("base", "head"), [(A, C), (C, B)])
 def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head: str) -> None:
     """Neither a gate that skips a row nor one of a later base gives a ratio to any cell."""
@@ -235,22 +195,6 @@ def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head
     cells = [_cell(rows, entry) for entry in range(3)]
 
     assert [(None, None)] * 3 == [(cell.gate, cell.ratio) for cell in cells]
-
-
-def test_a_gate_that_compared_nothing_has_no_ratio() -> None:
-    """No ratio before the first look, of another version, or of launches of which one failed."""
-    few = _gated(A, B, 1.5, launches=7)
-    changed = [
-        replace(row, outcome=replace(row.outcome, benchmark=replace(row.outcome.benchmark, version="v2")))
-        if row.commit.sha == B
-        else row
-        for row in _gated(A, B, 1.5)
-    ]
-    failed = _gated(A, B, 1.5)
-    failed[0] = replace(failed[0], outcome=replace(failed[0].outcome, status="error", values=()))
-
-    assert [None] * 3 == [_cell(rows, 1).gate for rows in (few, changed, failed)]
-    assert 7 == _cell(few, 1).launches
 
 
 def test_a_gate_of_uncommitted_changes_says_nothing_of_its_base() -> None:
@@ -284,13 +228,6 @@ def test_the_newest_run_decides_about_failure() -> None:
     assert "failed: ValueError: no | such thing" == _cell([good, bad]).failure
     assert "failed: ValueError: no \\| such thing" in render_change_log(_log([good, bad]))
     assert 2.0 == _cell([good, bad, healed]).mean
-
-
-def test_a_failure_of_one_launch_among_several_shows() -> None:
-    """Four good launches do not hide the fifth."""
-    rows = [*_interleaved(A, 1.0, 1.0), build_row(launch=2, block=2, status="timeout")]
-
-    assert "failed (1 of 3 launches): timeout" == _cell(rows).failure
 
 
 def test_dirty_runs_are_left_out_and_counted() -> None:
@@ -327,28 +264,11 @@ def test_cells_of_another_environment_are_marked() -> None:
     assert "| 3.000, - † <sup>a</sup> |" in text
 
 
-def test_an_environment_that_no_cell_shows_is_left_out() -> None:
-    """A run that another outranks does not speak of its environment."""
-    other = Environment(env_id="e2", facts={"python": "CPython 3.12.0"})
-    rows = [*_interleaved(A, 1.0, 1.0), build_row(9.0, run="later", minute=9, environment=other)]
-
-    assert (ENVIRONMENT,) == _log(rows).tables[0].environments
-
-
 def test_a_note_replaces_the_subject() -> None:
     """People's own words come before the commit's subject."""
     log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))
 
     assert "Said by hand" == log.tables[0].entries[0].description
-
-
-def test_without_columns_the_longest_histories_are_shown() -> None:
-    """A project without configuration sees the benchmarks measured on most commits."""
-    rows = [build_row(1.0, sha=sha, run=sha, name="x.py::test_old") for sha in (A, B)]
-    rows += [build_row(1.0, sha=B, run="new", name=f"x.py::test_new{number}") for number in range(9)]
-
-    titles = [column.title for column in _log(rows, columns=()).tables[0].columns]
-    assert ["`test_old`", "`test_new0`", "`test_new1`", "`test_new2`"] == titles
 
 
 def test_an_ambiguous_column_is_refused() -> None:
@@ -357,42 +277,6 @@ def test_an_ambiguous_column_is_refused() -> None:
 
     with pytest.raises(ConfigError, match=r"could mean x\.py::test_a or y\.py::test_a"):
         _log(rows)
-
-
-@pytest.mark.parametrize(
-    ("mean", "sd", "text"),
-    [
-        (27.3141, 9.1206, "27.31, 9.12"),
-        (0.00012346, 0.0000067, "0.0001235, 0.0000067"),
-        (2341.9525, None, "2342, -"),
-        (0.0, 0.0, "0.0000, 0.0000"),
-        (None, None, "-"),
-    ],
-)
-def test_numbers_keep_four_digits(mean: float | None, sd: float | None, text: str) -> None:
-    """The deviation goes to the same place as the mean."""
-    assert text == format_mean_sd(mean, sd)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "text"),
-    [(0.4171, 0.0213, "×0.417 ± 0.021"), (1.5, None, "×1.500"), (0.00093, 0.00011, "×0.00093 ± 0.00011")],
-)
-def test_a_ratio_has_its_error(value: float, error: float | None, text: str) -> None:
-    """The error goes to the same place as the ratio."""
-    assert text == format_ratio(Ratio(value=value, standard_error=error))
-
-
-@pytest.mark.parametrize(
-    ("ratio", "low", "high", "text"),
-    [
-        (1.031, 1.0259, 1.0361, "×1.031, 1.026 to 1.036"),
-        (0.00093, 0.0009, 0.001, "×0.00093, 0.00090 to 0.00100"),
-    ],
-)
-def test_a_gate_ratio_has_its_interval(ratio: float, low: float, high: float, text: str) -> None:
-    """The limits go to the same place as the ratio."""
-    assert text == format_gate_ratio(GateRatio(ratio=ratio, low=low, high=high, alpha=0.01))
 
 
 def test_the_whole_log_is_as_it_was() -> None:

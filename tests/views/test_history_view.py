@@ -32,7 +32,7 @@ def _report(**changes: object) -> HistoryReport:
 
 def test_nothing_to_look_at_is_said_in_a_sentence() -> None:
     """With what it rests on."""
-    assert "Nothing to look at: no open step in 60 runs of 1 benchmark." == history_verdict(_report())
+    assert "Nothing to look at: no open change point in 60 runs of 1 benchmark." == history_verdict(_report())
 
 
 def test_an_open_step_comes_first_with_its_commits() -> None:
@@ -43,7 +43,7 @@ def test_an_open_step_comes_first_with_its_commits() -> None:
 
     text = _lines(replace(report, points=(point,), commits=facts))
 
-    assert text.startswith("1 step to the worse that nobody has looked at, in 60 runs of 1 benchmark.")
+    assert text.startswith("1 unreviewed regression, in 60 runs of 1 benchmark.")
     assert f"{point.point_id} " in text
     assert " % slower (" in text
     assert "99.8 % sure" in text
@@ -68,7 +68,7 @@ def test_what_a_gate_found_stands_beside_a_step() -> None:
 
     text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
 
-    assert "a gate measured these commits side by side: +5.0 % (+4.0 % to +6.0 %)" in text
+    assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
 
 
 def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
@@ -119,7 +119,7 @@ def test_alarms_are_told_each_in_its_words() -> None:
 
     text = _lines(replace(report, shifts=(shift,), creeps=(creep,), silences=(silence,)))
 
-    assert "1 benchmark that became slower little by little" in text
+    assert "1 benchmark drifted" in text
     assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
     assert "Either the machine changed or shared code did." in text
     assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text

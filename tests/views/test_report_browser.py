@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from browser import Page, browser_programs, opened_browser
-from synthetic_history import history, hostile_site, large_site, lively_site, sha_of, trend
+from synthetic_history import hostile_site, large_site, lively_site, sha_of
 
-from perfkit.features.site.pages import site_files, slug_of
-from perfkit.features.site.records import Site
-from perfkit.model.results import Metric
+from perfkit.features.site.pages import site_files
+from perfkit.features.site.series import Site
+from perfkit.report.change_log import slug_of
 
 pytestmark = pytest.mark.skipif(
     browser_programs() is None, reason="chromium and chromedriver are not installed"
@@ -122,37 +122,6 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     assert page.text("#picked") == ""
 
 
-def test_a_small_difference_is_told_as_noise(page: Page, lively: Path) -> None:
-    """Two runs that differ by less than runs of identical code do say nothing, and the page says so."""
-    page.open(lively / TRIPLET)
-
-    page.click("#chart", *_place(page, 30))
-    page.click("#chart", *_place(page, 31))
-
-    assert "so this says nothing" in page.text("#picked .compared")
-
-
-def test_hovering_tells_of_a_run_without_keeping_it(page: Page, lively: Path) -> None:
-    """The pointer alone shows mean, deviation and commit, and the box goes with the pointer."""
-    page.open(lively / TRIPLET)
-
-    page.click("#chart", *_place(page, 44))
-    page.press("Escape")
-
-    assert sha_of(44)[:10] in page.text("#tip")
-    page.click("h1")
-    assert page.run("return document.getElementById('tip').hidden")
-
-
-def test_keys_go_from_run_to_run(page: Page, lively: Path) -> None:
-    """With the chart in focus, arrows choose a run, Enter keeps it, and + zooms."""
-    page.open(lively / TRIPLET)
-
-    page.press("c", "Right", "Right", "Right", "Enter")
-
-    assert sha_of(2)[:10] in page.text("#picked")
-
-
 def test_a_step_is_shown_in_the_chart_by_its_link(page: Page, lively: Path) -> None:
     """A link to a step opens the page with its sentence marked, and the chart around it."""
     page.open(lively / "index.html")
@@ -175,16 +144,6 @@ def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
     assert "1,302" in page.text(".summary:not([data-other])")
     assert "5.0 % more" in page.text(".steps")
     assert "slower" not in page.text(".steps")
-
-
-def test_a_small_number_without_a_unit_keeps_its_digits(page: Page, tmp_path: Path) -> None:
-    """What a benchmark tracks may be an error of 0.00031, which is not 0."""
-    tracked = trend(metric=Metric(name="tracked", unit=""), level=0.00031, noise=0.0, runs=12)
-    page.open(_written(Site(project="small", history=history([tracked])), tmp_path) / TRIPLET)
-
-    assert "0.00031" in page.text(".summary:not([data-other])")
-    page.click("#chart", *_place(page, 5, 12))
-    assert "mean\n0.00031" in page.text("#picked")
 
 
 def test_the_table_has_all_runs_a_hundred_at_a_time(page: Page, large: Path) -> None:
@@ -223,19 +182,6 @@ def test_search_and_filters_narrow_the_table(page: Page, lively: Path) -> None:
     assert [] == _shown(page)
     page.click("#clear")
     assert len(_shown(page)) == 10
-
-
-def test_columns_sort_by_value(page: Page, lively: Path) -> None:
-    """A click on a heading sorts by numbers, not by their texts, a second click the other way round."""
-    page.open(lively / "index.html")
-
-    page.click("th[data-key=value] button")
-    first = _shown(page)
-    page.click("th[data-key=value] button")
-
-    assert ["test_cdist[400-64]", "test_sampler"] == first[:2]
-    assert first == _shown(page)[::-1]
-    assert "descending" == page.run("return document.querySelector('th[data-key=value]').ariaSort")
 
 
 def test_the_overview_is_used_by_keys_alone(page: Page, lively: Path) -> None:
@@ -293,38 +239,6 @@ def test_ten_thousand_runs_stay_smooth(page: Page, large: Path, lively: Path) ->
 
     # What is quickest is disturbed least by other work; the clock of a page has steps of a tenth.
     assert many < 25 * max(few, 0.1)
-
-
-def test_a_drag_moves_the_chart_and_keeps_no_run(page: Page, large: Path) -> None:
-    """Dragging shows older runs, and is not taken for a click."""
-    page.open(large / LARGE)
-    page.run("document.getElementById('chart').scrollIntoView({block: 'center', behavior: 'instant'})")
-    page.run("for (let i = 0; i < 9; i += 1) document.getElementById('in').click()")
-    page.run(_FRAME)
-    before = page.run(_PIXELS)
-
-    page.drag("#chart", (300, 200), 400)
-    page.run(_FRAME)
-
-    assert page.text("#picked") == ""
-    assert before != page.run(_PIXELS)
-
-
-_PIXELS = "return document.getElementById('chart').toDataURL()"
-
-
-def test_an_environment_can_be_taken_out_of_the_chart(page: Page, lively: Path) -> None:
-    """Without the tick at an environment, its runs are neither drawn nor found by the pointer."""
-    page.open(lively / TRIPLET)
-    page.run(_FRAME)
-    before = page.run(_PIXELS)
-
-    page.click("#legend input:checked")
-    page.run(_FRAME)
-    page.click("#chart", *_place(page, 3))
-
-    assert before != page.run(_PIXELS)
-    assert sha_of(25)[:10] in page.text("#picked")
 
 
 def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:

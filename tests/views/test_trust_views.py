@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,13 +10,19 @@ from rich.console import Console, RenderableType
 from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
 from perfkit.errors import EXIT_NOT_MEASURED
-from perfkit.gating.calibration import Calibration, Power, Share, Steadiness
+from perfkit.model.calibration import (
+    Calibration,
+    Components,
+    Condition,
+    Fitness,
+    Noise,
+    Power,
+    Share,
+    Steadiness,
+)
 from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
-from perfkit.model.fitness import Condition, Fitness, Noise
-from perfkit.report.apart import apart_view
-from perfkit.report.calibration import calibration_view, decision_sentence, offered_configuration
-from perfkit.report.doctor import doctor_view
-from perfkit.stats.components import Components
+from perfkit.report.calibration import calibration_view, doctor_view, offered_configuration
+from perfkit.report.compare import compare_view
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80
@@ -96,19 +100,12 @@ def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
     assert ("identical code: not measured 3 of 120" in words) == bool(failed)
 
 
-def test_a_calibration_of_plants_alone_was_not_measured() -> None:
-    """Nothing is known of identical code."""
-    none = replace(_calibration(code=4), accused=_share(0, 0))
-
-    assert "NOT MEASURED: no gate of identical code has run; exit code 4" == decision_sentence(none)
-
-
 def test_a_calibration_tells_counts_with_bounds() -> None:
     """What was counted, of how many, and how far that can be off."""
     words = _words(calibration_view(_calibration()))
 
     assert "40 of 60 gates" in words
-    assert "planted +5 %: found, read as" in words
+    assert "injected +5 %: found, read as" in words
     assert "18 of 20 90 % >= 10.0 %" in words
     assert "accused in 1" in words
     assert "test_0 4.00 ms 17.5 - 1.1 % 4.0 % +3.1 %" in words
@@ -136,20 +133,6 @@ def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
         console.print(calibration_view(found), markup=False, highlight=False, crop=False)
 
     assert offered_configuration(found) in capture.get()
-
-
-def test_an_offered_rule_matches_the_benchmark_that_it_is_for() -> None:
-    """The brackets of parameters are no set of signs, and whatever stands in them is right TOML."""
-    name = 'bench_a.py::test_x[200-"a*"-\\xe4]'
-    found = _calibration(decidable=(0.021,))
-    (one,) = found.benchmarks
-
-    offered = offered_configuration(replace(found, benchmarks=(replace(one, benchmark=name),)))
-
-    (rule,) = tomllib.loads(offered)["tool"]["perfkit"]["rules"]
-    assert fnmatch.fnmatchcase(name, rule["match"])
-    assert not fnmatch.fnmatchcase(name.replace("a*", "ab"), rule["match"])
-    assert "3%" == rule["margin"]
 
 
 def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
@@ -205,11 +188,6 @@ def test_a_fit_machine_is_told_what_it_detects() -> None:
     assert "FIT for a margin of 2 %: a slowdown of 3.1 % would be found 19 times of 20; exit code 0" in words
 
 
-def test_nothing_measured_is_no_fitness() -> None:
-    """Too few launches are named as the cause."""
-    assert "NOT MEASURED: too few launches" in _words(doctor_view(_fitness(fit=False, noises=0)))
-
-
 def _apart(*comparisons: Comparison) -> ApartReport:
     gate = build_report(*comparisons)
     return ApartReport(
@@ -226,10 +204,10 @@ def _apart(*comparisons: Comparison) -> ApartReport:
 
 def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     """The first line and the guide both do, and the decision has no time that measuring took."""
-    words = _words(apart_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
+    words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
 
     assert words.startswith("compare, from the ledger: not interleaved")
-    assert "widened by what occasions of the same code differ by" in words
+    assert "widened by how much sessions of the same code differ" in words
     assert "note: left out, measured with uncommitted changes: 1 run" in words
     assert words.endswith(
         "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
@@ -241,15 +219,15 @@ def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
     """A comparison of runs that cannot judge a benchmark has no limit to tell."""
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
-    assert "needs more time (test_a, nothing known yet)." in _words(apart_view(_apart(few)))
+    assert "slower by more than 2 %: test_a (nothing known yet)." in _words(compare_view(_apart(few)))
 
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
     """Benchmarks with the same remark share a line, and without an estimate the message says all."""
-    few = "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one)"
+    few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
     alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
 
-    words = _words(apart_view(_apart(*alike)))
+    words = _words(compare_view(_apart(*alike)))
 
     assert f"INCONCLUSIVE test_a, test_b: {few}" in words
     assert 1 == words.count("base was measured")

@@ -14,7 +14,7 @@ from perfkit.commands.engines import EngineChoice, PairPlan, needed_code, open_e
 from perfkit.commands.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
-from perfkit.gating.bisected import TIME
+from perfkit.gating.bisecting import TIME
 from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import PairMeter, Wanted
 from perfkit.identity import utc_now
@@ -166,7 +166,7 @@ class RemotePairMeter(PairMeter):
 
     def _asked(self, places: Sequence[int]) -> Mapping[int, str]:
         """Have a batch of places measured, file it and keep it; return which of them cannot be measured."""
-        told = " and ".join(self._told(place) for place in dict.fromkeys(places))
+        told = " and ".join(self._sha(place)[:10] for place in dict.fromkeys(places))
         self._log(f"asking a worker for {told}")
         batch = _Batch(self._next_task(places), ledger=self._ledger)
         self._engine.perform(batch)

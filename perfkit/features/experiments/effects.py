@@ -23,8 +23,8 @@ from perfkit.features.experiments.records import (
 )
 from perfkit.gating.judge import LARGEST_LOG, LEAST_SD, WELL_KNOWN, interval_verdict
 from perfkit.model.comparisons import TimedVerdict
-from perfkit.stats.crossing import crossing
 from perfkit.stats.interval import error_per_look, location_interval
+from perfkit.stats.summary import crossing
 
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.

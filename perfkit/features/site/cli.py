@@ -59,7 +59,7 @@ def report(
             written = write_trends(
                 project=project, ledger=place, folder=trends, benchmarks=tuple(benchmarks or ())
             )
-        told = f"{written.folder}: {written.files} pictures"
+        text = f"{written.folder}: {written.files} pictures"
     else:
         with stages() as progress:
             progress.info("reading the ledger")
@@ -67,6 +67,6 @@ def report(
 
             folder = out or project.path(project.config.report.out or DEFAULT_OUT)
             written = make_report(project=project, ledger=place, out=folder, progress=progress)
-        told = f"{written.folder / 'index.html'}: {written.files} files"
+        text = f"{written.folder / 'index.html'}: {written.files} files"
     removed = f", {written.removed} removed" if written.removed else ""
-    tell(f"{told}, {written.changed} of them new or changed{removed}", written, json=json)
+    tell(f"{text}, {written.changed} of them new or changed{removed}", written, json=json)

@@ -12,7 +12,7 @@ from perfkit.commands.history import HistoryRequest, base_commit, read_history
 from perfkit.config import Project
 from perfkit.errors import LedgerError, NotMeasuredError, UsageError
 from perfkit.features.site.pages import site_files, trend_files
-from perfkit.features.site.records import (
+from perfkit.features.site.series import (
     Document,
     DocumentKind,
     GateFinding,
@@ -45,9 +45,9 @@ from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import commit_facts, releases
 
 DEFAULT_OUT = "site"
-# It names the files that perfkit wrote, so that a later report removes what is no longer part of the site.
+# The files that perfkit wrote, so that a later report removes those that are no longer part of the site.
 _LIST = ".perfkit-report"
-# Judging a gate anew takes a fraction of a second, so the newest are; all others are told by their rows.
+# Recomputing a gate takes a fraction of a second, so only the newest are; the others show their rows.
 _JUDGED_GATES = 20
 # Small files of these kinds are copied into the site, so that it can be served alone.
 _COPIED = {".txt", ".html", ".md", ".svg", ".png", ".csv"}
@@ -75,26 +75,21 @@ class WrittenFiles:
 def make_report(*, project: Project, ledger: Path, out: Path, progress: Log | None = None) -> WrittenFiles:
     """Write the pages of a project's history into a folder; a page that would be the same is not touched.
 
-    ``progress`` hears what is done: a ledger of many runs takes a minute.
-
     Raises:
         LedgerError: a ledger file cannot be read.
         NotMeasuredError: the ledger has nothing of a commit yet.
         UsageError: the folder holds other things, or cannot be written.
     """
     _check_folder(out, option="--out")
-    log = progress.info if progress is not None else _unheard
-    log("reading the history")
+    if progress is not None:
+        progress.info("reading the history")
     site, copies = read_site(project=project, ledger=ledger)
     files: Iterator[tuple[str, str | Path]] = (
         file for group in (site_files(site), sorted(copies.items())) for file in group
     )
-    log("writing pages")
+    if progress is not None:
+        progress.info("writing pages")
     return _write(out, files)
-
-
-def _unheard(_: str) -> None:
-    """Pass nothing on."""
 
 
 @reading_only()
@@ -124,10 +119,12 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
     kept = Ledger(ledger)
     runs = tuple(kept.runs())
     tags = tuple(Reference(name=name, commit=sha) for name, sha in releases(project.root).items())
-    since = (*tags[-1:], *_base(project))
+    base = base_commit(project)
+    since = (*tags[-1:], *([] if base is None else [Reference(name="base", commit=base)]))
     history = _whole_history(project, ledger, kept)
     known = commit_facts(project.root, {one.commit for one in (*tags, *since)})
     summaries, damaged = saved_profiles(project.path(project.config.profiles))
+    oldest_first = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
     shelf = _Shelf(project)
     report = project.config.report
     site = Site(
@@ -135,7 +132,7 @@ def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Pat
         history=replace(history, commits={**known, **history.commits}),
         runs=runs,
         gates=tuple(_gates(project, ledger, kept, runs)),
-        profiles=tuple(_profile(project, summary, shelf) for summary in _oldest_first(summaries)),
+        profiles=tuple(_profile(project, summary, shelf) for summary in oldest_first),
         documents=tuple(_documents(project, shelf)),
         releases=tags,
         since=since,
@@ -151,13 +148,6 @@ def _title(project: Project) -> str:
     return project.config.report.title or project.root.name
 
 
-def _base(project: Project) -> Iterator[Reference]:
-    """Yield the commit that a gate would compare with now, where there is one."""
-    sha = base_commit(project)
-    if sha is not None:
-        yield Reference(name="base", commit=sha)
-
-
 def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryReport:
     """Return the history of times and, behind it, those of all other metrics that runs of commits have."""
     found: list[HistoryReport] = []
@@ -170,7 +160,7 @@ def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryRepor
     if not found:
         raise nothing or NotMeasuredError(f"{ledger} has no runs yet; measure with `perfkit gate` first")
     first = found[0]
-    # Creep and silence are those of the times; a count that is not taken any more says nothing by itself.
+    # Drifts and silences are those of the times; a counter that is no longer taken is no alarm.
     return replace(
         first,
         trends=tuple(trend for report in found for trend in report.trends),
@@ -185,7 +175,7 @@ def _metrics(kept: Ledger) -> list[str]:
     """Return the metrics that runs of commits have, the time first."""
     changed = ", ".join(f"'{source}'" for source in sorted((*OF_CHANGED_CODE, "experiment", "profile")))
     found = kept.ask(f"SELECT DISTINCT metric FROM ledger WHERE source NOT IN ({changed}) ORDER BY metric")  # noqa: S608 (perfkit's own words)
-    # Other ways to look at the same calls would tell each step of theirs once more.
+    # Other metrics of the same calls would repeat each change point.
     parts = (COLD_COMPILING, COLD_AUTOTUNING)
     times = (WALL_TIME, TYPICAL_TIME, DEVICE_TIME, HOST_TIME, TIME_SET_ASIDE)
     aspects = {one.name for one in (*times, *parts)}
@@ -194,7 +184,7 @@ def _metrics(kept: Ledger) -> list[str]:
 
 
 def _gates(project: Project, ledger: Path, kept: Ledger, runs: Sequence[RunSummary]) -> Iterator[GateSummary]:
-    """Yield the gates, oldest first: the newest judged anew, with intervals, the others as their rows say."""
+    """Yield the gates, oldest first: the newest recomputed with intervals, the others from their rows."""
     gates = [run for run in runs if run.source == "gate"]
     verdicts = _kept_verdicts(kept) if len(gates) > _JUDGED_GATES else {}
     for number, run in enumerate(gates):
@@ -223,20 +213,15 @@ def _summary(run: RunSummary, base: str, head: str, findings: tuple[GateFinding,
 
 
 def _findings(report: GateReport) -> Iterator[GateFinding]:
+    alpha = report.policy.alpha
     for timed in report.comparisons:
-        found, alpha = timed.estimate, report.policy.alpha
-        yield _finding(
-            timed, WALL_TIME, None if found is None else _ratio(found.ratio, found.low, found.high, alpha)
-        )
+        one = timed.estimate
+        ratio = None if one is None else GateRatio(ratio=one.ratio, low=one.low, high=one.high, alpha=alpha)
+        yield _finding(timed, WALL_TIME, ratio)
     for exact in report.exact:
-        counted = exact.ratio
-        yield _finding(
-            exact, exact.metric, None if counted is None else _ratio(counted, counted, counted, 0.0)
-        )
-
-
-def _ratio(ratio: float, low: float, high: float, alpha: float) -> GateRatio:
-    return GateRatio(ratio=ratio, low=low, high=high, alpha=alpha)
+        value = exact.ratio
+        ratio = None if value is None else GateRatio(ratio=value, low=value, high=value, alpha=0.0)
+        yield _finding(exact, exact.metric, ratio)
 
 
 def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRatio | None) -> GateFinding:
@@ -252,7 +237,7 @@ def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRat
 
 
 def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding, ...]]]:
-    """Return base, head and findings of each gate as its rows say, without judging anything anew."""
+    """Return base, head and findings of each gate from its rows, without recomputing."""
     found: dict[str, tuple[str, str, tuple[GateFinding, ...]]] = {}
     for run_id, benchmark, metric, unit, exact, verdict, gating, *commits in kept.ask(_KEPT_VERDICTS):
         base, head, findings = found.get(run_id, ("", "", ()))
@@ -261,7 +246,7 @@ def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding,
             metric=Metric(name=metric, unit=unit, exact=exact),
             verdict=verdict,
             gating=gating == "true",
-            message=f"`perfkit ledger judge {run_id[-12:]}` tells by how much",
+            message=f"`perfkit ledger judge {run_id[-12:]}` shows by how much",
         )
         found[run_id] = (commits[0] or base, commits[1] or head, (*findings, finding))
     return found
@@ -284,10 +269,6 @@ class _Shelf:
         place = PurePosixPath("files", *path.parts).as_posix() + (".txt" if file.suffix == ".md" else "")
         self.files[place] = file
         return place
-
-
-def _oldest_first(summaries: Iterable[ProfileSummary]) -> list[ProfileSummary]:
-    return sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
 
 
 def _profile(project: Project, summary: ProfileSummary, shelf: _Shelf) -> ProfileEntryPoint:
@@ -370,7 +351,7 @@ def _listed(folder: Path) -> set[str]:
 
 
 def _put(file: Path, content: str | Path) -> bool:
-    """Replace a file by a complete new one, unless it is the same; tell whether it was not."""
+    """Replace a file by a complete new one, unless it is the same; return whether it was not."""
     data = content.encode("utf-8") if isinstance(content, str) else content.read_bytes()
     if file.is_file() and file.read_bytes() == data:
         return False

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,24 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perfkit.features.site import wording
-from perfkit.features.site.data import benchmark_script, commits_in_order, commits_script
 from perfkit.features.site.picture import Sparkline, sparkline, trend_picture
-from perfkit.features.site.records import GateFinding, GateSummary, ProfileEntryPoint, Site
 from perfkit.features.site.series import (
     ALARMS,
+    GateFinding,
+    GateSummary,
     Kind,
+    ProfileEntryPoint,
     Series,
+    Site,
     State,
+    benchmark_script,
+    commits_in_order,
+    commits_script,
     is_undone,
     series_of,
     state_of,
+    status_words,
 )
-from perfkit.features.site.wording import short_sha
 from perfkit.identity import short_run_id
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
+from perfkit.report import history_wording as wording
+from perfkit.report.change_log import slug_of, trend_name
 from perfkit.report.console import visible
+from perfkit.report.history_wording import short_sha
 from perfkit.report.names import short_names
 from perfkit.report.palette import DARK, LIGHT
 from perfkit.units import counted, human_percent, human_seconds
@@ -43,8 +48,6 @@ _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js")
 _RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
 _MOST_FINDINGS = 50
-_SLUG_LETTERS = 60
-_SLUG_DIGITS = 8
 _SIGNS: Mapping[Kind, str] = {
     "worse": "▲",
     "creep": "↗",
@@ -57,11 +60,11 @@ _SIGNS: Mapping[Kind, str] = {
     "few": "…",
     "steady": "=",
 }
-# What else the overview tells of, each folded up.
+# Other sections of the overview, folded.
 _OTHERS: Mapping[Kind, str] = {
     "better": "Improvements that nobody has confirmed yet",
-    "moved": "Steps that came with other software or another machine",
-    "undone": "Steps that a later one has undone",
+    "moved": "Change points with other software or another machine",
+    "undone": "Change points that a later one has undone",
 }
 # Colours of a balance's phases: neighbours differ in lightness, too.
 _PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
@@ -87,7 +90,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """What somebody should look at, and where its page tells more; a ``sentence`` where it is no step."""
+    """Something that needs attention, with its page; a ``sentence`` where it is no change point."""
 
     kind: Kind
     sign: str
@@ -102,7 +105,7 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms told together: the steps of one ``commit``, or (it is then None) what creeps or is silent."""
+    """Alarms shown together: the change points of one ``commit``, or drifts and silences (None)."""
 
     kind: Kind
     commit: str | None
@@ -111,7 +114,7 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step in the form that a page needs; ``number`` is that of its series on the page."""
+    """A change point on a page; ``number`` is that of its series there."""
 
     point: ChangePoint
     number: int
@@ -153,11 +156,11 @@ def trend_files(
     site: Site, *, folder: str = "", series: Sequence[Series] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
-    told: set[tuple[str, str]] = set()
+    drawn: set[tuple[str, str]] = set()
     for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
         key = (one.benchmark, one.machine_id)
-        if key not in told:
-            told.add(key)
+        if key not in drawn:
+            drawn.add(key)
             yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
 
 
@@ -173,23 +176,6 @@ def _longest_first(series: Iterable[Series]) -> list[Series]:
             one.label,
         ),
     )
-
-
-def trend_name(benchmark: str, machine_id: str) -> str:
-    """Return the name of the picture of a benchmark on a machine."""
-    machine = _plain(machine_id)
-    return f"{slug_of(benchmark)}-{machine if len(machine) <= _SLUG_LETTERS else slug_of(machine_id)}.svg"
-
-
-def slug_of(name: str) -> str:
-    """Return a name for files that stands for a benchmark and no other, even where case does not count."""
-    digits = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_SLUG_DIGITS]
-    end = _plain(name.rpartition("/")[2])[-_SLUG_LETTERS:].strip("-.")
-    return f"{end}-{digits}" if end else digits
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-")
 
 
 class _Pages:
@@ -227,8 +213,8 @@ class _Pages:
             lines=lines,
             cards=[card for card in cards if card.kind in ALARMS],
             others=[
-                (told, of_kind)
-                for kind, told in _OTHERS.items()
+                (title, of_kind)
+                for kind, title in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self.site.history.shifts,
@@ -287,7 +273,10 @@ class _Pages:
                 machines=sorted(self.site.history.machines.items()),
                 environments=self._environments(),
                 runs=Counter(run.machine_id for run in self.site.runs),
-                noise=_median_noise(self.site.history.noise),
+                noise={
+                    machine: statistics.median(shares.values())
+                    for machine, shares in self.site.history.noise.items()
+                },
             ),
         )
 
@@ -313,13 +302,13 @@ class _Pages:
 
     @functools.cached_property
     def _last_at(self) -> str:
-        """When the newest thing was recorded: pages never tell the present time, so they stay equal."""
+        """When the newest run was recorded; the present time would make equal ledgers differ."""
         times = [series.last_at for series in self.series] + [run.recorded_at for run in self.site.runs]
         return wording.time_text(max(times)) if times else ""
 
     @functools.cached_property
     def _findings(self) -> dict[str, list[tuple[GateSummary, GateFinding]]]:
-        """What gates found, by benchmark, the newest first."""
+        """The findings of gates by benchmark, the newest first."""
         found: dict[str, list[tuple[GateSummary, GateFinding]]] = {}
         for gate in reversed(self.site.gates):
             for finding in gate.findings:
@@ -334,7 +323,7 @@ class _Pages:
             state=state,
             name=self.names[series.benchmark],
             page=f"benchmarks/{slug_of(series.benchmark)}.html",
-            words=wording.status_words(series, state, self.commits),
+            words=status_words(series, state, self.commits),
             sign=_sign(state),
             value=wording.value_text(trend.levels[place], series.metric),
             deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
@@ -347,20 +336,20 @@ class _Pages:
         return self.machines.get(series.machine_id, series.machine_id)
 
     def _tags(self, series: Series) -> tuple[str, ...]:
-        """Return what tells a series from others of its benchmark, except for the machine."""
+        """Return what distinguishes a series from others of its benchmark, except for the machine."""
         metric = "" if wording.is_time(series.metric) else wording.metric_title(series.metric)
         return tuple(filter(None, (metric, series.label)))
 
     def _alarms(self, among: Sequence[Series] | None = None) -> Iterator[Alarm]:
-        """Yield the open steps, creeps and silences of some series."""
+        """Yield the open change points, drifts and silences of some series."""
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
             for step in series.current:
                 if step.state == "open" and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
-            for creep in series.creeps:
-                kind: Kind = "creep" if creep.cause == "code" else "moved"
-                yield alarm(kind, wording.drift_sentence(creep))
+            for drift in series.creeps:
+                kind: Kind = "creep" if drift.cause == "code" else "moved"
+                yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
                 yield alarm("unclear", wording.rise_sentence(rise))
             for silence in series.silences:
@@ -374,7 +363,7 @@ class _Pages:
             sign=_sign(state),
             name=self.names[series.benchmark],
             page=f"benchmarks/{slug_of(series.benchmark)}.html{anchor}",
-            words=wording.status_words(series, state, self.commits),
+            words=status_words(series, state, self.commits),
             sentence=sentence,
             step=step,
             picture=sparkline(series),
@@ -385,13 +374,6 @@ class _Pages:
         for placed in series.placed:
             point = placed.point
             undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
-            sentences = (
-                wording.range_sentence(point),
-                wording.cause_sentence(point),
-                wording.gate_sentence(point),
-                wording.chance_sentence(point),
-                wording.state_sentence(point, undone=undone),
-            )
             kind: Kind = "worse" if point.worse else "better"
             yield Step(
                 point=point,
@@ -403,17 +385,14 @@ class _Pages:
                 ),
                 sign=_sign(State(kind=kind, step=point)),
                 undone=undone,
-                sentences=tuple(visible(sentence) for sentence in sentences if sentence),
+                sentences=tuple(map(visible, wording.point_sentences(point, undone=undone))),
             )
 
     def _facts(self) -> str:
         """Return what there is, in a line."""
-        parts = [
-            counted(len(self.by_benchmark), "benchmark"),
-            f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured",
-            counted(len({series.machine_id for series in self.series}), "machine"),
-        ]
-        return ", ".join(parts)
+        commits = f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured"
+        machines = counted(len({series.machine_id for series in self.series}), "machine")
+        return f"{counted(len(self.by_benchmark), 'benchmark')}, {commits}, {machines}"
 
     def _notes(self) -> list[str]:
         dirty = self.site.history.dirty_runs
@@ -425,11 +404,13 @@ class _Pages:
         return {machine: self.machines.get(machine, machine) for machine in ids}
 
     def _environments(self) -> list[tuple[str, Mapping[str, str], int, dict[str, str]]]:
-        """Return each environment with its facts, its runs, and what tells it from the first."""
+        """Return each environment with its facts, its runs, and how it differs from the others."""
         used = Counter(env for trend in self.site.history.trends for env in set(trend.env_ids))
         known = self.site.history.environments
         names = sorted(set(used) | set(known))
-        differing = _differing([known.get(name, {}) for name in names])
+        facts = [known.get(name, {}) for name in names]
+        every = sorted({fact for one in facts for fact in one})
+        differing = [fact for fact in every if len({one.get(fact) for one in facts}) > 1]
         return [
             (
                 name,
@@ -441,17 +422,11 @@ class _Pages:
         ]
 
 
-def commit_link(site: Site, sha: str) -> str | None:
-    """Return the address of a commit at the configured forge, None where there is none."""
-    return site.commit_url.replace("{commit}", quote(sha, safe="")) if site.commit_url else None
-
-
-def range_link(site: Site, before: str, after: str) -> str | None:
-    """Return the address of the commits after one up to another, None where none is configured."""
-    if not site.range_url:
-        return None
-    filled = site.range_url.replace("{before}", quote(before, safe=""))
-    return filled.replace("{after}", quote(after, safe=""))
+def _filled(address: str | None, **commits: str) -> str | None:
+    """Return an address of the configured forge with its commits, None where none is configured."""
+    for name, sha in commits.items():
+        address = address and address.replace(f"{{{name}}}", quote(sha, safe=""))
+    return address or None
 
 
 def _templates(pages: _Pages) -> Environment:
@@ -468,8 +443,8 @@ def _templates(pages: _Pages) -> Environment:
     )
     site = pages.site
     given: dict[str, Callable[..., object]] = {
-        "commit_link": functools.partial(commit_link, site),
-        "range_link": functools.partial(range_link, site),
+        "commit_link": lambda sha: _filled(site.commit_url, commit=sha),
+        "range_link": lambda before, after: _filled(site.range_url, before=before, after=after),
         "short_sha": short_sha,
         "subject": lambda sha: wording.commit_subject(sha, pages.commits),
         "commit_date": lambda sha: wording.commit_date(sha, pages.commits),
@@ -495,7 +470,7 @@ def _templates(pages: _Pages) -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Return what a template prints: a text without signs that cannot be seen."""
+    """Return a text without invisible characters, for a template."""
     from markupsafe import Markup
 
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -520,7 +495,7 @@ def _palette_rules() -> str:
 
 
 def _machine_names(site: Site) -> dict[str, str]:
-    """Return what people call each machine; those of one name are told apart by their id."""
+    """Return the name of each machine, with its id where names are equal."""
     found = {machine_id: _machine_name(machine) for machine_id, machine in site.history.machines.items()}
     uses = Counter(found.values())
     return {
@@ -563,7 +538,7 @@ def _sign(state: State) -> str:
 
 
 def _kind_of(step: ChangePoint, series: Series) -> Kind:
-    """Return as what an open step is told."""
+    """Return the kind of an open change point."""
     if is_undone(step, series.current):
         return "undone"
     if not step.is_open:
@@ -602,24 +577,14 @@ def _page_name(name: str, page: int) -> str:
     return f"{name}.html" if page == 0 else f"{name}-{page + 1}.html"
 
 
-def _median_noise(noise: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of the noise of each machine's benchmarks."""
-    return {machine: statistics.median(shares.values()) for machine, shares in noise.items()}
-
-
-def _differing(facts: Sequence[Mapping[str, str]]) -> list[str]:
-    names = sorted({name for one in facts for name in one})
-    return [name for name in names if len({one.get(name) for one in facts}) > 1]
-
-
 def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
-    """Return how often each verdict was found, the most telling first."""
+    """Return how often each verdict was found, the most important first."""
     counts = Counter(finding.verdict or "CUT OFF" for finding in gate.findings)
     return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
 
 
 def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
-    """Return what a gate found, what asks for attention first, and apart from it the counts that stayed."""
+    """Return a gate's findings, the most important first, and separately the unchanged counters."""
     ordered = sorted(
         gate.findings,
         key=lambda found: (
@@ -639,7 +604,7 @@ def _verdict_order(verdict: str) -> int:
 
 
 def _phases(entry: ProfileEntryPoint) -> list[Phase]:
-    """Return the balance of a profile as parts of a bar; the rest is what no hook saw."""
+    """Return the balance of a profile as parts of a bar; the rest was seen by no hook."""
     balance = entry.summary.balance
     if balance is None or not balance.step_s:
         return []

@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.features.site.series import Series, band, is_undone, state_of
-from perfkit.features.site.wording import (
+from perfkit.features.site.series import Series, band, is_undone, state_of, status_words
+from perfkit.model.history import ChangePoint, CommitFacts
+from perfkit.report.console import visible
+from perfkit.report.history_wording import (
     date_text,
     metric_title,
     ratio_text,
     short_sha,
-    status_words,
     value_text,
 )
-from perfkit.model.history import ChangePoint, CommitFacts
-from perfkit.report.console import visible
 from perfkit.report.palette import LIGHT
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class _Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A step in a picture: where it is, and how it is told."""
+    """A change point in a picture, with its label."""
 
     x: float
     text: str
@@ -126,7 +125,7 @@ def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
         colours=LIGHT,
         title=visible(series.benchmark),
         value=value_text(trend.levels[last], series.metric),
-        told=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
+        subtitle=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
         band=f"{_path([*upper, *lower])}Z",
         line=_path((frame.x(column.place), frame.y(column.level)) for column in columns),
         dots=[

@@ -1,24 +1,127 @@
-"""Puts trends together to what one chart shows, and says in which state each of them is."""
+"""The records behind the pages: series of runs with their state, and the data that the scripts read."""
 
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
-from perfkit.features.site.records import Reference
+from perfkit.identity import short_run_id
+from perfkit.model.change_log import GateRatio
+from perfkit.model.comparisons import Verdict
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
-from perfkit.model.results import WALL_TIME, Metric
+from perfkit.model.profiles import ProfileSummary
+from perfkit.model.results import WALL_TIME, Metric, RunSummary
+from perfkit.report.console import visible
+from perfkit.report.history_wording import (
+    change_text,
+    commit_date,
+    direction_word,
+    metric_title,
+    ratio_text,
+    short_sha,
+)
+from perfkit.units import counted
+
+DocumentKind = Literal["experiment", "explanation", "document"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A commit that has a name, such as a release or the base of the present work."""
+
+    name: str
+    commit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateFinding:
+    """What a gate found of one benchmark and metric; ``ratio`` is None where nothing was compared.
+
+    ``verdict`` is None where the gate was cut off before it judged, ``message`` says why there is no ratio.
+    """
+
+    benchmark: str
+    metric: Metric
+    verdict: Verdict | None
+    gating: bool = True
+    ratio: GateRatio | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSummary:
+    """One gate: the commits that it compared, and what it found."""
+
+    run_id: str
+    recorded_at: datetime
+    base: str
+    head: str
+    machine_id: str
+    findings: tuple[GateFinding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A linked file; ``link`` and ``picture`` are paths relative to the site."""
+
+    title: str
+    kind: DocumentKind
+    link: str
+    picture: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileEntryPoint:
+    """A saved profile, and the paths of its files relative to the site, by name."""
+
+    summary: ProfileSummary
+    links: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """All that the pages are made of.
+
+    Attributes:
+        project: What the project is called.
+        history: Its trends, their steps, and the alarms.
+        runs: The ledger's runs, oldest first.
+        gates: Its gates, oldest first.
+        profiles: The saved profiles, oldest first.
+        documents: Reports of experiments, explanations, and whatever else the pages link to.
+        releases: Named commits, oldest first; they are marked in the charts.
+        since: The commits that the last values are compared with, such as the last release and the base.
+        commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
+        range_url: The address of a range, with ``{before}`` and ``{after}`` in the places of its commits.
+        watched: The metrics whose steps ask for attention; the others' raise no alarm.
+        notes: Sentences that a reader should know, such as files that could not be read.
+    """
+
+    project: str
+    history: HistoryReport
+    runs: tuple[RunSummary, ...] = ()
+    gates: tuple[GateSummary, ...] = ()
+    profiles: tuple[ProfileEntryPoint, ...] = ()
+    documents: tuple[Document, ...] = ()
+    releases: tuple[Reference, ...] = ()
+    since: tuple[Reference, ...] = ()
+    commit_url: str | None = None
+    range_url: str | None = None
+    watched: frozenset[str] = frozenset({"time"})
+    notes: tuple[str, ...] = ()
+
 
 Kind = Literal[
     "worse", "creep", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
 ]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent", "unclear")
-# A step has six runs on either side; with fewer, nobody can tell it from the scatter of single runs.
+# A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
@@ -37,12 +140,10 @@ class Series:
     """All runs of one benchmark and metric on one machine, the benchmark's versions one after another.
 
     Attributes:
-        trends: One for each version.
-        order: The place of each run as (trend, place in it), as the chart shows them from left to right.
-        label: What tells it from others of the same benchmark, metric and machine: gates, an environment.
-        watched: Whether its steps ask for attention.
-        noise: The relative sd between levels of identical code, None where it is not known.
-        since: What changed since named commits.
+        trends: One for each version. order: The place of each run as (trend, place in it), as the chart shows
+        them from left to right. label: What distinguishes it from others of the same benchmark, metric and
+        machine: gates, an environment. watched: Whether its steps ask for attention. noise: The relative sd
+        between levels of identical code, None where it is not known. since: What changed since named commits.
     """
 
     trends: tuple[Trend, ...]
@@ -120,7 +221,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What to tell of a series before anything else; ``step`` is the step that it is about, if it is one."""
+    """The most urgent state of a series, with the change point that it is about, if any."""
 
     kind: Kind
     step: ChangePoint | None = None
@@ -132,14 +233,14 @@ def series_of(
     """Return the series of a history by benchmark, metric and machine; times come before other metrics."""
     groups = _groups(history)
     placed = _placed(history.points, groups)
-    told: set[tuple[str, str]] = set()
+    led: set[tuple[str, str]] = set()
     found = []
     for number, group in enumerate(groups):
         first = group.trends[0]
-        # Creep and silence are told once, of the first series, which is of the time where there is one.
+        # Drifts and silences belong to the first series, which has the times if there are any.
         place = (first.benchmark, first.machine_id)
-        leads = place not in told
-        told.add(place)
+        leads = place not in led
+        led.add(place)
         bare = Series(
             trends=group.trends,
             order=_merged(group.trends, history.commits),
@@ -168,7 +269,7 @@ class _Group:
 
 
 def _groups(history: HistoryReport) -> list[_Group]:
-    """Return the trends of each chart: gates apart from others, and environments that take turns apart."""
+    """Return the trends of each chart: gates separately, and alternating environments separately."""
     kinds: dict[tuple[str, str, str, bool], list[Trend]] = {}
     for trend in history.trends:
         if len(trend):
@@ -185,9 +286,9 @@ def _groups(history: HistoryReport) -> list[_Group]:
         by_environment: dict[str, list[Trend]] = {}
         for trend in trends:
             by_environment.setdefault(trend.env_ids[-1], []).append(trend)
-        for env_id, alike in sorted(by_environment.items()):
-            told = _environment_label(env_id, by_environment, history.environments)
-            found.append(_Group(trends=_oldest_first(alike), label=", ".join(filter(None, (label, told)))))
+        for env_id, own in sorted(by_environment.items()):
+            named = _environment_label(env_id, by_environment, history.environments)
+            found.append(_Group(trends=_oldest_first(own), label=", ".join(filter(None, (label, named)))))
     return found
 
 
@@ -198,7 +299,7 @@ def _oldest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
 def _environment_label(
     env_id: str, others: Iterable[str], environments: Mapping[str, Mapping[str, str]]
 ) -> str:
-    """Return what tells an environment from others beside it: "python CPython 3.12.4"; else its id."""
+    """Return how an environment differs from others: "python CPython 3.12.4"; else its id."""
     known = [environments.get(other, {}) for other in others]
     own = environments.get(env_id, {})
     differing = [name for name in sorted(own) if len({facts.get(name) for facts in known}) > 1]
@@ -249,6 +350,25 @@ def state_of(series: Series) -> State:
     return found[0] if found else State(kind="steady")
 
 
+def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts]) -> str:
+    """Return the state of a series in a few words: "slower since 2026-03-01"."""
+    step = state.step
+    if step is not None:
+        since = f"since {commit_date(step.first_after, commits) or short_sha(step.first_after)}"
+        word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
+        why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
+        return f"{word} {since}{why}"
+    if state.kind in {"creep", "moved"} and series.creeps:
+        why = ", with the machine" if state.kind == "moved" else ""
+        return f"drifted {ratio_text(series.creeps[-1].ratio)}{why}"
+    if state.kind == "silent":
+        days = counted(series.silences[-1].days, "day")
+        return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
+    if state.kind == "unclear":
+        return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
+    return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
+
+
 def band(trend: Trend, place: int) -> tuple[float, float]:
     """Return the band around the level of a run: the sd over launches, as a share of their mean."""
     mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
@@ -257,7 +377,7 @@ def band(trend: Trend, place: int) -> tuple[float, float]:
 
 
 def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
-    """Tell whether later ones of a trend's steps have brought the level back to what it was before."""
+    """Return whether later steps have brought the level back."""
     later = [other for other in steps if other.place > step.place]
     if not later:
         return False
@@ -323,3 +443,209 @@ def _keyed(number: int, trend: Trend, commits: Mapping[str, CommitFacts]) -> Ite
 def _reading_order(key: tuple[str, str, str, bool]) -> tuple[str, bool, str, str, bool]:
     benchmark, metric, machine, lockstep = key
     return benchmark, metric != WALL_TIME.name, metric, machine, lockstep
+
+
+# The smallest value of a series keeps so many digits.
+_DIGITS = 6
+# Whole numbers up to here are exact in a script.
+_LARGEST_EXACT = 2**53
+
+
+def script(name: str, value: object) -> str:
+    """Return a script that gives a name to a value; nothing in the value can end the script or its line."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return f'"use strict";window.{name}={text};\n'
+
+
+def commits_in_order(history: HistoryReport) -> list[str]:
+    """Return the commits of all runs, oldest first; one that git does not know follows the one before it."""
+    keys: dict[str, tuple[int, datetime]] = {}
+    for trend in history.trends:
+        reached = -1
+        for commit, recorded_at in zip(trend.commits, trend.recorded_at, strict=True):
+            facts = history.commits.get(commit)
+            if facts is not None and facts.place is not None:
+                reached = facts.place
+            if commit not in keys or keys[commit] > (reached, recorded_at):
+                keys[commit] = (reached, recorded_at)
+    return sorted(keys, key=lambda sha: (keys[sha], sha))
+
+
+def commits_script(
+    order: Sequence[str], commits: Mapping[str, CommitFacts], releases: Iterable[Reference]
+) -> str:
+    """Return the script with the commits; times are seconds since 1970, each minus the one before."""
+    facts = [commits.get(sha) or CommitFacts(sha=sha) for sha in order]
+    authors = {name: number for number, name in enumerate(dict.fromkeys(one.author for one in facts))}
+    places = {sha: number for number, sha in enumerate(order)}
+    known = [(one, commits.get(one.commit)) for one in releases]
+    return script(
+        "perfkitCommits",
+        {
+            "sha": list(order),
+            "subject": [visible(one.subject or "") for one in facts],
+            "time": _differences([_seconds(one.time) for one in facts]),
+            "author": [authors[one.author] for one in facts],
+            "authors": [visible(name or "") for name in authors],
+            "releases": [
+                {
+                    "name": visible(release.name),
+                    "at": _first_from(found.place, order, commits)
+                    if found and found.place is not None
+                    else places.get(release.commit),
+                    "time": _seconds(found.time) if found else None,
+                }
+                for release, found in known
+            ],
+        },
+    )
+
+
+def _first_from(place: int, order: Sequence[str], commits: Mapping[str, CommitFacts]) -> int | None:
+    """Return the number of the first measured commit at a place in history or after it."""
+    for number, sha in enumerate(order):
+        facts = commits.get(sha)
+        if facts is not None and facts.place is not None and facts.place >= place:
+            return number
+    return None
+
+
+def benchmark_script(series: Sequence[Series], order: Mapping[str, int], history: HistoryReport) -> str:
+    """Return the script with all runs of a benchmark; ``order`` numbers the commits."""
+    runs = _Runs(order)
+    shown = [_series(one, runs) for one in series]
+    return script("perfkitBenchmark", {"series": shown, **runs.columns(history)})
+
+
+class _Runs:
+    """The numbered runs of a benchmark, shared by its metrics."""
+
+    def __init__(self, order: Mapping[str, int]) -> None:
+        self._order = order
+        self._numbers: dict[tuple[str, str, datetime, str, str], int] = {}
+        self._sources: dict[str, int] = {}
+        self._environments: dict[str, int] = {}
+
+    def number(self, key: tuple[str, str, datetime, str, str]) -> int:
+        """Return the number of a run, given as (run, commit, time, source, environment)."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def columns(self, history: HistoryReport) -> dict[str, object]:
+        """Return the columns, in the order of the numbers that runs were given."""
+        keys = list(self._numbers)
+        sources = self._numbered(self._sources, [source for _, _, _, source, _ in keys])
+        environments = self._numbered(self._environments, [env for *_, env in keys])
+        return {
+            "runs": {
+                "id": [short_run_id(run) for run, *_ in keys],
+                "commit": _differences([self._order[commit] for _, commit, *_ in keys]),
+                "time": _differences([_seconds(at) for _, _, at, _, _ in keys]),
+                "source": sources,
+                "env": environments,
+            },
+            "sources": [visible(source) for source in self._sources],
+            "environments": [
+                {"id": env, "facts": _facts(history.environments.get(env, {}))} for env in self._environments
+            ],
+        }
+
+    @staticmethod
+    def _numbered(numbers: dict[str, int], names: Iterable[str]) -> list[int]:
+        return [numbers.setdefault(name, len(numbers)) for name in names]
+
+
+def _series(series: Series, runs: _Runs) -> dict[str, object]:
+    trends = series.trends
+    points = [(trends[number], place) for number, place in series.order]
+    means = [trend.means[place] for trend, place in points]
+    scale, exact = _scale(means)
+    at = {key: number for number, key in enumerate(series.order)}
+    numbers = [
+        runs.number(
+            (
+                trend.run_ids[place],
+                trend.commits[place],
+                trend.recorded_at[place],
+                trend.sources[place],
+                trend.env_ids[place],
+            )
+        )
+        for trend, place in points
+    ]
+    limit = series.noise_limit
+    return {
+        "metric": visible(metric_title(series.metric)),
+        "unit": visible(series.metric.unit),
+        "better": series.metric.better,
+        "machine": series.machine_id,
+        "scale": scale,
+        "exact": exact,
+        "noise": None if limit is None else round(limit, 5),
+        "run": _differences(numbers),
+        "mean": [_scaled(value, scale) for value in means],
+        "level": [_scaled(trend.levels[place], scale) for trend, place in points],
+        "lockstep": series.lockstep,
+        "sd": [_scaled(trend.sds[place], scale) for trend, place in points],
+        "launches": [trend.launches[place] for trend, place in points],
+        "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
+        "steps": [_step(placed, at, scale) for placed in series.placed],
+    }
+
+
+def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> dict[str, object]:
+    step = placed.point
+    return {
+        "id": step.point_id,
+        "at": at[placed.trend, step.place],
+        "text": ratio_text(step.ratio),
+        "words": change_text(step.ratio, step.metric),
+        "worse": step.worse,
+        "state": step.state,
+        "cause": step.cause,
+        "before": _scaled(step.before.mean, scale),
+        "after": _scaled(step.after.mean, scale),
+        "runs": [step.before.runs, step.after.runs],
+    }
+
+
+def _scale(values: Sequence[float]) -> tuple[float, bool]:
+    """Return what a whole number of a column is worth, and whether the numbers are then exact."""
+    largest = max(map(abs, values), default=0.0)
+    if all(value == math.floor(value) for value in values) and largest < _LARGEST_EXACT:
+        return 1.0, True
+    least = min((abs(value) for value in values if value), default=1.0)
+    power = math.floor(math.log10(least)) - _DIGITS + 1
+    while largest / 10.0**power > _LARGEST_EXACT:
+        power += 1
+    return float(f"1e{power}"), False
+
+
+def _scaled(value: float | None, scale: float) -> int | float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    if scale == 1.0 and value != round(value):
+        return round(value, 3)
+    return round(value / scale)
+
+
+def _differences(numbers: Sequence[int | None]) -> list[int | None]:
+    """Return each number minus the known one before it: they are short, as neighbours are alike."""
+    found: list[int | None] = []
+    before = 0
+    for number in numbers:
+        found.append(None if number is None else number - before)
+        before = before if number is None else number
+    return found
+
+
+def _seconds(time: datetime | None) -> int | None:
+    if time is None:
+        return None
+    known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return math.floor(known.timestamp())
+
+
+def _facts(facts: Mapping[str, str]) -> dict[str, str]:
+    return {visible(name): visible(value) for name, value in sorted(facts.items())}

@@ -13,7 +13,7 @@ from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
 from perfkit.gating.judge import interval_verdict
 from perfkit.model import Commit, Environment, Machine
 from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict, Verdict
-from perfkit.stats.crossing import crossing
+from perfkit.stats.summary import crossing
 
 Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same", "failed"]
 ANSWERS: tuple[Answer, ...] = (

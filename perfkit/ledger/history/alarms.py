@@ -1,24 +1,23 @@
-"""Find what no list of steps shows: losses that add up little by little, and benchmarks that went silent."""
+"""Alarms beside change points: drifts, visible rises, and benchmarks that are no longer measured."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perfkit.ledger.history.trends import Order, occasions, places_by_run
+from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Creep, Origin, Rise, Silence, Trend
-from perfkit.stats.interval import student_quantile
+from perfkit.stats.distributions import student_quantile
 
-# One in two hundred on either side: the alarm is for a sum that nobody would call noise.
-_CREEP_ERROR = 0.01
+# One in two hundred on either side.
+_DRIFT_ERROR = 0.01
 _FEWEST_GATES = 3
-# A benchmark that was measured once or twice has no habit that it could break.
+# A benchmark that was measured once or twice is not expected to be measured again.
 _FEWEST_RUNS = 3
 _ID_DIGITS = 8
-
 
 # The commits of each gate.
 _Measured = tuple[frozenset[str], ...]
@@ -26,10 +25,7 @@ _Measured = tuple[frozenset[str], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class _Link:
-    """What a gate found of ``commits``, those after base up to head: a log ratio and its variance.
-
-    ``begin`` and ``end`` are the places of base and head in history.
-    """
+    """The log ratio and variance of a gate over ``commits``, from base at ``begin`` to head at ``end``."""
 
     begin: float
     end: float
@@ -41,34 +37,25 @@ class _Link:
     launches: int
 
 
-def find_creep(
-    trends: Iterable[Trend],
-    order: Order,
-    *,
-    since: float,
-    margin_of: Callable[[str], float],
-    commits_of: Callable[[str, str], frozenset[str] | None],
-) -> Iterator[Creep]:
-    """Yield the benchmarks whose gates of merged commits lost more than the margin since a place.
+def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> Iterator[Creep]:
+    """Yield the benchmarks whose gates of merged commits add up to a loss beyond the margin since a place.
 
-    ``commits_of`` returns the commits after a first one up to a last one, None where the first is no ancestor
-    of the last, or the last one was not merged. The log ratios of gates add up that have no commit in common.
-    The interval is that of Student's t at 99 %, with the variances of both sides' means, which are taken to
-    be independent: launches of both sides have much in common, so it is too wide rather than too narrow.
+    Log ratios add up over gates that have no commit in common. The interval is Student's t at 99 %, with the
+    means of both sides taken as independent: launches of both sides have much in common, so it is too wide.
     """
     known: dict[_Measured, list[frozenset[str]]] = {}
     for trend in trends:
         if not trend.lockstep or trend.metric.better != "lower":
             continue
-        chain = _chain([link for link in _links(trend, order, commits_of) if link.begin >= since], known)
+        chain = _chain([link for link in _links(trend, facts) if link.begin >= since], known)
         if len(chain) < _FEWEST_GATES:
             continue
         total = math.fsum(link.log_ratio for link in chain)
         variance = math.fsum(link.variance for link in chain)
         launches = sum(link.launches for link in chain)
         # Each link has two means.
-        half = student_quantile(max(launches - 2 * len(chain), 1), _CREEP_ERROR) * math.sqrt(variance)
-        margin = margin_of(trend.benchmark)
+        half = student_quantile(max(launches - 2 * len(chain), 1), _DRIFT_ERROR) * math.sqrt(variance)
+        margin = facts.margin_of(trend.benchmark)
         if total - half > math.log1p(margin):
             yield Creep(
                 benchmark=trend.benchmark,
@@ -82,21 +69,19 @@ def find_creep(
             )
 
 
-def _links(
-    trend: Trend, order: Order, commits_of: Callable[[str, str], frozenset[str] | None]
-) -> Iterator[_Link]:
-    """Yield what each run of a trend says of the two commits that it measured side by side."""
+def _links(trend: Trend, facts: Facts) -> Iterator[_Link]:
+    """Yield a link for each run of a trend that interleaved two commits."""
     for places in places_by_run(trend).values():
         if len(places) != 2:  # noqa: PLR2004 (base and head)
             continue
-        base, head = sorted(places, key=lambda place: order.place(trend.commits[place]))
+        base, head = sorted(places, key=lambda place: facts.order.place(trend.commits[place]))
         relative = [_relative_variance(trend, place) for place in (base, head)]
-        commits = commits_of(trend.commits[base], trend.commits[head])
+        commits = facts.commits_of(trend.commits[base], trend.commits[head])
         if not commits or None in relative or min(trend.means[base], trend.means[head]) <= 0:
             continue
         yield _Link(
-            begin=order.place(trend.commits[base]),
-            end=order.place(trend.commits[head]),
+            begin=facts.order.place(trend.commits[base]),
+            end=facts.order.place(trend.commits[head]),
             base=trend.commits[base],
             head=trend.commits[head],
             commits=commits,
@@ -114,8 +99,8 @@ def _relative_variance(trend: Trend, place: int) -> float | None:
 def _chain(links: Sequence[_Link], known: dict[_Measured, list[frozenset[str]]]) -> list[_Link]:
     """Return links that have no commit in common, in the order of their bases.
 
-    Of links of the same commits the last counts. Which links count does not depend on what they found: it is
-    ``known`` for all benchmarks that the same gates measured.
+    The last of several links of the same commits counts. Which links count does not depend on their results,
+    so ``known`` holds it for all benchmarks that the same gates measured.
     """
     last = {link.commits: link for link in links}
     measured = tuple(last)
@@ -125,18 +110,17 @@ def _chain(links: Sequence[_Link], known: dict[_Measured, list[frozenset[str]]])
 
 
 def _counting(measured: _Measured) -> list[frozenset[str]]:
-    """Return which commits that were measured together count, so that none counts twice.
+    """Return which sets of commits count, so that no commit counts twice.
 
-    What is made of parts that were measured themselves gives way to these, as a gate against a release does:
-    two of them at least, of which each has commits of its own. One part alone says nothing of the rest. Of
-    what is left, that with the most commits comes first, as it has what came to the same change later.
+    A set with two or more disjoint parts that were measured themselves gives way to them, such as a gate
+    against a release. The largest of the rest come first, since they include later fixes of the same change.
     """
     by_size = sorted(measured, key=len)
-    whole = [one for one in by_size if len(_apart(part for part in by_size if part < one)) <= 1]
-    return _apart(reversed(whole))
+    whole = [one for one in by_size if len(_disjoint(part for part in by_size if part < one)) <= 1]
+    return _disjoint(reversed(whole))
 
 
-def _apart(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     """Return those that have no commit in common with one before them."""
     found: list[frozenset[str]] = []
     covered: set[str] = set()
@@ -147,28 +131,12 @@ def _apart(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class DriftFacts:
-    """What drifts in plain runs are judged by.
+def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Creep]:
+    """Yield the drifts in plain runs, one for each benchmark and machine.
 
-    ``origins`` has the commits of the last release and of the base, where there are any; ``changes_code``
-    tells whether any code differs between two commits; ``accepted`` are the ids that a person settled.
-    """
-
-    order: Order
-    origins: Mapping[Origin, str]
-    margin_of: Callable[[str], float]
-    is_sentinel: Callable[[str], bool]
-    changes_code: Callable[[str, str], bool]
-    accepted: Collection[str]
-
-
-def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: DriftFacts) -> Iterator[Creep]:
-    """Yield the benchmarks whose plain runs became slower little by little, one for each machine.
-
-    A drift is counted from the best level, else from the last release or from the base, and steps are taken
-    out, since they are reported on their own. The levels are those that were measured: a rise that all
-    benchmarks share is one of each until a sentinel drifts as well.
+    A drift counts from the best level, else from the last release or from the base. Change points are taken
+    out, since they are reported themselves. A rise that all benchmarks share is a drift of each until a
+    sentinel drifts as well.
     """
     found: dict[tuple[str, str], Creep] = {}
     for trend, own in _with_steps(trends, points):
@@ -179,17 +147,17 @@ def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: D
     sentinels = [one for one in found.values() if facts.is_sentinel(one.benchmark)]
     for one in found.values():
         if not facts.is_sentinel(one.benchmark):
-            detail = _acquitted(one, sentinels, facts)
+            detail = _machine_evidence(one, sentinels, facts)
             yield replace(one, cause="machine", detail=detail) if detail else one
 
 
 def find_rises(
-    trends: Sequence[Trend], points: Iterable[ChangePoint], creeps: Iterable[Creep], facts: DriftFacts
+    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep], facts: Facts
 ) -> Iterator[Rise]:
-    """Yield the benchmarks that a person sees rise in a chart, though no open step and no drift says so."""
+    """Yield the benchmarks that visibly rise in a chart without an open change point or a drift."""
     from perfkit.stats.drift import best_place, visible_rise
 
-    reported = {(one.benchmark, one.machine_id) for one in creeps}
+    reported = {(one.benchmark, one.machine_id) for one in drifts}
     for trend, steps in _with_steps(trends, points):
         key = (trend.benchmark, trend.machine_id)
         if key in reported or facts.is_sentinel(trend.benchmark) or any(one.is_open for one in steps):
@@ -212,7 +180,7 @@ def find_rises(
 def _with_steps(
     trends: Sequence[Trend], points: Iterable[ChangePoint]
 ) -> Iterator[tuple[Trend, Sequence[ChangePoint]]]:
-    """Yield the trends that a drift may be in, each with its own steps."""
+    """Yield the trends that may drift, each with its own change points."""
     steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
     for point in points:
         key = (point.benchmark, point.version, point.machine_id, point.metric.name)
@@ -232,7 +200,7 @@ def _with_steps(
 def _without_steps(
     trend: Trend, steps: Iterable[ChangePoint], accepted: Collection[str]
 ) -> tuple[int, list[float]]:
-    """Return the run that a drift may begin at first, and the levels without the steps."""
+    """Return the first run that a drift may begin at, and the levels without the steps."""
     first = _accepted_place(trend, accepted)
     levels = list(trend.levels)
     for step in steps:
@@ -243,7 +211,7 @@ def _without_steps(
 
 
 def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
-    """Yield the trends of plain runs that a drift may be in, of each benchmark's newest version."""
+    """Yield the trends of plain runs that may drift, of each benchmark's newest version."""
     timed = [
         one
         for one in trends
@@ -256,7 +224,7 @@ def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
     return (one for one in timed if newest[one.benchmark, one.machine_id] == one.version)
 
 
-def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> Creep | None:
+def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Creep | None:
     from perfkit.stats.drift import FEWEST, best_place, find_drift
 
     if len(trend) < FEWEST:
@@ -268,10 +236,10 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> 
         at = facts.order.place(commit)
         starts[origin] = max(first, sum(place <= at for place in places) - 1)
     margin = facts.margin_of(trend.benchmark)
-    sessions = occasions(trend)
+    measured_in = sessions(trend)
     for origin, start in starts.items():
         drift = find_drift(
-            levels[start:], sessions=sessions[start:], environments=trend.env_ids[start:], least=margin
+            levels[start:], sessions=measured_in[start:], environments=trend.env_ids[start:], least=margin
         )
         if drift is not None:
             return Creep(
@@ -285,12 +253,12 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> 
                 margin=margin,
                 origin=origin,
                 runs=len(trend) - start,
-                creep_id=_creep_id(trend, len(trend) - 1),
+                creep_id=_drift_id(trend, len(trend) - 1),
             )
     return None
 
 
-def _creep_id(trend: Trend, place: int) -> str:
+def _drift_id(trend: Trend, place: int) -> str:
     named = (trend.benchmark, trend.version, trend.metric.name, trend.machine_id, trend.commits[place])
     return hashlib.sha256(repr(("drift", *named)).encode()).hexdigest()[:_ID_DIGITS]
 
@@ -299,25 +267,24 @@ def _accepted_place(trend: Trend, accepted: Collection[str]) -> int:
     """Return the last run whose drift a person accepted, or the first run."""
     if not accepted:
         return 0
-    return next((place for place in reversed(range(len(trend))) if _creep_id(trend, place) in accepted), 0)
+    return next((place for place in reversed(range(len(trend))) if _drift_id(trend, place) in accepted), 0)
 
 
-def _acquitted(creep: Creep, sentinels: Iterable[Creep], facts: DriftFacts) -> str:
-    """Return why no commit made a drift, or an empty text."""
+def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) -> str:
+    """Return why the machine made a drift, empty if nothing shows it."""
     for other in sentinels:
-        if other.machine_id == creep.machine_id and other.high >= creep.low:
+        if other.machine_id == drift.machine_id and other.high >= drift.low:
             return f"the sentinel {other.benchmark} became slower as well"
-    same_code = not facts.changes_code(creep.since, creep.until)
+    same_code = not facts.changes_code(drift.since, drift.until)
     return "no code differs between the commits" if same_code else ""
 
 
-def find_silence(
+def find_silences(
     trends: Sequence[Trend], *, now: datetime, most_days: int, places: Mapping[str, float]
 ) -> Iterator[Silence]:
-    """Yield the benchmarks that were not measured for more than ``most_days`` days, each machine apart.
+    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine.
 
-    A benchmark's versions count together. A machine that stopped is reported once, by the benchmark that was
-    measured there last.
+    Versions of a benchmark count together. A machine that stopped is reported once, by its latest benchmark.
     """
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
@@ -328,21 +295,21 @@ def find_silence(
             at, commit = trend.recorded_at[newest], trend.commits[newest]
         last[key] = (at, commit, runs + len(trend))
     newest_of: dict[str, datetime] = {}
-    newest_habit: dict[str, datetime] = {}
+    newest_regular: dict[str, datetime] = {}
     for (_, machine_id), (at, _, runs) in last.items():
         newest_of[machine_id] = max(at, newest_of.get(machine_id, at))
         if runs >= _FEWEST_RUNS:
-            newest_habit[machine_id] = max(at, newest_habit.get(machine_id, at))
-    told: set[str] = set()
+            newest_regular[machine_id] = max(at, newest_regular.get(machine_id, at))
+    reported: set[str] = set()
     for (benchmark, machine_id), (at, commit, runs) in last.items():
         if runs < _FEWEST_RUNS:
             continue
         alive = (now - newest_of[machine_id]).days <= most_days
         days = ((newest_of[machine_id] if alive else now) - at).days
-        is_newest = at == newest_habit[machine_id] and machine_id not in told
+        is_newest = at == newest_regular[machine_id] and machine_id not in reported
         if days <= most_days or not (alive or is_newest):
             continue
-        told.add(machine_id)
+        reported.add(machine_id)
         yield Silence(
             benchmark=benchmark,
             machine_id=machine_id,
@@ -355,6 +322,6 @@ def find_silence(
 
 
 def _later(commit: str, places: Mapping[str, float]) -> int | None:
-    """Return how many of the measured commits are newer, None where git does not know this one."""
+    """Return how many measured commits are newer, None where git does not know this one."""
     place = places.get(commit)
     return None if place is None else sum(one > place for one in places.values())

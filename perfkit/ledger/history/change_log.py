@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.ledger.history.gates import TimesOf, gate_ratio
-from perfkit.model import OF_PAIRS, Environment
+from perfkit.model import OF_PAIRS, Environment, Row
 from perfkit.model.change_log import (
     Cell,
     ChangeLog,
     Column,
     Entry,
+    GateRatio,
     History,
     Measured,
     Measurements,
@@ -161,7 +161,7 @@ class _ColumnOf:
         return frozenset((one.run_id, one.commit) for one in self._timed if _is_alternating(one))
 
     def cell(self, sha: str, before: str | None) -> Cell | None:
-        """Return what is said of a commit, None where nothing is; ``before`` is that of the row before."""
+        """Return the cell of a commit, None without a measurement; ``before`` is the commit one row up."""
         own = self._by_commit.get(sha)
         if not own:
             return None
@@ -170,8 +170,8 @@ class _ColumnOf:
         newest = max(own, key=lambda one: one.recorded_at)
         failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
         if failed or sha not in self._timed_at:
-            told = _failure(failed, own, newest.run_id)
-            return None if told is None else Cell(failure=told, env_id=newest.env_id)
+            failure = _failure(failed, own, newest.run_id)
+            return None if failure is None else Cell(failure=failure, env_id=newest.env_id)
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
         cell = _measured_cell(shown, sha, self._version)
@@ -192,12 +192,12 @@ class _ColumnOf:
 
 
 def _is_beside_others(one: Measured) -> bool:
-    """Tell whether a run may have measured other commits in turns with the one of this launch."""
+    """Return whether a run may have measured other commits in turns with the one of this launch."""
     return one.source in OF_PAIRS or one.block is not None
 
 
 def _is_alternating(one: Measured) -> bool:
-    """Tell whether a run compares later commits with the one of this launch."""
+    """Return whether a run compares later commits with the one of this launch."""
     return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 
@@ -244,3 +244,32 @@ def _group(measured: Iterable[Measured], key: Callable[[Measured], Key]) -> dict
     for one in measured:
         groups[key(one)].append(one)
     return dict(groups)
+
+
+# Returns the whole rows of the times of a benchmark in a run.
+TimesOf = Callable[[str, str], Sequence[Row]]
+
+
+def gate_ratio(
+    run_id: str, benchmark: str, times_of: TimesOf, *, base: str | None, head: str
+) -> GateRatio | None:
+    """Return what a gate found for one benchmark: the estimate that its verdict rests on.
+
+    None where the gate compared other commits, where a launch failed, where the benchmark's own source
+    differs between the sides, and before the first look.
+    """
+    rows = times_of(run_id, benchmark)
+    sides = {(row.placement.side, row.commit.sha) for row in rows}
+    versions = {row.outcome.benchmark.version for row in rows}
+    failed = any(row.outcome.status != "ok" for row in rows)
+    if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
+        return None
+    # They are imported here, so that a ledger without gates is read without the libraries that judge one.
+    from perfkit.gating.rows import comparison_of
+    from perfkit.model.policies import judged_policy
+
+    policy = judged_policy(rows[0])
+    found = comparison_of(rows, [times_of(run, benchmark) for run in policy.continues]).estimate
+    if found is None:
+        return None
+    return GateRatio(ratio=found.ratio, low=found.low, high=found.high, alpha=policy.rules.alpha)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from perfkit.model.history import CommitFacts, Trend
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import CommitFacts, Origin, Trend
+from perfkit.model.results import Environment, Machine
 
-# What was measured within an hour is alike and says nothing of another hour.
-_OCCASION = timedelta(hours=1)
+# Runs within an hour are alike and tell nothing of another hour.
+_SESSION_GAP = timedelta(hours=1)
 _COLUMNS = tuple(field.name for field in fields(Trend) if str(field.type).startswith("tuple"))
 
 
@@ -50,11 +54,38 @@ class Order:
         return self.places.get(sha, float("inf"))
 
 
-def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
-    """Return trends in the order of their commits, runs of one commit in that of recording.
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is needed beside trends to judge them.
 
-    A trend whose environments follow one another stays whole. Where they take turns, as where two versions of
-    Python are measured side by side, each of them has a trend of its own.
+    Attributes:
+        facts_of: Returns the machine and environment of runs. commits_between: Returns how many commits the
+        second has that the first lacks, None if git lacks one. commits_of: Returns the commits after a first
+        one up to a last one; None where the first is no ancestor
+            of the last, or the last one was not merged.
+        changes_code: Returns whether any code differs between two commits.
+        gate_between: Returns a gate's result for a trend's benchmark across two places, None without one.
+        origins: The commits of the last release and of the base, where there are any.
+        accepted: The ids of drifts that a person accepted.
+    """
+
+    order: Order
+    facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
+    commits_between: Callable[[str, str], int | None]
+    commits_of: Callable[[str, str], frozenset[str] | None]
+    changes_code: Callable[[str, str], bool]
+    gate_between: Callable[[Trend, float, float], GateRatio | None]
+    is_sentinel: Callable[[str], bool]
+    margin_of: Callable[[str], float]
+    origins: Mapping[Origin, str]
+    accepted: Collection[str]
+
+
+def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
+    """Return trends in the order of their commits, runs of one commit in the order of recording.
+
+    A trend whose environments follow one another stays whole. Environments that alternate, such as two
+    versions of Python, have a trend each.
     """
     return [part for trend in trends for part in _by_environment(_in_order(trend, order))]
 
@@ -62,7 +93,7 @@ def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
 def chained(trend: Trend) -> Trend:
     """Return a trend of gates with the first base and each head, whose level follows from its base's.
 
-    Both sides of a gate ran in turns, so their ratio says more than their levels, each of its own hour.
+    Both sides of a gate were interleaved, so their ratio is more precise than their levels.
     """
     levels: dict[str, float] = {}
     kept: list[tuple[int, float]] = []
@@ -82,7 +113,7 @@ def chained(trend: Trend) -> Trend:
 
 
 def places_by_run(trend: Trend) -> dict[str, list[int]]:
-    """Return the places of each run in a trend: of a gate those of its base and its head."""
+    """Return the places of each run in a trend; a gate has two, its base and its head."""
     runs: dict[str, list[int]] = {}
     for place, run_id in enumerate(trend.run_ids):
         runs.setdefault(run_id, []).append(place)
@@ -114,13 +145,13 @@ def select(trend: Trend, places: Sequence[int]) -> Trend:
     return replace(trend, **columns)
 
 
-def occasions(trend: Trend) -> tuple[Hashable, ...]:
+def sessions(trend: Trend) -> tuple[Hashable, ...]:
     """Return a number for each run, shared by those that were measured without an hour's pause."""
     by_time = sorted(range(len(trend)), key=trend.recorded_at.__getitem__)
     numbers = [0] * len(trend)
     number = 0
     for before, place in itertools.pairwise(by_time):
-        number += trend.recorded_at[place] - trend.recorded_at[before] >= _OCCASION
+        number += trend.recorded_at[place] - trend.recorded_at[before] >= _SESSION_GAP
         numbers[place] = number
     return tuple(numbers)
 
@@ -128,3 +159,64 @@ def occasions(trend: Trend) -> tuple[Hashable, ...]:
 def on_branch(trend: Trend, is_wanted: Callable[[str], bool]) -> Trend:
     """Return the runs of a trend whose commits are wanted."""
     return select(trend, [place for place, commit in enumerate(trend.commits) if is_wanted(commit)])
+
+
+# The known levels of one commit, by benchmark and version.
+Levels = Mapping[tuple[str, str], float]
+
+
+class Gaps:
+    """The order in which to measure wanted places of a history: where it is least certain first.
+
+    The ends come first, then the middle of the largest gap between settled places (measured or about to be).
+    Gaps at whose ends the known levels differ by more than ``margin``, a share, come before all others.
+    """
+
+    def __init__(self, wanted: Iterable[int], *, margin: float) -> None:
+        self._wanted = sorted(set(wanted))
+        self._margin = math.log1p(margin)
+        self._settled: set[int] = set()
+        self._levels: dict[int, Levels] = {}
+        self._differences: dict[tuple[int, int], bool] = {}
+
+    @property
+    def settled(self) -> int:
+        """How many of the wanted places are settled."""
+        return len(self._settled.intersection(self._wanted))
+
+    def settle(self, place: int) -> None:
+        """Note that a place is measured or about to be."""
+        self._settled.add(place)
+
+    def learn(self, place: int, levels: Levels) -> None:
+        """Note the levels at a place, once."""
+        self._levels[place] = levels
+
+    def next(self) -> int | None:
+        """Return the place to measure next, None where no wanted one is left."""
+        left = [place for place in self._wanted if place not in self._settled]
+        if not left:
+            return None
+        ends = (self._wanted[0], self._wanted[-1])
+        for end in ends:
+            if end not in self._settled:
+                return end
+        gaps = [
+            (self.differ(begin, end), until - since, -begin, since)
+            for begin, end in itertools.pairwise(sorted({*self._settled, *ends}))
+            if (since := bisect_right(left, begin)) < (until := bisect_left(left, end))
+        ]
+        _, inside, _, since = max(gaps)
+        return left[since + (inside - 1) // 2]
+
+    def differ(self, begin: int, end: int) -> bool:
+        """Tell whether any benchmark's level differs by more than the margin between two places."""
+        if begin not in self._levels or end not in self._levels:
+            return False
+        if (begin, end) not in self._differences:
+            one, other = self._levels[begin], self._levels[end]
+            self._differences[begin, end] = any(
+                min(one[key], other[key]) > 0 and abs(math.log(other[key] / one[key])) > self._margin
+                for key in one.keys() & other.keys()
+            )
+        return self._differences[begin, end]

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-from perfkit.model.fitness import Condition, State
+from perfkit.model.calibration import Condition, State
 from perfkit.model.policies import Disturbance
 from perfkit.runner.agent.processes import tree
 

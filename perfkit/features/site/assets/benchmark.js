@@ -387,7 +387,7 @@
     for (const part of parts) part.hidden = !all && !own.includes(part);
     const button = field("other-steps"), others = parts.length - own.length;
     button.hidden = all || others === 0;
-    button.textContent = others === 1 ? "Show 1 step of another metric or machine" : `Show ${others} steps of other metrics or machines`;
+    button.textContent = others === 1 ? "Show 1 change point of another metric or machine" : `Show ${others} change points of other metrics or machines`;
     field("no-step").hidden = own.length > 0;
   }
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic import build_row
 
-from perfkit.gating.apart import compare_apart, occasion_levels
+from perfkit.gating.unpaired import compare_unpaired, session_levels
 from perfkit.model import Row
 from perfkit.model.comparisons import Comparison, Policy
 from perfkit.units import counted
@@ -31,7 +31,7 @@ def _runs(
 
 
 def _compare(base: list[Row], head: list[Row], *others: Row, margin: float = 0.05) -> Comparison:
-    return compare_apart(
+    return compare_unpaired(
         base[0].outcome.benchmark,
         base=base,
         head=head,
@@ -92,7 +92,7 @@ def test_runs_within_an_hour_are_one_occasion() -> None:
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
     assert [0.01, 0.05] == pytest.approx([found.base_s, found.head_s], rel=0.01)
     assert (
-        "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one); 3 of each"
+        "base was measured in 1 session and head in 1 (runs less than an hour apart are one); 3 of each"
         " are needed, since the machine's speed changes from hour to hour: repeat"
         f" `perfkit backfill {BASE[:10]} {HEAD[:10]}` at other hours, or"
         f" `perfkit gate --base {BASE[:10]} --head {HEAD[:10]}`"
@@ -106,7 +106,7 @@ def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
     found = _compare(_runs(BASE, 0.01, base), _runs(HEAD, 0.05, head), *_runs(OTHER, 0.01, 12))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
-    assert f"base was measured on {counted(base, 'occasion')} and head on {head} " in str(found.message)
+    assert f"base was measured in {counted(base, 'session')} and head in {head} " in str(found.message)
 
 
 @pytest.mark.parametrize(("head_first", "verdict"), [(False, "REGRESSED"), (True, "IMPROVED")])
@@ -119,7 +119,7 @@ def test_commits_of_two_days_are_not_judged_by_the_hours_of_one(verdict: str, *,
     again = _compare(slow, fast_again) if head_first else _compare(fast_again, slow)
 
     assert far.estimate is None
-    assert "(what lies less than 25 hours apart, as base and head lie, is one)" in str(far.message)
+    assert "(runs less than 25 hours apart, as base and head lie, are one)" in str(far.message)
     assert verdict == again.verdict
 
 
@@ -139,11 +139,11 @@ def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
     near, hopeless = (_compare(_scattered(BASE), _scattered(HEAD), margin=margin) for margin in (0.3, 0.01))
 
     assert (
-        "occasions of the same code differ by 20.0 % (sd): about 7 more occasions of each commit would decide"
+        "sessions of the same code differ by 20.0 % (sd): about 7 more sessions of each commit would decide"
     ) == near.message
     assert (
-        "occasions of the same code differ by 20.0 % (sd):"
-        " no number of them in reason would decide, `perfkit gate` may"
+        "sessions of the same code differ by 20.0 % (sd):"
+        " no reasonable number of them would decide, `perfkit gate` may"
     ) == hopeless.message
 
 
@@ -154,6 +154,6 @@ def test_an_occasion_counts_once_however_many_launches_it_has() -> None:
         build_row(seconds, run="other", minute=minute) for seconds, minute in ((0.04, 180), (0.16, 239))
     ]
 
-    levels = occasion_levels([*others, *hour], timedelta(hours=1))
+    levels = session_levels([*others, *hour], timedelta(hours=1))
 
     assert pytest.approx([np.log(0.02), np.log(0.08)]) == levels

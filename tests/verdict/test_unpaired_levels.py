@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 from synthetic import build_row
 
-from perfkit.gating.apart import compare_apart
+from perfkit.gating.unpaired import compare_unpaired
 from perfkit.model import Row
 from perfkit.model.comparisons import Policy
-from perfkit.stats.binomial import upper_bound
+from perfkit.stats.distributions import upper_bound
 
 RECORDED = Path(__file__).with_name("recorded_levels.npz")
 POLICY = Policy(alpha=0.01, family=1, looks=(1,))
@@ -113,7 +113,7 @@ def _verdicts(draw: Draw, runs: int, *, draws: int, known: int = 0) -> Counter[s
                 [_rows(name, commit)[index] for index in chosen]
                 for commit, chosen in enumerate((*drawn, *others))
             )
-            found = compare_apart(
+            found = compare_unpaired(
                 base[0].outcome.benchmark,
                 base=base,
                 head=head,

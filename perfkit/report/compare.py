@@ -1,4 +1,4 @@
-"""Shows a comparison of what a ledger has in the terminal: the table, its remarks and the decision."""
+"""Terminal view of an unpaired comparison: the table, its remarks and the decision."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.names import short_names
 
 _GUIDE = (
-    "Not interleaved: each commit was measured on occasions of its own, an hour or more apart. Base and head"
-    " are geometric means over occasions, per call. Intervals hold with {confidence} confidence for all of"
-    " them together and are widened by what occasions of the same code differ by on this machine; where that"
-    " leaves too much open, `perfkit gate` measures both sides by turns."
+    "Not interleaved: each commit was measured in sessions of its own, an hour or more apart. Base and head"
+    " are geometric means over sessions, per call. Intervals hold with {confidence} confidence for all of"
+    " them together and are widened by how much sessions of the same code differ on this machine; where that"
+    " leaves too much open, `perfkit gate` interleaves both sides."
 )
 
 
-def apart_view(report: ApartReport) -> Group:
+def compare_view(report: ApartReport) -> Group:
     """Return the whole result, the decision last; it fits a terminal of 80 columns."""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     shown, rest = first_of_many(ordered)
     sections: tuple[RenderableType, ...] = (
         _heading(report.base, report.head),
-        result_table(shown, names, counted="occa-\nsions", of_open=True),
+        result_table(shown, names, counted="sess-\nions", of_open=True),
         *([Text("\n".join(rest))] if rest else []),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),
@@ -41,7 +41,7 @@ def apart_view(report: ApartReport) -> Group:
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))
 
 
-def decision_sentence(report: ApartReport) -> str:
+def compare_decision(report: ApartReport) -> str:
     """Return what was decided, in a sentence."""
     return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))[0]
 
@@ -53,19 +53,21 @@ def _heading(base: Commit, head: Commit) -> Text:
 
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
     """Yield remarks on single benchmarks; a remark that several benchmarks share is made once."""
-    alike: dict[tuple[Verdict, str], list[str]] = {}
+    by_remark: dict[tuple[Verdict, str], list[str]] = {}
     for found in comparisons:
-        alike.setdefault((found.verdict, "; ".join(_said(found))), []).append(names[found.benchmark.name])
+        by_remark.setdefault((found.verdict, "; ".join(_details(found))), []).append(
+            names[found.benchmark.name]
+        )
     remarks = [
-        Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {said}")
-        for (verdict, said), benchmarks in alike.items()
-        if said
+        Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {text}")
+        for (verdict, text), benchmarks in by_remark.items()
+        if text
     ]
     if remarks:
         yield Group(*remarks)
 
 
-def _said(comparison: Comparison) -> list[str]:
+def _details(comparison: Comparison) -> list[str]:
     """Return the remarks on a comparison; where there is no estimate its message is enough."""
     if comparison.estimate is None and comparison.message is not None:
         return [comparison.message]

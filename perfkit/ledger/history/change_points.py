@@ -1,0 +1,361 @@
+"""Change points of trends: their cause, the gates around them, and what all benchmarks of a run share."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+
+from perfkit.ledger.history.trends import Facts, Order, select, sessions
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import ChangePoint, Moved, Shift, Trend
+from perfkit.model.results import WALL_TIME, Environment, Machine, Row
+from perfkit.model.surroundings import FactChange, lasting_changes
+from perfkit.stats.change_points import FloatArray, Step, describe_step, find_steps, remove_common_factor
+
+_ID_DIGITS = 8
+# A change point this near to where the environment changes is that change.
+_BESIDE = 2
+
+
+def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
+    """Return the change points of all trends, each with its cause.
+
+    With several benchmarks in the same runs, they are sought in levels without the common factor. At a change
+    point of that factor, the levels as measured decide.
+    """
+    drafts = [
+        (trend, point)
+        for number, trend in enumerate(trends)
+        for point in _drafts(number, trend, common, facts)
+    ]
+    runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
+    known = facts.facts_of(runs) if runs else {}
+    placed = [_with_places(trend, point, known) for trend, point in drafts]
+    sentinels = [point for point in placed if facts.is_sentinel(point.benchmark)]
+    return [_with_cause(point, sentinels, facts) for point in placed]
+
+
+def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
+    own = list(_steps_of(trend, common.levels.get(number, trend.levels), facts))
+    for step in common.steps:
+        if number not in step.trends:
+            continue
+        place, moved = step.step_of(trend, facts.order)
+        own = [point for point in own if abs(point.place - place) > _BESIDE]
+        if moved is not None:
+            own.append(replace(_point(trend, moved, facts), shift=step.shift_id))
+    yield from sorted(own, key=lambda point: point.place)
+
+
+def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
+    """Yield the change points within each environment, and those from one to the next.
+
+    Measured bytes may be zero: then there are no ratios.
+    """
+    if not trend.metric.exact and min(levels, default=1.0) <= 0:
+        return
+    hours = sessions(trend)
+    found: list[Step] = []
+    begins = [0, *(place for place in range(1, len(trend)) if _differs(trend.env_ids, place)), len(trend)]
+    for begin, end in itertools.pairwise(begins):
+        if begin:
+            found += _step_at(begin, end, found[-1].place if found else 0, levels, hours, trend)
+        steps = find_steps(levels[begin:end], exact=trend.metric.exact, sessions=hours[begin:end])
+        found += [replace(step, place=begin + step.place) for step in steps]
+    for step in found:
+        yield _point(trend, step, facts)
+
+
+def _differs(names: Sequence[str], place: int) -> bool:
+    return names[place] != names[place - 1]
+
+
+def _step_at(
+    place: int, end: int, begin: int, levels: Sequence[float], hours: Sequence[object], trend: Trend
+) -> list[Step]:
+    """Return the step between two environments, in the runs since the last step."""
+    near = find_steps(
+        levels[begin:end],
+        exact=trend.metric.exact,
+        sessions=[(trend.env_ids[run], hours[run]) for run in range(begin, end)],
+    )
+    beside = [step for step in near if abs(begin + step.place - place) <= _BESIDE]
+    return [replace(beside[0], place=place)] if beside else []
+
+
+def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
+    last, first = trend.commits[step.place - 1], trend.commits[step.place]
+    named = (trend.benchmark, trend.version, trend.metric.name, trend.machine_id, trend.lockstep, last, first)
+    begin, end = facts.order.place(last), facts.order.place(first)
+    return ChangePoint(
+        point_id=hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS],
+        benchmark=trend.benchmark,
+        version=trend.version,
+        metric=trend.metric,
+        machine_id=trend.machine_id,
+        place=step.place,
+        last_before=last,
+        first_after=first,
+        commits=facts.commits_between(last, first),
+        before=step.before,
+        after=step.after,
+        ratio=step.ratio,
+        low=step.low,
+        high=step.high,
+        chance=step.chance,
+        gate=facts.gate_between(trend, begin, end),
+    )
+
+
+def _with_places(
+    trend: Trend, point: ChangePoint, known: Mapping[str, tuple[Machine, Environment]]
+) -> ChangePoint:
+    """Return a change point with the differences in machine and software of the runs beside it."""
+    before, after = (known.get(trend.run_ids[point.place - back]) for back in (1, 0))
+    if before is None or after is None:
+        return point
+    changes = lasting_changes(before, after)
+    if not changes:
+        return point
+    return replace(point, cause="environment", detail="; ".join(map(_fact_text, changes)))
+
+
+def _fact_text(change: FactChange) -> str:
+    before, after = ("not set" if value is None else value for value in (change.before, change.after))
+    return f"{change.fact} {before} -> {after}"
+
+
+def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:
+    """Return a change point with the machine as its cause where something shows that."""
+    evidence = "" if point.cause != "code" else _machine_evidence(point, sentinels, facts)
+    return replace(point, cause="machine", detail=evidence) if evidence else point
+
+
+def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
+    """Return why the machine made a change point, empty if nothing shows it."""
+    if facts.is_sentinel(point.benchmark):
+        return "it is a sentinel, which no commit can slow down"
+    moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
+    if moved is not None:
+        return f"the sentinel {moved.benchmark} moved as well"
+    if point.gate is not None and _refutes(point.gate, point):
+        return "a gate of these commits, side by side, found no such change"
+    if point.last_before == point.first_after:
+        return "both runs are of one commit"
+    same_code = not facts.changes_code(point.last_before, point.first_after)
+    return "no code differs between the commits" if same_code else ""
+
+
+def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
+    """Return whether a sentinel changed at the same commits, and by at least as much."""
+    ranges = [(order.place(one.last_before), order.place(one.first_after)) for one in (point, sentinel)]
+    overlap = min(end for _, end in ranges) - max(begin for begin, _ in ranges)
+    same_direction = (point.ratio > 1) == (sentinel.ratio > 1)
+    least = min(abs(math.log(point.low)), abs(math.log(point.high)))
+    return (
+        point.machine_id == sentinel.machine_id
+        and overlap >= 0
+        and same_direction
+        and least <= max(abs(math.log(sentinel.low)), abs(math.log(sentinel.high)))
+    )
+
+
+def _refutes(gate: GateRatio, point: ChangePoint) -> bool:
+    """Return whether a gate's interval contains no change and excludes the size of the change point."""
+    return gate.low <= 1 <= gate.high and (gate.high < point.low or gate.low > point.high)
+
+
+def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = False) -> float | None:
+    """Return the relative sd of runs between change points, None for fewer than three runs.
+
+    It is 1.4826 times the median absolute deviation of log levels from the median of their stretch (Rousseeuw
+    and Croux 1993). If the trend ``drifts``, differences between neighbouring runs are used.
+    """
+    if len(trend) < 3 or trend.metric.exact or min(trend.levels) <= 0:  # noqa: PLR2004 (a deviation needs three)
+        return None
+    cuts = [0, *sorted(point.place for point in points), len(trend)]
+    off: list[float] = []
+    for begin, end in itertools.pairwise(cuts):
+        logs = [math.log(level) for level in trend.levels[begin:end]]
+        if drifts:
+            logs = [(after - before) / math.sqrt(2) for before, after in itertools.pairwise(logs)]
+        middle = statistics.median(logs) if logs else 0.0
+        off += [abs(log - middle) for log in logs]
+    return 1.4826 * statistics.median(off)
+
+
+# A common factor needs so many benchmarks in a run.
+_FEWEST = 4
+# A benchmark took part in a shift if it moved by at least this share of it.
+_LEAST_PART = 0.25
+
+
+class _Measured(NamedTuple):
+    """A run at a commit, in the order of commits."""
+
+    place: float
+    recorded_at: datetime
+    run_id: str
+    commit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonStep:
+    """A change point of the common factor of several ``trends``, given by their places."""
+
+    trends: tuple[int, ...]
+    machine_id: str
+    last_before: str
+    first_after: str
+    at: datetime
+    ratio: float
+    chance: float
+
+    @property
+    def shift_id(self) -> str:
+        """The id of the shift, stable for its machine and commits."""
+        named = (self.machine_id, self.last_before, self.first_after, self.ratio > 1)
+        return hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS]
+
+    def step_of(self, trend: Trend, order: Order) -> tuple[int, Step | None]:
+        """Return the place of the step in a trend, and the trend's own step there, None for none."""
+        keys = [
+            (order.place(commit), at) for commit, at in zip(trend.commits, trend.recorded_at, strict=True)
+        ]
+        place = bisect_left(keys, (order.place(self.first_after), self.at))
+        step = describe_step(trend.levels, place, chance=self.chance)
+        if step is None or step.low <= 1 <= step.high:
+            return place, None
+        enough = abs(math.log(step.ratio)) >= _LEAST_PART * abs(math.log(self.ratio))
+        return place, step if enough else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutMachine:
+    """The levels of trends, by their place, without the common factor of their runs, and its steps."""
+
+    levels: Mapping[int, Sequence[float]]
+    steps: tuple[CommonStep, ...]
+
+
+def without_machine(
+    trends: Sequence[Trend], order: Order, is_sentinel: Callable[[str], bool]
+) -> WithoutMachine:
+    """Remove from each trend the common factor of the others in the same runs.
+
+    Exact counters do not depend on the machine's speed. Sentinels stay as they are, since they show whether
+    the machine or the code changed, and so do gates, whose ratios are free of the machine.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for place, trend in enumerate(trends):
+        if not trend.lockstep and not trend.metric.exact and min(trend.levels) > 0:
+            groups.setdefault((trend.machine_id, tuple(dict.fromkeys(trend.env_ids))), []).append(place)
+    levels: dict[int, Sequence[float]] = {}
+    steps: list[CommonStep] = []
+    for places in groups.values():
+        if len(places) < _FEWEST:
+            continue
+        beside = [trends[place] for place in places]
+        runs = sorted({run for trend in beside for run in _runs(trend, order)})
+        rows = {run: row for row, run in enumerate(runs)}
+        found = remove_common_factor(_table(beside, rows, order))
+        for column, (place, trend) in enumerate(zip(places, beside, strict=True)):
+            if not is_sentinel(trend.benchmark):
+                levels[place] = found.levels[[rows[run] for run in _runs(trend, order)], column].tolist()
+        steps += [
+            CommonStep(
+                trends=tuple(places),
+                machine_id=beside[0].machine_id,
+                last_before=runs[step.place - 1].commit,
+                first_after=runs[step.place].commit,
+                at=runs[step.place].recorded_at,
+                ratio=step.ratio,
+                chance=step.chance,
+            )
+            for step in found.machine_steps()
+        ]
+    return WithoutMachine(levels=levels, steps=tuple(steps))
+
+
+def _runs(trend: Trend, order: Order) -> Iterator[_Measured]:
+    for run_id, commit, recorded_at in zip(trend.run_ids, trend.commits, trend.recorded_at, strict=True):
+        yield _Measured(order.place(commit), recorded_at, run_id, commit)
+
+
+def _table(trends: Sequence[Trend], rows: Mapping[_Measured, int], order: Order) -> FloatArray:
+    """Return the levels of runs x benchmarks, NaN where a run has not measured one."""
+    table = np.full((len(rows), len(trends)), np.nan)
+    for column, trend in enumerate(trends):
+        table[[rows[run] for run in _runs(trend, order)], column] = trend.levels
+    return table
+
+
+def shifts_of(
+    common: WithoutMachine,
+    trends: Sequence[Trend],
+    points: Sequence[ChangePoint],
+    is_sentinel: Callable[[str], bool],
+) -> Iterator[Shift]:
+    """Yield the steps that several benchmarks made together, with the cause that their own steps show."""
+    for step in common.steps:
+        measured = {name for place in step.trends if not is_sentinel(name := trends[place].benchmark)}
+        moved = [
+            point
+            for point in points
+            if point.shift == step.shift_id
+            and point.benchmark in measured
+            and (point.ratio > 1) == (step.ratio > 1)
+        ]
+        if not moved:
+            continue
+        causes = {point.cause for point in moved}
+        watched = any(one.machine_id == step.machine_id and is_sentinel(one.benchmark) for one in trends)
+        shown = causes.pop() if "code" not in causes and len(causes) == 1 else None
+        yield Shift(
+            machine_id=step.machine_id,
+            last_before=step.last_before,
+            first_after=step.first_after,
+            at=step.at,
+            benchmarks=len({point.benchmark for point in moved}),
+            measured=len(measured),
+            ratio=statistics.median(point.ratio for point in moved),
+            low=statistics.median(point.low for point in moved),
+            high=statistics.median(point.high for point in moved),
+            cause=shown or ("code" if watched else None),
+            shift_id=step.shift_id,
+            detail=moved[0].detail,
+        )
+
+
+def moved_since_last(rows: Iterable[Row], trends: Iterable[Trend]) -> list[Moved]:
+    """Return how each timed benchmark of a pytest session moved since its last run, the farthest first.
+
+    ``trends`` are of the session's machine and environment, in the order of recording. Other versions of a
+    benchmark, gates, and the session's own run are left out. As in trends, a level is the fastest round.
+    """
+    known = {(one.benchmark, one.version): one for one in trends if not one.lockstep}
+    found = []
+    for row in rows:
+        outcome = row.outcome
+        trend = known.get((outcome.benchmark.name, outcome.benchmark.version))
+        if trend is None or outcome.metric != WALL_TIME or outcome.status != "ok" or not outcome.values:
+            continue
+        past = select(trend, [place for place, run in enumerate(trend.run_ids) if run != row.run_id])
+        level = min(outcome.values)
+        if len(past) and min(*past.levels, level, math.inf) > 0:
+            last = {session: place for place, session in enumerate(sessions(past))}
+            spread = noise_of(select(past, sorted(last.values())), ())
+            ratio = level / past.levels[-1]
+            found.append(
+                Moved(benchmark=outcome.benchmark.name, ratio=ratio, commit=past.commits[-1], spread=spread)
+            )
+    return sorted(found, key=lambda one: -one.size)
