@@ -105,11 +105,6 @@ def _is_begun(ledger: Path) -> bool:
     return False
 
 
-def _is_answerable(question: str) -> bool:
-    """Tell whether a question asks for nothing that the index leaves out."""
-    return _ASKS_FOR_MORE.search(question) is None
-
-
 def _to_index(files: Iterable[Path], held: Collection[str]) -> tuple[Path, ...]:
     """Return files to index: the oldest ones of single runs that are not, where they are many."""
     missing = tuple(file for file in files if file.name not in held and not is_compacted(file.name))
@@ -347,7 +342,7 @@ def _ask(
     import duckdb
 
     with closing(duckdb.connect(config=_SETTINGS)) as connection:
-        if index is not None and len(files) >= FEWEST_FILES and _is_answerable(question):
+        if index is not None and len(files) >= FEWEST_FILES and not _ASKS_FOR_MORE.search(question):
             # It only makes things quicker: others may change it meanwhile, or it cannot be written.
             with contextlib.suppress(duckdb.Error, OSError):
                 if _is_begun(index):

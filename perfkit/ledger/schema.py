@@ -160,7 +160,9 @@ def from_table(table: pa.Table) -> list[Row]:
         raise _none_such("a value is missing")
     columns = table.cast(_STORED_TIMES)
     try:
-        maps = {name: _read_maps(columns[name]) for name in _MAPS}
+        maps = {
+            name: list(itertools.chain.from_iterable(map(_read_maps, columns[name].chunks))) for name in _MAPS
+        }
         others = columns.drop_columns(_MAPS).to_pylist()
         return [
             from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
@@ -311,12 +313,8 @@ def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return list(facts.items())
 
 
-def _read_maps(column: pa.ChunkedArray) -> list[Mapping[str, str]]:
-    """Return the maps of a column; equal rows share one."""
-    return [found for chunk in column.chunks for found in _read_chunk(chunk)]
-
-
-def _read_chunk(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
+def _read_maps(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
+    """Yield the maps of a column; equal rows share one."""
     keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
     names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
     places = np.stack([_numbers(keys.indices), _numbers(values.indices)], axis=1)

@@ -122,7 +122,8 @@ def sound_content(file: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _unreadable(file, error) from error
+        what = f"it cannot be read ({reason_of(error)})"
+        raise UnsoundError(file, "unreadable", what, _SEE_TO_THE_DISK) from error
     if is_intact(content) is False:
         raise _damaged(file, "its bytes are not those that were written, as its checksum shows")
     return content
@@ -130,11 +131,6 @@ def sound_content(file: Path) -> bytes:
 
 def _damaged(file: Path, what: str) -> UnsoundError:
     return UnsoundError(file, "damaged", what, _BRING_BACK.format(file=file))
-
-
-def _unreadable(file: Path, error: OSError) -> UnsoundError:
-    """The system does not let a file be read; its content is unknown."""
-    return UnsoundError(file, "unreadable", f"it cannot be read ({reason_of(error)})", _SEE_TO_THE_DISK)
 
 
 def _check_kind(parquet: pq.ParquetFile, file: Path) -> None:
@@ -237,7 +233,8 @@ def _impossible(table: pa.Table) -> dict[str, int]:
     found["another n than values"] = _count(unlike)
     found["a mean that is not that of the values"] = _wrong_means(table, lengths, summarised)
     is_time = pc.equal(table["metric"], "time")
-    lowest = _lowest_values(table, lengths)
+    with np.errstate(all="ignore"):
+        lowest = _by_row(np.minimum, table, lengths.to_numpy())
     found["a negative time"] = _count(pc.and_(is_time, pa.array(lowest < 0)))
     known = pc.is_in(table["status"], value_set=pa.array(_STATUSES, pa.string()))
     found["an unknown status"] = _count(pc.and_(pc.invert(known), pc.is_valid(table["status"])))
@@ -260,11 +257,6 @@ def _wrong_means(table: pa.Table, lengths: Any, summarised: Any) -> int:  # noqa
         allowed = _MEAN_TOLERANCE * _by_row(np.add, table, sizes, of=np.abs) / sizes
         same = (np.abs(stored - expected) <= allowed) | (np.isnan(stored) & np.isnan(expected))
     return int((~same & ~summarised.to_numpy(zero_copy_only=False)).sum())
-
-
-def _lowest_values(table: pa.Table, lengths: Any) -> Any:  # noqa: ANN401
-    with np.errstate(all="ignore"):
-        return _by_row(np.minimum, table, lengths.to_numpy())
 
 
 def _by_row(how: np.ufunc, table: pa.Table, sizes: Any, *, of: np.ufunc = np.positive) -> Any:  # noqa: ANN401

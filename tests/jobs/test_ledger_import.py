@@ -16,8 +16,6 @@ from repositories import Repository
 
 from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
 from perfkit.features.exchange.command import ImportReport, ImportRequest, import_files
-from perfkit.ledger.recording import recover
-from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Row, Summary
@@ -234,22 +232,6 @@ def test_summaries_have_a_trend(tmp_path: Path) -> None:
     [trend] = Ledger(tmp_path / "ledger").trends(Wanted()).trends
 
     assert (0.00025, 0.00025) == tuple(trend.levels)
-
-
-def test_a_summary_survives_a_run_that_was_cut_off(tmp_path: Path) -> None:
-    """Staged rows have it as the ledger's files do."""
-    import_into(tmp_path / "ledger", FILES / "data.js")
-    [row] = [row for row in Ledger(tmp_path / "ledger").rows() if row.outcome.summary]
-    staging = Ledger(tmp_path / "other").run(
-        source=row.source, run_id=row.run_id, recorded_at=row.recorded_at
-    )
-    staging.add([row])
-    staging.leave()
-
-    recover(tmp_path / "other")
-
-    assert [row.outcome] == [one.outcome for one in Ledger(tmp_path / "other").rows()]
-    assert [row] == from_table(to_table([row]))
 
 
 def test_places_that_are_none_are_refused(tmp_path: Path) -> None:

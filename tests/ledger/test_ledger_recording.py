@@ -304,31 +304,6 @@ def test_a_number_that_no_column_holds_is_refused_at_once(tmp_path: Path) -> Non
     assert [2**63 - 1] == [row.placement.seed for row in Ledger(tmp_path).rows()]
 
 
-@pytest.mark.parametrize("looked_at", [".gitignore", ".staged"])
-def test_a_run_begins_while_another_one_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
-) -> None:
-    """The other one removes the folder of staged files between two steps of making it."""
-    name = "is_dir" if looked_at == ".staged" else "exists"
-    look = getattr(Path, name)
-    (tmp_path / ".staged").mkdir()
-    removed: list[Path] = []
-
-    def remove_then_look(path: Path) -> bool:
-        if path.name == looked_at and not removed:
-            removed.append(path)
-            (tmp_path / ".staged").rmdir()
-        return bool(look(path))
-
-    monkeypatch.setattr(Path, name, remove_then_look)
-
-    with _begin(tmp_path) as run:
-        run.add(_rows(0))
-
-    assert 1 == len(removed)
-    assert [0] == _launches(tmp_path)
-
-
 def _recover_without_locks(ledger: Path, *, on_step: OnStep = ignore_log) -> None:
     """Recover as another host does where locks hold on one host only."""
 

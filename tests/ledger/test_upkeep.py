@@ -289,15 +289,6 @@ def test_a_listing_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert whole(range(3)) == seen(tmp_path)
 
 
-def test_a_folder_that_changes_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After many tries a reader says so in one line."""
-    numbers = iter(range(10**6))
-    monkeypatch.setattr(ledger_files_module, "_names", lambda _: frozenset({f"{next(numbers)}.parquet"}))
-
-    with pytest.raises(LedgerError, match="being compacted again and again"):
-        list_files(tmp_path)
-
-
 def test_rows_of_older_schemas_become_current_ones(tmp_path: Path) -> None:
     """And names that are hostile to a shell or a terminal do no harm."""
     for folder in ("schema_1", "schema_2"):
