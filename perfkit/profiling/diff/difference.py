@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.model import RatioInterval
-from perfkit.model.differences import Amount, Difference, Part, Section, most_moved_first
+from perfkit.model.differences import Amount, Difference, Part, PartKind, Section, most_moved_first
 from perfkit.model.phases import RESIDUAL
-from perfkit.model.readings import Call, FunctionTime, OperatorTime, PhaseTime, Place, Reading
+from perfkit.model.readings import Call, FunctionTime, PhaseTime, Place, Reading
 from perfkit.profiling.diff.attribution import DEVICE
 from perfkit.profiling.diff.functions import Work, equal_work, function_section
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
@@ -250,16 +250,12 @@ def explain(
     Where ``clean`` steps were measured, their times come first, as a profiler makes steps longer.
     """
     work = equal_work(base, head)
-    sections = [
-        *_phase_sections(base, head, work),
-        *_function_sections(base, head, work),
-        *_worker_sections(workers, work),
-        *_operator_sections(base, head, work),
-    ]
+    sections = list(_sections(base, head, workers, work))
     whole = Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head)
     if clean is not None:
         whole = Amount(base_s=clean.base_s, head_s=clean.head_s)
     ratio = clean.ratio if clean else None
+    noticed = (f"{one.name}: {warning}" for one in (base, head) for warning in one.warnings)
     return Difference(
         base=base.name,
         head=head.name,
@@ -267,42 +263,59 @@ def explain(
         whole=whole,
         sections=tuple(sections),
         findings=tuple(findings(whole, sections, work, base, head, ratio)),
-        warnings=(*work.warnings, *_one_sided(base, head, workers), *_of_both(base, head)),
+        warnings=(*work.warnings, *_one_sided(base, head, workers), *noticed),
         ratio=ratio,
     )
 
 
 def _one_sided(base: Reading, head: Reading, workers: Workers) -> Iterable[str]:
-    kinds: tuple[tuple[str, tuple[bool, bool]], ...] = (
-        ("phases", (bool(base.phases), bool(head.phases))),
-        ("functions", (bool(base.functions), bool(head.functions))),
-        ("operators", (bool(_operators(base, "cpu")), bool(_operators(head, "cpu")))),
-        ("the loader's workers", (workers[0] is not None, workers[1] is not None)),
-        ("what ran on the device", (bool(_operators(base, "device")), bool(_operators(head, "device")))),
+    kinds: tuple[tuple[str, tuple[object, object]], ...] = (
+        ("phases", (base.phases, head.phases)),
+        ("functions", (base.functions, head.functions)),
+        ("operators", (_operators(base, "cpu"), _operators(head, "cpu"))),
+        ("the loader's workers", workers),
+        ("what ran on the device", (_operators(base, "device"), _operators(head, "device"))),
     )
     for kind, (in_base, in_head) in kinds:
-        if in_base != in_head:
+        if bool(in_base) != bool(in_head):
             yield f"only {(base if in_base else head).name} has {kind}: not compared"
 
 
-def _of_both(base: Reading, head: Reading) -> Iterable[str]:
-    for one in (base, head):
-        yield from (f"{one.name}: {warning}" for warning in one.warnings)
+def _sections(base: Reading, head: Reading, workers: Workers, work: Work) -> Iterable[Section]:
+    """Yield each way to divide the work that both sides know."""
+    if base.phases and head.phases:
+        olds, news = ({one.name: one for one in side.phases} for side in (base, head))
+        names = [name for name in _as_a_step_goes([*olds], [*news]) if name != RESIDUAL]
+        yield _section("phases", "phase", [*names, RESIDUAL], olds, news, work)
+    if base.functions and head.functions:
+        yield function_section(base, head, work)
+    if workers[0] is not None and workers[1] is not None:
+        yield function_section(workers[0], workers[1], work, title="the loader's workers", kind="worker")
+    places: tuple[tuple[str, Place, PartKind], ...] = (
+        ("operators", "cpu", "operator"),
+        ("on the device", "device", "kernel"),
+    )
+    for title, place, kind in places:
+        olds, news = _operators(base, place), _operators(head, place)
+        if olds and news:
+            found = _section(title, kind, dict.fromkeys([*olds, *news]), olds, news, work)
+            yield replace(found, parts=most_moved_first(found.parts))
 
 
-def _phase_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
-    if not base.phases or not head.phases:
-        return
-    olds, news = _by_name(base.phases), _by_name(head.phases)
-    names = [name for name in _as_a_step_goes([*olds], [*news]) if name != RESIDUAL]
-    yield Section(
-        title="phases",
-        whole=_seconds(
-            sum(one.seconds for one in base.phases), sum(one.seconds for one in head.phases), work
-        ),
+def _section(
+    title: str,
+    kind: PartKind,
+    names: Iterable[str],
+    olds: Mapping[str, PhaseTime],
+    news: Mapping[str, PhaseTime],
+    work: Work,
+) -> Section:
+    base_s, head_s = (sum(one.seconds for one in side.values()) for side in (olds, news))
+    return Section(
+        title=title,
+        whole=Amount(base_s=base_s / work.base, head_s=head_s / work.head),
         parts=tuple(
-            Part(name=name, kind="phase", amount=_phase_amount(olds.get(name), news.get(name), work))
-            for name in [*names, RESIDUAL]
+            Part(name=name, kind=kind, amount=work.amount(olds.get(name), news.get(name))) for name in names
         ),
     )
 
@@ -318,70 +331,10 @@ def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
     return names
 
 
-def _by_name(phases: Iterable[PhaseTime]) -> Mapping[str, PhaseTime]:
-    return {phase.name: phase for phase in phases}
-
-
-def _phase_amount(old: PhaseTime | None, new: PhaseTime | None, work: Work) -> Amount:
-    return Amount(
-        base_s=old.seconds / work.base if old else 0.0,
-        head_s=new.seconds / work.head if new else 0.0,
-        base_calls=_each(old.calls if old else 0, work.base),
-        head_calls=_each(new.calls if new else 0, work.head),
-    )
-
-
-def _each(calls: int | None, work: float) -> float | None:
-    return None if calls is None else calls / work
-
-
-def _function_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
-    if base.functions and head.functions:
-        yield function_section(base, head, work)
-
-
-def _worker_sections(workers: Workers, work: Work) -> Iterable[Section]:
-    base, head = workers
-    if base is not None and head is not None:
-        yield function_section(base, head, work, title="the loader's workers", kind="worker")
-
-
-def _operator_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
-    places: tuple[tuple[str, Place], ...] = (("operators", "cpu"), ("on the device", "device"))
-    for title, place in places:
-        olds, news = _operators(base, place), _operators(head, place)
-        if olds and news:
-            yield Section(
-                title=title,
-                whole=_seconds(sum(map(_own, olds.values())), sum(map(_own, news.values())), work),
-                parts=most_moved_first(_operator_parts(olds, news, place, work)),
-            )
-
-
-def _operators(reading: Reading, place: Place) -> dict[str, OperatorTime]:
-    return {one.name: one for one in reading.operators if one.place == place}
-
-
-def _operator_parts(
-    olds: Mapping[str, OperatorTime], news: Mapping[str, OperatorTime], place: Place, work: Work
-) -> Iterable[Part]:
-    for name in dict.fromkeys([*olds, *news]):
-        old, new = olds.get(name), news.get(name)
-        yield Part(
-            name=name,
-            kind="kernel" if place == "device" else "operator",
-            amount=Amount(
-                base_s=old.own_s / work.base if old else 0.0,
-                head_s=new.own_s / work.head if new else 0.0,
-                base_calls=old.calls / work.base if old else 0.0,
-                head_calls=new.calls / work.head if new else 0.0,
-            ),
-        )
-
-
-def _own(one: OperatorTime) -> float:
-    return one.own_s
-
-
-def _seconds(base_s: float, head_s: float, work: Work) -> Amount:
-    return Amount(base_s=base_s / work.base, head_s=head_s / work.head)
+def _operators(reading: Reading, place: Place) -> dict[str, PhaseTime]:
+    """Return the own time of each operator on the host or the device, as of a phase."""
+    return {
+        one.name: PhaseTime(name=one.name, seconds=one.own_s, calls=one.calls)
+        for one in reading.operators
+        if one.place == place
+    }

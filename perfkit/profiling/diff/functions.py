@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from perfkit.errors import UsageError
 from perfkit.model.differences import Amount, Part, PartKind, Section, Unit, most_moved_first
-from perfkit.model.readings import FunctionTime, Reading
+from perfkit.model.readings import Reading
 from perfkit.profiling.diff.attribution import Account, Blame, Through, blame, sink_of, wait_accounts
 from perfkit.units import counted
 
@@ -23,6 +23,15 @@ _WORTH_NAMING = 0.1
 _MOST_OF_IT = 0.5
 
 
+class _Timed(Protocol):
+    """Anything with a time and a number of calls, which may not be known."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def calls(self) -> float | None: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """The unit of work by which both profiles are divided, and how many units each did."""
@@ -31,6 +40,16 @@ class Work:
     base: float
     head: float
     warnings: tuple[str, ...] = ()
+
+    def amount(self, base: _Timed | None, head: _Timed | None) -> Amount:
+        """Return the times and calls of something per unit of work; None is nothing on that side."""
+        base_calls, head_calls = (one.calls if one else 0 for one in (base, head))
+        return Amount(
+            base_s=base.seconds / self.base if base else 0.0,
+            head_s=head.seconds / self.head if head else 0.0,
+            base_calls=None if base_calls is None else base_calls / self.base,
+            head_calls=None if head_calls is None else head_calls / self.head,
+        )
 
 
 def equal_work(base: Reading, head: Reading) -> Work:
@@ -181,12 +200,28 @@ def function_section(
         blame(one.functions, [sink_of(function) for function in one.functions]) for one in (base, head)
     )
     parts = [_function_part(pair, work, kind) for pair in pair_functions(base_blames, head_blames, work)]
-    nobody = _nobody(base_blames, head_blames, work)
-    waits = _wait_parts(wait_accounts(base.functions), wait_accounts(head.functions), work)
+    nobody = Pair(
+        *(next((one for one in side if one.function is None), None) for side in (base_blames, head_blames))
+    )
+    if nobody.base or nobody.head:
+        amount, through = work.amount(*nobody), _through(nobody, work)
+        parts.append(Part(name=_NOBODY, kind="library", amount=amount, through=through))
+    olds, news = wait_accounts(base.functions), wait_accounts(head.functions)
+    for whom in dict.fromkeys([*olds, *news]):
+        old, new = olds.get(whom, Account()), news.get(whom, Account())
+        parts.append(
+            Part(
+                name=f"waiting for {whom}",
+                kind="wait",
+                place=_shown_at(new) or _shown_at(old),
+                was=_shown_at(old) if _shows_elsewhere(old, new) else "",
+                amount=work.amount(old, new),
+            )
+        )
     return Section(
         title=title,
         whole=Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head),
-        parts=most_moved_first((*parts, *nobody, *waits)),
+        parts=most_moved_first(parts),
     )
 
 
@@ -195,85 +230,26 @@ def _function_part(pair: Pair, work: Work, kind: PartKind) -> Part:
     old = pair.base.function if pair.base else None
     shown = new or old
     assert shown is not None  # noqa: S101 (a pair has at least one side)
-    renamed = old is not None and new is not None and (old.file, old.function) != (new.file, new.function)
+    renamed = old is not None and (old.file, old.function) != (shown.file, shown.function)
     return Part(
         name=shown.function,
         kind=kind,
         place=f"{shown.file}:{shown.line}",
-        was=_where(old) if renamed and old else "",
-        amount=_amount(pair.base, pair.head, work),
+        was=f"{old.function}  {old.file}:{old.line}" if old and renamed else "",
+        amount=work.amount(*pair),
         through=_through(pair, work),
     )
 
 
-def _where(function: FunctionTime) -> str:
-    return f"{function.function}  {function.file}:{function.line}"
-
-
-def _amount(base: Blame | None, head: Blame | None, work: Work) -> Amount:
-    return Amount(
-        base_s=base.seconds / work.base if base else 0.0,
-        head_s=head.seconds / work.head if head else 0.0,
-        base_calls=base.calls / work.base if base else 0.0,
-        head_calls=head.calls / work.head if head else 0.0,
-    )
-
-
 def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
-    base = pair.base.through if pair.base else {}
-    head = pair.head.through if pair.head else {}
-    nothing = Through()
-    parts = [
-        Part(
-            name=name,
-            kind="wait" if (base.get(name) or head.get(name, nothing)).whom else "library",
-            place=(base.get(name) or head.get(name, nothing)).whom or "",
-            amount=Amount(
-                base_s=base.get(name, nothing).seconds / work.base,
-                head_s=head.get(name, nothing).seconds / work.head,
-                base_calls=base.get(name, nothing).calls / work.base,
-                head_calls=head.get(name, nothing).calls / work.head,
-            ),
-        )
-        for name in dict.fromkeys([*base, *head])
-    ]
+    base, head = (one.through if one else {} for one in pair)
+    parts = []
+    for name in dict.fromkeys([*base, *head]):
+        old, new = base.get(name), head.get(name)
+        whom = (old or new or Through()).whom
+        kind: PartKind = "wait" if whom else "library"
+        parts.append(Part(name=name, kind=kind, place=whom or "", amount=work.amount(old, new)))
     return most_moved_first(parts)
-
-
-def _nobody(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Part]:
-    old, new = (next((one for one in side if one.function is None), None) for side in (base, head))
-    if old is None and new is None:
-        return []
-    return [
-        Part(
-            name=_NOBODY,
-            kind="library",
-            amount=_amount(old, new, work),
-            through=_through(Pair(old, new), work),
-        )
-    ]
-
-
-def _wait_parts(base: Mapping[str, Account], head: Mapping[str, Account], work: Work) -> list[Part]:
-    return [
-        _wait_part(whom, base.get(whom, Account()), head.get(whom, Account()), work)
-        for whom in dict.fromkeys([*base, *head])
-    ]
-
-
-def _wait_part(whom: str, old: Account, new: Account, work: Work) -> Part:
-    return Part(
-        name=f"waiting for {whom}",
-        kind="wait",
-        place=_shown_at(new) or _shown_at(old),
-        was=_shown_at(old) if _shows_elsewhere(old, new) else "",
-        amount=Amount(
-            base_s=old.seconds / work.base,
-            head_s=new.seconds / work.head,
-            base_calls=old.calls / work.base,
-            head_calls=new.calls / work.head,
-        ),
-    )
 
 
 def _shown_at(account: Account) -> str:
