@@ -24,6 +24,8 @@ from perfkit.model import (
     PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
+    RankProfile,
+    RoleProfile,
 )
 from perfkit.model.memory import PhaseMemory
 from perfkit.model.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes, WaitTime
@@ -37,6 +39,7 @@ from perfkit.report.profiles import (
     summary_view,
     warnings,
 )
+from perfkit.runner.agent.counting.model import Cause, Count, Counts
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 LONG = "a_function_with_a_name_" * 8
@@ -337,6 +340,38 @@ def test_warnings(summary: ProfileSummary, warning: str) -> None:
         summary_view(summary)
     )
     assert [] == warnings(SUMMARY)
+
+
+def test_ranks_counters_workers_and_failed_passes_have_their_rows() -> None:
+    """Each where it was measured, and none in a plain profile."""
+    causes = tuple(Cause(what=f"Tensor.{name}", place="train.py:31", amount=1.0) for name in ("item", "cpu"))
+    syncs = Count(metric="syncs", unit="1", values=(2.0, 2.0), causes=causes)
+    forward = PhaseSeconds(name="forward", seconds=(0.5, 0.5, 0.5))
+    balance = Balance(step_s=(1.0, 1.0, 1.0), phases=(forward,))
+    rank = RankProfile(rank=0, passes=(CLEAN,), balance=balance)
+    worker = RoleProfile(role="worker0", file="x.stat", total_s=8.0, entries=SUMMARY.entries)
+    found = rows(
+        summary_view(
+            replace(
+                SUMMARY,
+                counts=Counts(counts=(syncs,), not_counted={"flops": "compiled"}),
+                ranks=(rank, replace(rank, rank=1)),
+                roles=(worker, replace(worker, role="worker1"), replace(worker, role="pin_memory")),
+                problem="the lines pass failed",
+                configuration={"passes": "clean,lines"},
+            )
+        )
+    )
+
+    assert "train: 4.00 s in all, 4 optimizer steps, 2 ranks" == found[0]
+    assert "lines failed" in found
+    assert "rank 1 4 500 ms 0 s (0.0 %) 1.00 s" in found
+    assert "no straggler: no rank keeps the others waiting in most steps" in found
+    assert any(row.endswith("2 1 Tensor.item train.py:31") for row in found)
+    assert "sync: 1 Tensor.cpu train.py:31" in found
+    head = found.index("in 2 workers (16.0 s) calls own cumul. a step share")
+    assert "main demo/training.py:5 8 200 ms 12.0 s - 75.0 %" == found[head + 1]
+    assert "pin_memory: 8.00 s in a thread of its own, see x.stat" in found
 
 
 def test_distortion_compares_watched_steps() -> None:

@@ -112,7 +112,7 @@ class PassLauncher:
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
         server = ForkServer.started(
-            f"{_CHILD}:main", log=folder / "preloader.log", options=(*SAFE_PATH, *FAULTHANDLER)
+            f"{_CHILD}:main", log=folder / "fork-server.log", options=(*SAFE_PATH, *FAULTHANDLER)
         )
         self._server = self._stack.enter_context(server)
         server.begin_preload(self._shared)
