@@ -13,7 +13,7 @@ from perfkit.model.memory import MemorySnapshot
 from perfkit.model.readings import Reading
 from perfkit.profiling.read.formats import Answer, Order
 from perfkit.profiling.read.names import CodeNames, printable
-from perfkit.runner.commands import Ending, python_command, run_command
+from perfkit.runner.commands import python_command, run_command
 from perfkit.temporary import temporary_folder
 
 _MEMORY_BYTES = 2_000_000_000
@@ -63,29 +63,24 @@ def _answer(file: Path, code: CodeNames, *, memory: bool) -> Answer:
         memory=memory,
     )
     with temporary_folder() as folder:
-        ordered, answer = folder / "order.json", folder / "answer"
+        ordered, answered = folder / "order.json", folder / "answer"
         ordered.write_bytes(msgspec.json.encode(order))
         ending = run_command(
-            python_command("perfkit.profiling.read.formats", str(ordered), str(answer)),
+            python_command("perfkit.profiling.read.formats", str(ordered), str(answered)),
             output=folder / "output.log",
             limit_s=_LIMIT_S,
         )
-        return _read_answer(answer, ending, file)
-
-
-def _read_answer(answer_file: Path, ending: Ending, file: Path) -> Answer:
-    try:
-        answer = msgspec.msgpack.decode(answer_file.read_bytes(), type=Answer)
-    except (OSError, msgspec.DecodeError):
-        if ending.status in (None, _OUT_OF_TIME):
-            raise UsageError(
-                f"{printable(file.name)} takes more than {_CPU_S} s to read; is it damaged, or too large?"
-            ) from None
-        # A damaged file can crash its reader, and a traceback would not help the person who has the file.
-        raise UsageError(
-            f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
-            " it is damaged, or no profile"
-        ) from None
+        try:
+            answer = msgspec.msgpack.decode(answered.read_bytes(), type=Answer)
+        except (OSError, msgspec.DecodeError):
+            # A damaged file can crash its reader, and a traceback would not help the person who has the file.
+            problem = (
+                f"{order.name} takes more than {_CPU_S} s to read; is it damaged, or too large?"
+                if ending.status in (None, _OUT_OF_TIME)
+                else f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
+                " it is damaged, or no profile"
+            )
+            answer = Answer(problem=problem)
     if answer.problem:
         raise UsageError(answer.problem)
     return answer
