@@ -217,5 +217,5 @@ def test_a_profile_is_there_though_the_ledger_is_full(tmp_path: Path) -> None:
     *_, failure, place = done.stderr.splitlines()
     assert 4 == done.returncode
     assert failure.startswith("perfkit: cannot write the ledger file")
-    assert "perfkit: the profile itself is in x.json: `perfkit show x.json` tells what it says" == place
+    assert "perfkit: the profile itself is in x.json: `perfkit show x.json` shows it" == place
     assert 8 == load_summary(project.root / "x.json").main_pass.steps
