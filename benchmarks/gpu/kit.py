@@ -6,6 +6,7 @@ packages that are installed already, and runs the study.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,8 @@ def main(folder: Path) -> int:
     study.mkdir(parents=True, exist_ok=True)
     for file in (*HERE.glob("*.py"), *HERE.glob("*.toml")):
         (study / file.name).write_bytes(file.read_bytes())
+    workloads, ignored = HERE.parent / "workloads", shutil.ignore_patterns("__pycache__")
+    shutil.copytree(workloads, folder / "benchmarks" / "workloads", ignore=ignored, dirs_exist_ok=True)
     (folder / "run.sh").write_text(_RUN)
     (folder / "run.sh").chmod(0o755)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -12,7 +12,7 @@ from repositories import Repository
 
 from perfkit.config import Project, load_project
 from perfkit.errors import LedgerError
-from perfkit.features.experiments.command import _Keeper, run_experiment
+from perfkit.features.experiments.command import StagedExperiment, run_experiment
 from perfkit.features.experiments.records import Trial
 from perfkit.ledger import recording
 from perfkit.ledger.recording import Run
@@ -41,11 +41,11 @@ def project(repository: Repository) -> Project:
     return load_project(repository.root)
 
 
-def _begin(project: Project) -> _Keeper:
-    return _Keeper.begin(EXPERIMENT, project=project, ledger=project.ledger_path)
+def _begin(project: Project) -> StagedExperiment:
+    return StagedExperiment(EXPERIMENT, project=project, ledger=project.ledger_path)
 
 
-def _keep_trials(project: Project) -> _Keeper:
+def _keep_trials(project: Project) -> StagedExperiment:
     keeper = _begin(project)
     for order, variant in enumerate(EXPERIMENT.variants):
         trial = Trial(variant=variant.name, block=0, order=order, seed=7, responses={"total_time": 0.5})
@@ -93,7 +93,9 @@ def test_an_experiment_goes_on_under_its_own_run(project: Project) -> None:
     """What was kept before and after a stop is one run; another plan does not take it up."""
     first = _keep_trials(project)
     first.leave()
-    other = _Keeper.begin(build_experiment(PRECISIONS, blocks=3), project=project, ledger=project.ledger_path)
+    other = StagedExperiment(
+        build_experiment(PRECISIONS, blocks=3), project=project, ledger=project.ledger_path
+    )
     assert other.known() is None
 
     second = _keep_trials(project)

@@ -24,13 +24,12 @@ from perfkit.features.experiments.records import (
 )
 from perfkit.features.experiments.run import (
     ExperimentRun,
-    TrialSetting,
     broken_autocast,
     broken_promises,
     leaked_flags,
     places,
 )
-from perfkit.features.experiments.trial import TrialResult, TrialSpec, run_trial
+from perfkit.features.experiments.trial import Task, TrialResult, TrialSpec, run_trial
 from perfkit.model import Environment
 from perfkit.profiling.passes.targets import Target
 
@@ -88,15 +87,12 @@ def _run(folder: Path, experiment: Experiment = EXPERIMENT, **known: object) -> 
 
 def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object) -> ExperimentRun:
     (folder / "training.py").write_text(TRAINING)
-    setting = TrialSetting(
+    return ExperimentRun(
+        experiment=experiment,
         target=Target(name="train", place=experiment.target),
         root=folder,
         own=(),
         variables=dict(os.environ),
-    )
-    return ExperimentRun(
-        experiment=experiment,
-        setting=setting,
         keeper=kept,
         progress=kept,
         **known,  # type: ignore[arg-type]
@@ -108,19 +104,27 @@ def _with(mistake: str, *factors: Factor) -> Experiment:
     return replace(EXPERIMENT, fixed=fixed, factors=factors or EXPERIMENT.factors)
 
 
-def _look(folder: Path, **arguments: Level) -> TrialResult:
-    """Look at one variant."""
+def _trial(
+    folder: Path,
+    task: Task,
+    target: str = "training:train",
+    returned: tuple[str, ...] = (),
+    **arguments: Level,
+) -> TrialResult:
+    """Run the only variant of an experiment without factors."""
     (folder / "training.py").write_text(TRAINING)
-    spec = TrialSpec(
-        task="look",
-        target=Target(name="train", place="training:train"),
-        arguments=({"steps": 8, **arguments},),
-        number=0,
-        root=str(folder),
-        folder="",
+    experiment = Experiment(
+        name="one",
+        target=target,
+        factors=(),
+        fixed=arguments,
+        returned=dict(zip(returned, returned, strict=True)),
         threads=1,
+        limit_s=100,
     )
-    return run_trial(spec, environment=os.environ, limit_s=100, seed=0)
+    place = Target(name="train", place=target)
+    spec = TrialSpec(task=task, target=place, experiment=experiment, number=0, seed=0, root=str(folder))
+    return run_trial(spec, environment=os.environ)
 
 
 @pytest.fixture(scope="module")
@@ -150,17 +154,8 @@ def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kep
     assert min(default.tensor_peak, mixed.tensor_peak) > 0
     assert ((), ()) == (default.mistakes, mixed.mistakes)
     assert list(record.trials) == kept.trials
+    assert 2 == len({(trial.block, trial.seed) for trial in record.trials})
     assert None not in kept.environments
-
-
-def test_trials_of_a_block_have_its_seed(measured: tuple[ExperimentRecord, Kept]) -> None:
-    """So that variants differ by their levels alone."""
-    record, _ = measured
-
-    seeds = {block: {trial.seed for trial in record.trials if trial.block == block} for block in (0, 1)}
-
-    assert [1, 1] == [len(found) for found in seeds.values()]
-    assert seeds[0] != seeds[1]
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[ExperimentRecord, Kept]) -> None:
@@ -205,7 +200,7 @@ def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, sa
 )
 def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> None:
     """With the line that makes them."""
-    found = _look(tmp_path, mistake=mistake).fingerprint
+    found = _trial(tmp_path, "look", steps=8, mistake=mistake).fingerprint
 
     assert found is not None
     (told,) = found.mistakes
@@ -214,7 +209,7 @@ def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> 
 
 def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
     """With the width that it has to have."""
-    problem = _look(tmp_path, mistake="wrong width").problem
+    problem = _trial(tmp_path, "look", steps=8, mistake="wrong width").problem
 
     assert problem is not None
     assert "Linear(48, 16) was given 32 features: make it Linear(32, 16)" in problem.message
@@ -222,19 +217,7 @@ def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
 
 def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
     """A loss that diverged is told, and what else was measured is kept."""
-    (tmp_path / "training.py").write_text(TRAINING)
-    spec = TrialSpec(
-        task="time",
-        target=Target(name="train", place="training:train"),
-        arguments=({"steps": 4, "mistake": "diverged"},),
-        number=0,
-        root=str(tmp_path),
-        folder="",
-        returned={"accuracy": "accuracy"},
-        threads=1,
-    )
-
-    found = run_trial(spec, environment=os.environ, limit_s=100, seed=0)
+    found = _trial(tmp_path, "time", returned=("accuracy",), steps=4, mistake="diverged")
 
     assert found.problem is None
     assert {"total_time", "step_time", "sample_time"} <= found.responses.keys()
@@ -244,7 +227,7 @@ def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
     """As the kernel leaves no other word."""
-    problem = _look(tmp_path, mistake="died").problem
+    problem = _trial(tmp_path, "look", steps=8, mistake="died").problem
 
     assert problem is not None
     assert "oom" == problem.status
@@ -274,16 +257,8 @@ def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None
         (folder / "helper.py").write_text("")
     detour = f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport helper\n"
     (root / "detour.py").write_text(f"{detour}def train(): {'1 / 0' if fails else 'pass'}\n")
-    spec = TrialSpec(
-        task="time",
-        target=Target(name="train", place="detour:train"),
-        arguments=({},),
-        number=0,
-        root=str(root),
-        folder="",
-    )
 
-    problem = run_trial(spec, environment=os.environ, limit_s=100, seed=0).problem
+    problem = _trial(root, "time", target="detour:train").problem
 
     assert problem is not None
     assert f'"helper" was imported from {elsewhere}/helper.py' in problem.message

@@ -201,14 +201,6 @@ def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert not other.used
 
 
-def test_a_target_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
-    """Told in one line, before anything is measured."""
-    loop = replace(_loop(tmp_path), place="no_such_module:train")
-
-    with pytest.raises(UsageError, match='there is no module "no_such_module"'):
-        check(Checks(cases=(), loop=loop), tmp_path, environment=os.environ)
-
-
 def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
     """A named one that cannot is a mistake."""
     chosen = choose_for_loop((), "train")
@@ -288,13 +280,6 @@ def test_sides_that_grow_apart_are_caught() -> None:
         return (torch.tensor([1.0, 100.0 + 0.1 * (len(calls) - 1)]),)
 
     assert not compare_sides(_trick(growing, absolute=0.15), 1).equal
-
-
-def test_a_number_of_results_that_differs_is_told() -> None:
-    """In words."""
-    found = compare_sides(_trick(lambda: ()), 1)
-
-    assert (False, "1 results against 0") == (found.equal, found.problem)
 
 
 def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:

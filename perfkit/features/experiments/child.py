@@ -69,8 +69,9 @@ def _proven(found: TrialResult, root: Path) -> TrialResult:
 
 def _do(spec: TrialSpec) -> TrialResult:
     try:
-        call = [load_bound(spec.target, each, spec.template) for each in spec.arguments][spec.number]
-        reset_settings(spec.threads)
+        template = spec.experiment.argument
+        call = [load_bound(spec.target, each, template) for each in spec.arguments][spec.number]
+        reset_settings(spec.experiment.threads)
         return _look(spec, call) if spec.task == "look" else _time(spec, call)
     except UsageError as error:
         return TrialResult(problem=Problem(kind="usage", message=str(error)))
@@ -142,8 +143,9 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
         if growth is None:
             run()
     summary = meter.finish("clean", result=returned[0])
-    times = times_of(summary, warmup_steps=spec.warmup_steps, warmup_s=spec.warmup_s)
-    responses = with_returned(times, summary, returned_numbers(returned[0], spec.returned))
+    experiment = spec.experiment
+    times = times_of(summary, warmup_steps=experiment.warmup_steps, warmup_s=experiment.warmup_s)
+    responses = with_returned(times, summary, returned_numbers(returned[0], experiment.returned))
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
     finite, notes = finite_numbers(responses | _device_peaks())

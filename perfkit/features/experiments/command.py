@@ -22,6 +22,12 @@ from perfkit.identity import fingerprint, new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Environment, Machine, Outcome, Placement, Row
+from perfkit.features.experiments.run import ExperimentRun
+from perfkit.identity import fingerprint, new_run_id
+from perfkit.ledger.recording import Run
+from perfkit.ledger.store import Ledger
+from perfkit.model import Environment, Outcome, Placement, Row
+from perfkit.model.policies import ExperimentPolicy
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
@@ -66,7 +72,7 @@ def run_experiment(
     """
     Ledger(ledger).check_writable()
     target = resolve_target(experiment.target, project, folder=project.root)
-    keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
+    keeper = StagedExperiment(experiment, project=project, ledger=ledger)
     if keeper.file is not None:
         progress.info(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
         return keeper.recorded()
@@ -76,12 +82,10 @@ def run_experiment(
         progress.info(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
-        setting=TrialSetting(
-            target=target,
-            root=project.root,
-            own=project.config.own,
-            variables=dict(os.environ),
-        ),
+        target=target,
+        root=project.root,
+        own=project.config.own,
+        variables=dict(os.environ),
         keeper=keeper,
         progress=progress,
         fingerprints=dict(known.fingerprints) if known else {},
@@ -134,43 +138,34 @@ def write_document(measured: Measured, file: Path) -> None:
     replace_texts(texts, option="--markdown", makes_folder=True)
 
 
-@dataclass
-class _Keeper:
-    """Keeps each trial at once, staged in a folder of its own until the experiment is over."""
+class StagedExperiment:
+    """Keeps each trial at once, staged in a folder of its own until the experiment is over.
 
-    experiment: Experiment
-    commit: Commit
-    machine: Machine
-    study: str
-    ledger: Path
-    run: Run | None = None
+    It takes over what an earlier command left of the experiment.
 
-    @classmethod
-    def begin(cls, experiment: Experiment, *, project: Project, ledger: Path) -> _Keeper:
-        """Return the keeper of an experiment, which takes over what an earlier command left of it.
+    Raises:
+        LedgerError: another process measures it, or what is left cannot be read.
+    """
 
-        Raises:
-            LedgerError: another process measures it, or what is left cannot be read.
-        """
-        commit = read_commit(project.root, ignored=project.output_paths)
-        machine = read_machine()
+    def __init__(self, experiment: Experiment, *, project: Project, ledger: Path) -> None:
+        self._experiment, self._ledger = experiment, ledger
+        self._commit = read_commit(project.root, ignored=project.output_paths)
+        self._machine = read_machine()
         # A stopped experiment may go on only with the same plan, the same code and the same machine.
-        study = fingerprint(
+        self._study = fingerprint(
             {
                 "plan": msgspec.json.encode(experiment).decode(),
-                "commit": commit.sha,
-                "changes": commit.diff_hash or "",
-                "machine": machine.machine_id,
+                "commit": self._commit.sha,
+                "changes": self._commit.diff_hash or "",
+                "machine": self._machine.machine_id,
             }
         )
-        keeper = cls(experiment=experiment, commit=commit, machine=machine, study=study, ledger=ledger)
-        keeper.run = Run.resume(ledger, folder=keeper.folder)
-        return keeper
+        self.run = Run.resume(ledger, folder=self.folder)
 
     @property
     def folder(self) -> Path:
         """Where an unfinished experiment is kept."""
-        return self.ledger.with_name(f"{self.ledger.name}-unfinished") / self.study
+        return self._ledger.with_name(f"{self._ledger.name}-unfinished") / self._study
 
     @property
     def file(self) -> Path | None:
@@ -184,19 +179,19 @@ class _Keeper:
     def recorded(self) -> Measured:
         """Return the experiment as it was recorded, and remove the staged trials."""
         assert self.run is not None  # noqa: S101 (it has a file)
-        rows = tuple(Ledger(self.ledger).rows_of(self.run.run_id))
+        rows = tuple(Ledger(self._ledger).rows_of(self.run.run_id))
         self.run.discard()
         return Measured(record=record_of(rows), rows=rows)
 
     def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
         """Keep a trial."""
-        self._add(trial_outcomes(self.experiment, trial, version=version), environment, self._policy())
+        self._add(trial_outcomes(self._experiment, trial, version=version), environment, self._policy())
 
     def keep_fingerprint(
         self, variant: str, found: Fingerprint, environment: Environment | None, version: str
     ) -> None:
         """Keep what the check of a variant before its trials showed."""
-        outcome = fingerprint_outcome(self.experiment, variant, found, version=version)
+        outcome = fingerprint_outcome(self._experiment, variant, found, version=version)
         self._add([outcome], environment, self._policy(found))
 
     def finish(self, stopped: str) -> tuple[tuple[Row, ...], str | None]:
@@ -221,7 +216,7 @@ class _Keeper:
             self.run.leave()
 
     def _policy(self, found: Fingerprint | None = None) -> ExperimentPolicy:
-        return ExperimentPolicy(study=self.study, plan=self.experiment, fingerprint=found)
+        return ExperimentPolicy(study=self._study, plan=self._experiment, fingerprint=found)
 
     def _add(
         self,
@@ -231,7 +226,7 @@ class _Keeper:
     ) -> None:
         now = utc_now()
         if self.run is None:
-            self.run = Ledger(self.ledger).run(
+            self.run = Ledger(self._ledger).run(
                 source="experiment", run_id=new_run_id(), recorded_at=now, folder=self.folder
             )
         self.run.add(
@@ -240,8 +235,8 @@ class _Keeper:
                     run_id=self.run.run_id,
                     recorded_at=now,
                     source="experiment",
-                    commit=self.commit,
-                    machine=self.machine,
+                    commit=self._commit,
+                    machine=self._machine,
                     environment=environment or _UNKNOWN_ENVIRONMENT,
                     outcome=outcome,
                     placement=placement,

@@ -51,16 +51,6 @@ _PROMISES: Mapping[str, str] = {
 _PRECISION_FACTORS = ("precision", "amp", "mixed_precision", "autocast", "dtype")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialSetting:
-    """Where trials run: the target, the project's root and own packages, and the variables they inherit."""
-
-    target: Target
-    root: Path
-    own: tuple[str, ...]
-    variables: Mapping[str, str]
-
-
 class Keeper(Protocol):
     """Keeps each result as soon as it is measured, so that nothing is lost."""
 
@@ -75,10 +65,16 @@ class Keeper(Protocol):
 
 @dataclass
 class ExperimentRun:
-    """Runs an experiment on its setting; what is ``known`` of it from before is not measured again."""
+    """Runs an experiment; ``fingerprints`` and ``trials`` from before are not measured again.
+
+    ``root`` is the project's folder and ``own`` its packages; trials inherit the ``variables``.
+    """
 
     experiment: Experiment
-    setting: TrialSetting
+    target: Target
+    root: Path
+    own: tuple[str, ...]
+    variables: Mapping[str, str]
     keeper: Keeper
     progress: Progress
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
@@ -169,24 +165,16 @@ class ExperimentRun:
         self._keep(_trial(place, found), found)
 
     def _launch(self, task: Task, variant: Variant, *, seed: int) -> TrialResult:
-        experiment, setting = self.experiment, self.setting
-        variants = experiment.variants
-        seeded = {experiment.seed_argument: seed} if experiment.seed_argument else {}
         spec = TrialSpec(
             task=task,
-            target=setting.target,
-            arguments=tuple({**experiment.fixed, **seeded, **one.levels} for one in variants),
-            number=[one.name for one in variants].index(variant.name),
-            root=str(setting.root),
-            folder="",
-            own=setting.own,
-            returned=experiment.returned,
-            warmup_steps=experiment.warmup_steps,
-            warmup_s=experiment.warmup_s,
-            threads=experiment.threads,
-            template=experiment.argument,
+            target=self.target,
+            experiment=self.experiment,
+            number=[one.name for one in self.experiment.variants].index(variant.name),
+            seed=seed,
+            root=str(self.root),
+            own=self.own,
         )
-        return run_trial(spec, environment=setting.variables, limit_s=experiment.limit_s, seed=seed)
+        return run_trial(spec, environment=self.variables)
 
     def _keep_failure(self, place: Place, found: TrialResult) -> None:
         assert found.problem is not None  # noqa: S101 (the caller has seen it)

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from perfkit.features.experiments.records import Fingerprint, Level
+from perfkit.features.experiments.records import Experiment, Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import OUTPUT_FILE, Problem
 from perfkit.profiling.passes.targets import Target
@@ -26,24 +26,23 @@ _ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """What one process does with one variant: check its first steps, or time it.
-
-    ``arguments`` are those of every variant, all checked before anything runs; ``number`` is the one to run.
-    ``template`` spells an argument of a command line; None leaves that to the program's source.
-    """
+    """What one process does with the variant of a ``number``: check its first steps, or time it."""
 
     task: Task
     target: Target
-    arguments: tuple[Mapping[str, Level], ...]
+    experiment: Experiment
     number: int
+    seed: int
     root: str
-    folder: str
     own: tuple[str, ...] = ()
-    returned: Mapping[str, str] = field(default_factory=dict)
-    warmup_steps: int = 0
-    warmup_s: float = 0.0
-    threads: int | None = None
-    template: str | None = None
+    folder: str = ""
+
+    @property
+    def arguments(self) -> list[dict[str, Level]]:
+        """The arguments of every variant, which are all checked before anything runs."""
+        experiment = self.experiment
+        seeded = {experiment.seed_argument: self.seed} if experiment.seed_argument else {}
+        return [{**experiment.fixed, **seeded, **one.levels} for one in experiment.variants]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +76,13 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
         return None
 
 
-def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float, seed: int) -> TrialResult:
+def run_trial(spec: TrialSpec, *, environment: Mapping[str, str]) -> TrialResult:
     """Do what ``spec`` asks in a fresh interpreter and return the result, or the problem that ended it.
 
-    The spec's folder is set here: a temporary one. ``seed`` fixes the hashes of the process. No process of
+    The spec's folder is set here: a temporary one. Its seed fixes the hashes of the process. No process of
     the trial outlives the call.
     """
+    limit_s = spec.experiment.limit_s
     with temporary_folder() as folder:
         spec = replace(spec, folder=str(folder))
         file = folder / "spec.json"
@@ -91,7 +91,7 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
             python_command("perfkit.features.experiments.child", str(file)),
             output=folder / OUTPUT_FILE,
             limit_s=limit_s,
-            environment=fixed_environment(environment, hash_seed=seed % 2**32),
+            environment=fixed_environment(environment, hash_seed=spec.seed % 2**32),
             folder=Path(spec.root),
         )
         if ending.status is None:
