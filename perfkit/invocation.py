@@ -1,4 +1,4 @@
-"""This process as others meet it: who it is, and how it is told to end."""
+"""This process as others see it, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from types import FrameType
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 _PUT_OFF = (signal.SIGINT, *(number for number in _ENDING if number != signal.SIGQUIT))
 _SHOWN_WORDS = 2
-# A command that was told to end has so long for tidying up, before it hears that it is told again.
+# Repeated signals are ignored for this long, so that cleanup can finish.
 _TIDYING_UP_S = 5.0
 _SOON_S = 0.01
-# What is handled here, and how it was handled before; when this process was last told to end.
-_taken: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | None], object]] = {}
-_heard = [-math.inf]
+# The handlers that were replaced here, and the times at which signals interrupted this process.
+_replaced: dict[signal.Signals, signal.Handlers | Callable[[int, FrameType | None], object]] = {}
+_interrupted_at = [-math.inf]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,36 +75,33 @@ class Invocation:
 def ended_like_ctrl_c(*, also_ctrl_c: bool = False) -> Iterator[None]:
     """Have SIGTERM, SIGHUP and SIGQUIT raise KeyboardInterrupt: they leave as little behind as Ctrl-C.
 
-    Who closes a terminal sends several, and who is impatient presses Ctrl-C again. What follows the first
-    within some seconds is not heard, since it would end the tidying up; ``also_ctrl_c`` has this be so of
-    SIGINT, too.
-    A signal that is ignored, as under nohup, or that somebody else handles stays as it is. Forked processes
-    get the default back: there nobody would hear of the exception, and they are to end.
+    Repeated signals are ignored for some seconds, so that cleanup can finish; with ``also_ctrl_c`` SIGINT is,
+    too. A signal that is ignored, as under nohup, or that other code handles stays as it is. Forked processes
+    get the default back, so that they end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _undo_in_forks()
-    _heard[:] = [-math.inf]
+    _restore_in_forks()
+    _interrupted_at[:] = [-math.inf]
     for number in (*((signal.SIGINT,) if also_ctrl_c else ()), *_ENDING):
         default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(number) == default:
-            _taken[number] = default
+            _replaced[number] = default
             signal.signal(number, _interrupt)
-    if signal.SIGINT in _taken:
-        sys.unraisablehook = _hear_again
+    if signal.SIGINT in _replaced:
+        sys.unraisablehook = _interrupt_again
     try:
         yield
     finally:
-        _give_back()
+        _restore()
 
 
 @contextlib.contextmanager
 def signals_put_off() -> Iterator[list[int]]:
     """Put off SIGINT, SIGTERM and SIGHUP until the end of what must not be cut off; yield those that came.
 
-    At the end they do what they would have done, except for those that were taken from the list. SIGQUIT
-    stays as it is, for who cannot wait.
+    At the end they take effect, except for those that were removed from the list. SIGQUIT stays as it is.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -121,53 +118,50 @@ def signals_put_off() -> Iterator[list[int]]:
             if handler not in (signal.SIG_IGN, None):
                 signal.signal(number, handler)
         for number in dict.fromkeys(came):
-            # Sent to the whole process it might be heard a moment later where there are other threads.
+            # Sent to the whole process it might take effect a moment later where there are other threads.
             signal.raise_signal(number)
 
 
 def was_interrupted() -> bool:
-    """Tell whether a signal that is handled here told this process to end; whatever fails then is of that."""
-    return _heard[-1] > -math.inf
+    """Tell whether a signal handled here interrupted this process, so that what fails follows from that."""
+    return _interrupted_at[-1] > -math.inf
 
 
 def end_at_once() -> None:
-    """Have signals end this process without a word from now on; it has done all that it had to do."""
-    for number in tuple(_taken):
+    """Have signals end this process silently from now on."""
+    for number in tuple(_replaced):
         signal.signal(number, signal.SIG_DFL)
-        del _taken[number]
+        del _replaced[number]
 
 
 def _interrupt(number: int, _: FrameType | None) -> None:
     now = time.monotonic()
-    if now - _heard[-1] >= _TIDYING_UP_S:
-        _heard.append(now)
+    if now - _interrupted_at[-1] >= _TIDYING_UP_S:
+        _interrupted_at.append(now)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def _hear_again(lost: sys.UnraisableHookArgs) -> None:
-    """Interrupt this process a moment later where no code could hear of it, as in the end of an object.
-
-    The import of a module ends such objects, so that many an interruption would be printed and forgotten.
-    """
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Interrupt this process again a moment later where Python ignored the exception, as in ``__del__``."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    _heard[:] = [-math.inf]
+    _interrupted_at[:] = [-math.inf]
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, _SOON_S)
 
 
-def _give_back() -> None:
-    if sys.unraisablehook is _hear_again:
+def _restore() -> None:
+    if sys.unraisablehook is _interrupt_again:
         sys.unraisablehook = sys.__unraisablehook__
-    for number, before in tuple(_taken.items()):
+    for number, before in tuple(_replaced.items()):
         signal.signal(number, before)
-        del _taken[number]
+        del _replaced[number]
 
 
 @functools.cache
-def _undo_in_forks() -> None:
-    os.register_at_fork(after_in_child=_give_back)
+def _restore_in_forks() -> None:
+    os.register_at_fork(after_in_child=_restore)
 
 
 def _user() -> str:
