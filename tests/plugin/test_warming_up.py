@@ -14,7 +14,7 @@ from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
-from perfkit.plugin.rows import SessionRecord, WarmedUp
+from perfkit.plugin.recorder import SessionRecord, WarmedUp
 from perfkit.runner.agent.benchmark_fixture import Reading
 from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 

@@ -28,8 +28,8 @@ from .provenance import (
     own_names,
     part_caches,
 )
-from .seeds import draw_layout, seed_generators, seed_on_import
 from .session import ChildPlugin, Launch, run_session
+from .state import draw_layout, seed_generators, seed_on_import
 from .timing_loop import RemoteTimingLoop
 from .torch_settings import read_torch_settings
 from .training import count_steps

@@ -20,8 +20,7 @@ from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel, Message
 from .functions import CallGraph, may_run, source_of
 from .provenance import own_part
-from .seeds import seed_generators
-from .state import StateKeeper
+from .state import StateKeeper, seed_generators
 
 MESSAGE_LIMIT = 300
 # Errors of other processes hold their tracebacks.

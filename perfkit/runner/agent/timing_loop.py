@@ -23,7 +23,7 @@ from .counters.calls import counts_of_call, profile_of_this_thread
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
 from .processes import minor_faults, move_to
-from .seeds import at_depth, seed_generators
+from .state import at_depth, seed_generators
 
 if TYPE_CHECKING:
     # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
