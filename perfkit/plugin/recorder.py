@@ -20,16 +20,12 @@ import pytest
 
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
-from perfkit.identity import new_run_id, source_version
-from perfkit.gating.from_rows import cold_start_values, count_outcomes, is_count
 from perfkit.identity import new_run_id, source_version, utc_now
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c, signals_put_off
 from perfkit.ledger.recording import Run, settle_leftovers
 from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
-from perfkit.model import Benchmark, Commit, Machine, Row
-from perfkit.model.counters import is_count
 from perfkit.model import (
     DEVICE_TIME,
     HOST_TIME,
@@ -42,6 +38,7 @@ from perfkit.model import (
     RowPolicy,
     Status,
 )
+from perfkit.model.counters import count_outcomes, is_count
 from perfkit.model.policies import PytestPolicy
 from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
 from perfkit.repo.commits import check_not_nested, read_commit
@@ -71,6 +68,7 @@ from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compil
 from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.runner.agent.session import judge, last_line, source_and_params
 from perfkit.runner.agent.state import StateKeeper
+from perfkit.runner.launches import cold_start_values
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.settling import Settling

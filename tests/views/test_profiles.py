@@ -39,7 +39,7 @@ from perfkit.report.profiles import (
     summary_view,
     warnings,
 )
-from perfkit.runner.agent.counting.model import Cause, Count, Counts
+from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 LONG = "a_function_with_a_name_" * 8

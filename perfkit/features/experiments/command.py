@@ -17,17 +17,11 @@ from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, ExperimentRecord, Fingerprint, Trial
 from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
 from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
-from perfkit.features.experiments.run import ExperimentRun, TrialSetting
+from perfkit.features.experiments.run import ExperimentRun
 from perfkit.identity import fingerprint, new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.model import Commit, Environment, Machine, Outcome, Placement, Row
-from perfkit.features.experiments.run import ExperimentRun
-from perfkit.identity import fingerprint, new_run_id
-from perfkit.ledger.recording import Run
-from perfkit.ledger.store import Ledger
 from perfkit.model import Environment, Outcome, Placement, Row
-from perfkit.model.policies import ExperimentPolicy
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
