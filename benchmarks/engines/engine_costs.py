@@ -24,8 +24,8 @@ from perfkit.features.cluster.code import bundle_name, make_bundle, make_clone
 from perfkit.features.cluster.worker import perform
 from perfkit.ledger.store import Ledger
 from perfkit.model.tasks import Code, Task
-from perfkit.repo.commands import run_git
-from perfkit.repo.worktrees import add_worktree, worktree_folder
+from perfkit.repo.checkout import add_worktree, worktree_folder
+from perfkit.repo.git import run_git
 
 ROOT = Path(__file__).parents[2]
 OUT = Path(__file__).with_name("costs.json")

@@ -18,11 +18,9 @@ from perfkit.model import Commit, Row
 from perfkit.model.comparisons import SHOWN_DIGITS, Comparison, ExactComparison, blocks, is_placeholder
 from perfkit.model.policies import GatePolicy, JudgedPolicy
 from perfkit.model.results import meant_by
-from perfkit.repo.author import author_name
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
-from perfkit.repo.patches import patches_of, whole_patch
-from perfkit.repo.trailers import commits_in
+from perfkit.repo.git import author_name, reading_only
+from perfkit.repo.trailers import commits_in, patches_of, whole_patch
 from perfkit.repo.working_tree import code_of, describe_working_tree
 
 
@@ -53,7 +51,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
     gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
     head = next(row for row in gate.rows if _is_judged(row))
-    top, outputs = Path(str(repository.working_tree_dir)), (*project.output_paths, ledger)
+    top, outputs = repository, (*project.output_paths, ledger)
     exact = gate.exact
     finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]

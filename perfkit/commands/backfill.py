@@ -35,6 +35,21 @@ from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, 
 from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
 from perfkit.repo.worktrees import worktree_folder
 from perfkit.runner.launches import SessionSlot, plan_launches
+from perfkit.repo.checkout import Generated, lay_out_commit, worktree_folder
+from perfkit.repo.commits import (
+    COMMIT_VARIABLE,
+    all_commits_in,
+    commits_in,
+    each_nth,
+    history_order,
+    is_range,
+    open_repository,
+    resolve,
+    tagged_commits,
+)
+from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
+from perfkit.runner.clock import utc_now
+from perfkit.runner.launches import Slot, plan_launches
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -137,7 +152,7 @@ def run_backfill(
     terms = LaunchTerms(
         benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
     )
-    top = Path(str(repository.working_tree_dir)).resolve()
+    top = repository
     with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
         roots, failed = _laid_out(commits, project, top, folder, log)
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
@@ -285,7 +300,7 @@ class _Tasks:
     def of(cls, request: BackfillRequest, project: Project, shas: tuple[str, ...]) -> _Tasks:
         config, choice = project.config, request.choice
         repository = open_repository(project.root)
-        top = Path(str(repository.working_tree_dir)).resolve()
+        top = repository
         head = resolve(repository, "HEAD")
         files: list[str] = []
         if not choice.own_benchmarks:

@@ -18,7 +18,7 @@ from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model.bisection import BisectionReport, BisectProgress
 from perfkit.model.counting import INSTRUCTIONS
-from perfkit.repo.ranges import commit_range, find_benchmark
+from perfkit.repo.commits import commit_range, find_benchmark
 from perfkit.temporary import temporary_folder
 
 

@@ -15,8 +15,8 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.model.comparisons import ApartReport, Comparison, ExactComparison, Policy, exit_code
 from perfkit.model.counters import counts_of, is_count
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.git import reading_only
 from perfkit.units import counted
 
 _SHA_DIGITS, _RUN_DIGITS = 10, 8

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from perfkit.commands.measuring import measuring
@@ -74,7 +73,7 @@ def needed_code(
         UsageError: the engine has no such form, or the project needs files that a clone lacks.
     """
     choice.check()
-    top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
+    top = open_repository(project.root)
     folder = "" if project.root == top else project.root.relative_to(top).as_posix()
     code = Code(head=head, folder=folder, overlay=overlay)
     if choice.is_local:
@@ -109,7 +108,7 @@ def open_engine(
             perform = partial(perform_here, project=project.root, log=log)
             yield LocalEngine(machine=own_class(), perform_task=perform)
         return
-    top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
+    top = open_repository(project.root)
     with _remote(choice.url).open_remote(choice, top, code, commits, log) as engine:
         yield engine
 

@@ -28,9 +28,9 @@ from perfkit.profiling.passes.workers import WORKER_FILE
 from perfkit.profiling.read.files import is_pickle, read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.summary_file import phases_of_balance
-from perfkit.repo.checkout import Generated, Roots, checkouts
-from perfkit.repo.project_roots import project_roots
-from perfkit.repo.sides import SidePair, is_shallow, names_commit, resolve_sides
+from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
+from perfkit.repo.git import is_shallow
+from perfkit.repo.sides import SidePair, names_commit, resolve_sides
 from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"

@@ -49,8 +49,6 @@ from perfkit.model.history import (
     Trend,
 )
 from perfkit.model.results import WALL_TIME
-from perfkit.repo.author import author_name
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import (
     changed_files,
     commit_facts,
@@ -60,8 +58,10 @@ from perfkit.repo.commits import (
     open_repository,
     releases,
 )
-from perfkit.repo.marked import marked_benchmarks
+from perfkit.repo.git import author_name, reading_only
 from perfkit.repo.sides import resolve_sides
+from perfkit.repo.source import marked_benchmarks
+from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 # A change of these alone makes no code slower.

@@ -15,7 +15,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
 from perfkit.model.progress import Progress
 from perfkit.model.upkeep import Compaction, Merge, Repair, Verification
-from perfkit.repo.commands import try_git
+from perfkit.repo.git import try_git
 from perfkit.repo.kept_branch import files_to_keep, pull_branch, push_branch
 
 Result = TypeVar("Result")

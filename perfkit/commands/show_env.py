@@ -11,8 +11,8 @@ from perfkit.errors import LedgerError, RepositoryError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
 from perfkit.model.surroundings import Surroundings, SurroundingsReport, surrounding_changes
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.git import reading_only
 
 _FILE = ".parquet"
 _LEAST_DIGITS = 4

@@ -15,9 +15,8 @@ from perfkit.model import Commit
 from perfkit.model.comparisons import BLOCKING, COUNTED, Acceptance, Comparison, ExactComparison, blocks
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
-from perfkit.repo.patches import patches_of, whole_patch
 from perfkit.repo.sides import SidePair
-from perfkit.repo.trailers import accepted_in, commits_in
+from perfkit.repo.trailers import accepted_in, commits_in, patches_of, whole_patch
 from perfkit.repo.working_tree import code_of
 
 # Uncommitted changes are accepted before they are committed, by clocks that may differ by so much.
@@ -203,7 +202,7 @@ def find_acceptances(
     repository = open_repository(start)
     shas = commits_in(repository, base.sha, head.sha)
     trailers, warnings = accepted_in(repository, base.sha, head.sha)
-    top = Path(str(repository.working_tree_dir))
+    top = repository
     ignored = (*outputs, ledger)
     is_committed = functools.partial(
         _is_committed,

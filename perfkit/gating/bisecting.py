@@ -44,6 +44,9 @@ from perfkit.stats.bisection import (
     next_move,
     posterior,
 )
+from perfkit.repo.commits import CommitChange
+from perfkit.runner.agent.reach import may_run
+from perfkit.stats.bisection import Conclusion, Costs, Measure, MeasuredPair, Rules, next_move, posterior
 
 TIME = WALL_TIME.name
 # Prior weights of commits: without code, with code, with functions that the benchmark may run. The growth of

@@ -26,8 +26,8 @@ from perfkit.profiling.diff.difference import findings_beside
 from perfkit.profiling.diff.functions import Work, function_section
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
+from perfkit.repo.checkout import subfolder
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
-from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
 from perfkit.runner.agent.clock import UNTOLD
 from perfkit.runner.lockstep.residency import IN_USE, Residents

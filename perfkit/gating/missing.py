@@ -12,11 +12,12 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.model import SIDES, Side
 from perfkit.repo.checkout import Roots
-from perfkit.repo.commands import try_git
-from perfkit.repo.installed import why_not_found
-from perfkit.repo.preparing import build_command
+from perfkit.repo.environments import why_not_found
+from perfkit.repo.files import is_code_file
+from perfkit.repo.git import try_git
+from perfkit.repo.prepare import build_command
 from perfkit.repo.sides import SidePair
-from perfkit.repo.working_tree import ignored_files, is_code_file
+from perfkit.repo.working_tree import ignored_files
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.units import listed
 

@@ -34,8 +34,8 @@ from perfkit.model.counters import count_of, is_count
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.policies import BisectPolicy
 from perfkit.model.results import meant_by
-from perfkit.repo.overlay import restore
-from perfkit.repo.ranges import BenchmarkSource, CommitRange, lay_benchmark
+from perfkit.repo.commits import BenchmarkSource, CommitRange, lay_benchmark
+from perfkit.repo.files import restore
 from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.agent.counters.model import Counts
 from perfkit.runner.commands import fixed_environment

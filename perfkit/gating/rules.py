@@ -14,7 +14,7 @@ from perfkit.config import BenchmarkRule, Config, Project, parse_config, parse_p
 from perfkit.errors import ConfigError
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import Comparison, LaunchPair, Verdict
-from perfkit.repo.commands import try_git
+from perfkit.repo.git import try_git
 from perfkit.repo.sides import Side, SidePair, folder_in
 from perfkit.runner.lockstep.collection import Found
 from perfkit.runner.lockstep.launch import Failure

@@ -18,13 +18,12 @@ from perfkit.gating.missing import MissingFiles
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import TARGET_FILE
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
-from perfkit.repo.changed_code import ChangedCode, changed_code
-from perfkit.repo.checkout import Generated, Roots, checkouts
-from perfkit.repo.commands import outside_repository
+from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots, subfolder
 from perfkit.repo.environments import Environments
-from perfkit.repo.overlay import overlay
-from perfkit.repo.project_roots import project_roots, subfolder
+from perfkit.repo.files import overlay
+from perfkit.repo.git import outside_repository
 from perfkit.repo.sides import SidePair, changed_files
+from perfkit.repo.source import ChangedCode, changed_code
 from perfkit.runner.agent.session import selection_problem
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import Callgrind

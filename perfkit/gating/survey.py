@@ -13,8 +13,8 @@ from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, judged_as
 from perfkit.gating.sides import OpenSides
 from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, Verdict
-from perfkit.repo.overlay import has_replaced, overlay, restore
-from perfkit.repo.project_roots import subfolder
+from perfkit.repo.checkout import subfolder
+from perfkit.repo.files import has_replaced, overlay, restore
 from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
 from perfkit.runner.lockstep.launch import SideReport, shared_libraries

@@ -1,8 +1,12 @@
-"""Lays out both sides next to each other, ready to be measured, and removes them afterwards."""
+"""Lay out both sides next to each other, ready to be measured, and remove them afterwards."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,15 +15,154 @@ from types import MappingProxyType
 
 from perfkit import model as records
 from perfkit.config import Project
-from perfkit.errors import SideNotMeasuredError
+from perfkit.errors import RepositoryError, SideNotMeasuredError
+from perfkit.invocation import signals_put_off
+from perfkit.repo.files import copy_folder
 from perfkit.repo.filtered import StoredFile, bring_filtered, refuse_stored
-from perfkit.repo.folders import copy_folder
-from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
-from perfkit.repo.preparing import prepare_root
+from perfkit.repo.git import list_with_git, run_git, run_git_checkout, try_git
+from perfkit.repo.leftovers import end_residents, forget_lost
+from perfkit.repo.prepare import bring_generated, bring_versions, prepare_root, write_missing_versions
 from perfkit.repo.sides import Side, SidePair, folder_in
-from perfkit.repo.submodules import fill_as_they_are, fill_recorded
-from perfkit.repo.working_tree import lay_working_tree
-from perfkit.repo.worktrees import add_worktree, worktree_folder
+from perfkit.repo.working_tree import SUBMODULE_MODE, is_initialised, lay_working_tree, submodules
+from perfkit.temporary import temporary_folder
+
+_NAME_DIGITS = 12
+
+
+@contextmanager
+def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
+    """Yield the real path of a fresh folder for worktrees of the repositories; all go away together."""
+    try:
+        with temporary_folder(repositories=repositories) as folder:
+            try:
+                yield folder
+            finally:
+                # What was measured may have left a process that belongs to nobody any more.
+                with signals_put_off():
+                    end_residents(folder)
+    finally:
+        with signals_put_off():
+            for repository in repositories:
+                forget_lost(repository)
+
+
+def add_worktree(repository: Path, sha: str, path: Path) -> None:
+    """Check out a commit as it was committed: no hook, filter or setting of the user's changes it.
+
+    Raises:
+        RepositoryError: git cannot check it out; where the repository takes no worktree, the line says so.
+    """
+    try:
+        run_git_checkout(repository, "worktree", "add", "--quiet", "--detach", str(path), sha)
+    except RepositoryError as error:
+        problem = _kept_from_listing(repository)
+        if problem is None:
+            raise
+        raise RepositoryError(
+            f"cannot check out {sha[:_NAME_DIGITS]}: git must list the checkout in the repository, and"
+            f" {problem}; make that writable, or run this in a clone of your own:"
+            f" git clone {shlex.quote(str(repository))} FOLDER"
+        ) from error
+
+
+def _kept_from_listing(repository: Path) -> str | None:
+    """Return what keeps git from noting a worktree in a repository, None where nothing does.
+
+    It is tried out: what git says of it depends on the user's language.
+    """
+    common = try_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir")
+    if common is None:
+        return None
+    listing = Path(common) / "worktrees"
+    try:
+        with tempfile.TemporaryDirectory(dir=listing if os.path.lexists(listing) else common):
+            return None
+    except OSError as error:
+        return f"{listing} cannot be written ({error.strerror or error})"
+
+
+def fill_recorded(
+    source: Path, target: Path, sha: str, stored: list[StoredFile], *, within: str = ""
+) -> Iterator[str]:
+    """Fill the submodules of a commit, and theirs, as it records them.
+
+    Args:
+        source: the user's checkout of the repository, whatever commit it is at.
+        target: a checkout of the commit.
+        sha: the commit.
+        stored: files whose content was found nowhere are appended here.
+        within: the name of the submodule that ``source`` is, for messages.
+
+    Yields:
+        A sentence for each submodule that could not be filled.
+    """
+    for name, recorded in _recorded(source, sha):
+        lack = _lack(source / name, recorded, within + name)
+        if lack:
+            yield lack
+        else:
+            yield from _export(source / name, recorded, target / name, stored)
+            yield from fill_recorded(
+                source / name, target / name, recorded, stored, within=f"{within}{name}/"
+            )
+
+
+def fill_as_they_are(
+    source: Path, target: Path, stored: list[StoredFile], *, within: str = ""
+) -> Iterator[str]:
+    """Fill the submodules of the working tree, and theirs, as they are now, uncommitted changes too.
+
+    Files whose content was found nowhere are appended to ``stored``.
+
+    Yields:
+        A sentence for each submodule that could not be filled.
+    """
+    for name in submodules(source):
+        submodule = source / name
+        lack = _lack(submodule, "HEAD", within + name)
+        if lack:
+            yield lack
+        else:
+            head = run_git(submodule, "rev-parse", "HEAD").strip()
+            yield from _export(submodule, head, target / name, stored)
+            lay_working_tree(submodule, target / name)
+            yield from fill_as_they_are(submodule, target / name, stored, within=f"{within}{name}/")
+
+
+def _recorded(source: Path, sha: str) -> list[tuple[str, str]]:
+    """Return the path and the commit of each submodule of a commit."""
+    entries = [entry.partition("\t") for entry in list_with_git(source, "ls-tree", "-r", "-z", sha)]
+    return [(name, about.split()[2]) for about, _, name in entries if about.startswith(SUBMODULE_MODE)]
+
+
+def _lack(submodule: Path, sha: str, name: str) -> str | None:
+    """Return what keeps a submodule from being filled, None where nothing does."""
+    if not is_initialised(submodule):
+        return (
+            f"submodule {name} is not initialised, so its folder is empty;"
+            " `git submodule update --init --recursive` fills it"
+        )
+    if try_git(submodule, "cat-file", "-e", f"{sha}^{{commit}}") is None:
+        return (
+            f"submodule {name} lacks commit {sha[:10]}, so its folder is empty;"
+            f" `git -C {name} fetch origin {sha}` brings it"
+        )
+    return None
+
+
+def _export(submodule: Path, sha: str, target: Path, stored: list[StoredFile]) -> list[str]:
+    """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
+    with temporary_folder() as folder:
+        index = folder / "index"
+        run_git_checkout(submodule, "read-tree", sha, index=index)
+        run_git_checkout(submodule, "checkout-index", "--all", "--force", f"--prefix={target}/", index=index)
+        if not target.is_dir():
+            return []
+        git_folder = Path(run_git(submodule, "rev-parse", "--absolute-git-dir").strip())
+        lacking, sentences = bring_filtered(submodule, target, git_folder=git_folder, index=index)
+        stored += lacking
+        return sentences
+
 
 _SHA_DIGITS = 10
 
@@ -175,3 +318,14 @@ def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
     else:
         lay_working_tree(side.source, root)
         yield from fill_as_they_are(side.source, root, stored)
+
+
+def project_roots(project: Project, pair: SidePair, laid: Roots) -> Roots:
+    """Return the project's own root in each side."""
+    base, head = (laid.root(side) / subfolder(project, pair, side) for side in ("base", "head"))
+    return dataclasses.replace(laid, base=base, head=head)
+
+
+def subfolder(project: Project, pair: SidePair, side: records.Side) -> Path:
+    """Return where the project lies in a side, relative to the side's top."""
+    return folder_in(pair.side(side), project.root)

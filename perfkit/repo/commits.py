@@ -1,27 +1,75 @@
-"""Commits: the one a result is filed under, and the order of many."""
+"""Commits: the one a result is filed under, the order of many, and ranges such as "v1.0..HEAD"."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
-import git
-
-from perfkit.errors import RepositoryError
+from perfkit.errors import RepositoryError, UsageError
 from perfkit.model import Commit
 from perfkit.model.history import CommitFacts
-from perfkit.repo.commands import list_with_git, protected, run_git, try_git
+from perfkit.repo.files import OUTPUTS, is_code
 from perfkit.repo.filtered import unchanged_files
-from perfkit.repo.folders import OUTPUTS
+from perfkit.repo.git import git_error, is_shallow, list_with_git, read_blobs, run_git, try_git
+from perfkit.repo.source import ChangedCode, changed_functions
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
 _SHA = re.compile(r"[0-9a-f]{40}")
-# Without the programs that a repository may name for its diffs.
+_SHORT = re.compile(r"[0-9a-f]{4,40}")
+_SHOWN_DIGITS = 10
+_DESCRIBED = ("log", "--no-show-signature", "--encoding=UTF-8", "-z")
+# A commit's own first line, which "%s" would join with the lines after it.
+_FORMAT = "--format=%H%n%ct%n%B"
+_ABSENT = "0" * 40
+_CONFTEST = "conftest.py"
+_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST_NAMED = 3
+_DOTS = ".."
+
+
+def find_repository(start: Path) -> Path | None:
+    """Return the top of the working tree around ``start``, or a bare repository; None outside of any."""
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        if _is_git_folder(_git_folder(folder)) or _is_git_folder(folder):
+            return folder
+    return None
+
+
+def _git_folder(tree: Path) -> Path:
+    """Return the git folder of a working tree: of a worktree or submodule, a file names it."""
+    entry = tree / ".git"
+    if not entry.is_file():
+        return entry
+    return tree / entry.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir: ").strip()
+
+
+def _is_git_folder(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and any((folder / name).exists() for name in ("commondir", "objects"))
+
+
+def is_bare(place: Path) -> bool:
+    """Tell whether a repository has no files."""
+    return not (place / ".git").exists()
+
+
+def open_repository(start: Path) -> Path:
+    """Return the top of the git repository around ``start``.
+
+    Raises:
+        RepositoryError: there is none, or it has no commit yet.
+    """
+    top = find_repository(start)
+    if top is None:
+        raise RepositoryError(f"{start} is in no git repository; run this inside one")
+    _head(top)
+    return top
 
 
 def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
@@ -32,27 +80,36 @@ def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
     Raises:
         RepositoryError: there is no commit to file results under, or ``PERFKIT_COMMIT`` is not HEAD.
     """
-    claimed = _claimed_commit()
-    repository = _find_repository(start)
-    if repository is None:
+    claimed = os.environ.get(COMMIT_VARIABLE) or None
+    if claimed and not _SHA.fullmatch(claimed):
+        raise RepositoryError(f'{COMMIT_VARIABLE} must be 40 lower-case hex digits, found "{claimed}"')
+    top = find_repository(start)
+    if top is None:
         if claimed is None:
             raise RepositoryError(
                 f"{start} is in no git repository, so results could not be filed under a commit; "
                 f"run `git init` and commit, or set {COMMIT_VARIABLE} to the 40-digit commit"
             )
         return Commit(sha=claimed)
-    head = _head(repository)
-    if repository.bare:
+    head = _head(top)
+    if is_bare(top):
         raise RepositoryError(
-            f"{repository.git_dir} is a bare repository, which has no files to measure; "
+            f"{top} is a bare repository, which has no files to measure; "
             "run this in a clone or a worktree of it"
         )
-    if claimed not in (None, head.hexsha):
+    if claimed not in (None, head.sha):
         raise RepositoryError(
-            f"{COMMIT_VARIABLE} is {claimed}, but HEAD of {repository.working_tree_dir} is {head.hexsha}; "
+            f"{COMMIT_VARIABLE} is {claimed}, but HEAD of {top} is {head.sha}; "
             f"unset {COMMIT_VARIABLE} inside a repository"
         )
-    return _describe(repository, head, ignored)
+    diff = _tracked_changes(top, ignored)
+    branch = try_git(top, "symbolic-ref", "--quiet", "HEAD")
+    return replace(
+        head,
+        branch=branch.removeprefix("refs/heads/") if branch else None,
+        dirty=bool(diff),
+        diff_hash=hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16] if diff else None,
+    )
 
 
 def check_not_nested(places: Iterable[Path], root: Path) -> None:
@@ -63,38 +120,23 @@ def check_not_nested(places: Iterable[Path], root: Path) -> None:
     Raises:
         RepositoryError: a place is in a git repository of its own, below ``root``.
     """
-    around = _find_repository(root)
+    around = find_repository(root)
     # Thousands of tests may be named, which lie in few folders.
     for folder in {place if place.is_dir() else place.parent for place in places}:
-        found = _find_repository(folder)
-        if found is None or found == around or found.working_tree_dir is None:
+        tree = find_repository(folder)
+        if tree is None or tree == around or not tree.is_relative_to(root.resolve()) or is_bare(tree):
             continue
-        tree = Path(found.working_tree_dir)
-        is_submodule = around is not None and Path(found.git_dir).is_relative_to(
-            Path(around.common_dir).resolve() / "modules"
+        common = around and try_git(around, "rev-parse", "--path-format=absolute", "--git-common-dir")
+        if common and _git_folder(tree).resolve().is_relative_to(Path(common).resolve() / "modules"):
+            continue
+        raise RepositoryError(
+            f"these tests are of the git repository {tree}, but pytest takes {root} as their root, which "
+            "is outside of it, so that they would be filed under a commit that is not theirs; give that "
+            f"repository a pytest configuration of its own, or pass --rootdir={tree}"
         )
-        if tree.is_relative_to(root.resolve()) and not is_submodule:
-            raise RepositoryError(
-                f"these tests are of the git repository {tree}, but pytest takes {root} as their root, which "
-                "is outside of it, so that they would be filed under a commit that is not theirs; give that "
-                f"repository a pytest configuration of its own, or pass --rootdir={tree}"
-            )
 
 
-def open_repository(start: Path) -> git.Repo:
-    """Return the git repository around ``start``.
-
-    Raises:
-        RepositoryError: there is none, or it has no commit yet.
-    """
-    repository = _find_repository(start)
-    if repository is None:
-        raise RepositoryError(f"{start} is in no git repository; run this inside one")
-    _head(repository)
-    return repository
-
-
-def resolve(repository: git.Repo, ref: str) -> Commit:
+def resolve(top: Path, ref: str) -> Commit:
     """Return the commit that ``ref`` names.
 
     Raises:
@@ -102,11 +144,17 @@ def resolve(repository: git.Repo, ref: str) -> Commit:
     """
     if ref.startswith("-"):
         raise RepositoryError(f'"{ref}" is not a commit; a ref cannot begin with a dash')
-    try:
-        # The whole hash of a commit that git lacks is found out only when something of it is read.
-        return _from_git(repository.commit(ref))
-    except (git.exc.GitError, git.exc.ODBError, ValueError) as error:
-        raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`') from error
+    sha = find_commit(top, ref)
+    if sha is None:
+        raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`')
+    return _read_commits(top, [sha])[sha]
+
+
+def find_commit(place: Path, ref: str) -> str | None:
+    """Return the hash of the commit that a ref names, None where git knows none."""
+    if ref.startswith("-") or "\0" in ref:
+        return None
+    return try_git(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
 
 
 def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:
@@ -114,17 +162,19 @@ def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:
 
     Outside any repository none is known.
     """
-    repository = _find_repository(start)
-    if repository is None or not shas:
+    top, wanted = find_repository(start), [sha for sha in shas if _SHORT.fullmatch(sha)]
+    if top is None or not wanted:
         return {}
-    found: dict[str, Commit] = {}
-    for sha in shas:
-        with contextlib.suppress(RepositoryError):
-            commit = resolve(repository, sha)
-            # A branch or a tag may have the name of a hash.
-            if commit.sha.startswith(sha):
-                found[sha] = commit
-    return found
+    asked = "".join(f"{sha}^{{commit}}\n" for sha in wanted).encode()
+    try:
+        answers = run_git(top, "cat-file", "--batch-check", given=asked).splitlines()
+    except RepositoryError:
+        return {}
+    # A branch or a tag may have the name of a hash. A hash that may mean several objects has more lines.
+    known = {line.split()[0] for line in answers if line.split()[1:2] == ["commit"]}
+    whole = {sha: [one for one in known if one.startswith(sha)] for sha in wanted}
+    commits = _read_commits(top, known)
+    return {sha: commits[found[0]] for sha, found in whole.items() if len(found) == 1}
 
 
 def history_order(start: Path, shas: Iterable[str], *, also: Iterable[str] = ()) -> dict[str, int]:
@@ -132,84 +182,62 @@ def history_order(start: Path, shas: Iterable[str], *, also: Iterable[str] = ())
 
     ``also`` are commits that git has, but perhaps on no branch: those before an amend or a rebase.
     """
-    repository = _find_repository(start)
-    wanted = set(shas)
-    if repository is None or not repository.head.is_valid():
+    top, wanted = find_repository(start), set(shas)
+    if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return {}
-    walked = repository.git.rev_list("--topo-order", "--reverse", "--all", "HEAD", *also).split()
+    walked = run_git(top, "rev-list", "--topo-order", "--reverse", "--all", "HEAD", *also).split()
     return {sha: place for place, sha in enumerate(walked) if sha in wanted}
 
 
-def _claimed_commit() -> str | None:
-    claimed = os.environ.get(COMMIT_VARIABLE)
-    if claimed and not _SHA.fullmatch(claimed):
-        raise RepositoryError(f'{COMMIT_VARIABLE} must be 40 lower-case hex digits, found "{claimed}"')
-    return claimed or None
-
-
-def _find_repository(start: Path) -> git.Repo | None:
+def _head(top: Path) -> Commit:
     try:
-        return protected(git.Repo(start, search_parent_directories=True, expand_vars=False))
-    except (git.InvalidGitRepositoryError, git.NoSuchPathError):
-        return None
+        commit = _describe(run_git(top, *_DESCRIBED, "-1", _FORMAT, "HEAD", "--").split("\0")[0])
+    except RepositoryError as error:
+        raise RepositoryError(_why_no_head(top)) from error
+    if not _SHA.fullmatch(commit.sha):
+        raise RepositoryError(_why_no_head(top))
+    return commit
 
 
-def _head(repository: git.Repo) -> git.Commit:
-    try:
-        return repository.head.commit
-    except (ValueError, OSError) as error:
-        tree = repository.working_tree_dir or repository.git_dir
-        raise RepositoryError(_why_no_head(repository, str(tree))) from error
-
-
-def _why_no_head(repository: git.Repo, tree: str) -> str:
-    """Return why no commit can be read in a repository, and what to do about it."""
-    try:
-        hashes = repository.git.rev_parse("--show-object-format")
-    except git.exc.GitCommandError as error:
-        # As in containers.
-        if "dubious ownership" in str(error.stderr):
-            return (
-                f"git does not trust {tree}, since it belongs to another user; "
-                f"run `git config --global --add safe.directory {tree}`"
-            )
-        hashes = "sha1"
+def _why_no_head(top: Path) -> str:
+    """Return why no commit can be read in a repository, and how to mend that."""
+    # As in containers.
+    if "dubious ownership" in git_error(top, "rev-parse", "--git-dir"):
+        return (
+            f"git does not trust {top}, since it belongs to another user; "
+            f"run `git config --global --add safe.directory {top}`"
+        )
+    hashes = try_git(top, "rev-parse", "--show-object-format") or "sha1"
     if hashes != "sha1":
         return (
-            f"{tree} names its commits by {hashes.upper()}, and results are filed under the 40 digits "
+            f"{top} names its commits by {hashes.upper()}, and results are filed under the 40 digits "
             "of SHA-1; perfkit cannot measure in such a repository yet"
         )
-    with contextlib.suppress(git.exc.GitCommandError):
-        sha = repository.git.rev_parse("--verify", "--quiet", "HEAD")
-        return f"git has lost the commit {sha} that HEAD of {tree} is; see `git fsck`"
-    return f"{tree} has no commit yet, so results could not be filed under one; run `git commit` first"
+    sha = try_git(top, "rev-parse", "--verify", "--quiet", "HEAD")
+    if sha:
+        return f"git has lost the commit {sha} that HEAD of {top} is; see `git fsck`"
+    return f"{top} has no commit yet, so results could not be filed under one; run `git commit` first"
 
 
-def _describe(repository: git.Repo, head: git.Commit, ignored: Sequence[Path]) -> Commit:
-    diff = _tracked_changes(repository, ignored)
-    commit = _from_git(head)
-    return Commit(
-        sha=commit.sha,
-        time=commit.time,
-        subject=commit.subject,
-        branch=None if repository.head.is_detached else repository.active_branch.name,
-        dirty=bool(diff),
-        diff_hash=hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16] if diff else None,
-    )
+def _read_commits(top: Path, shas: Collection[str]) -> dict[str, Commit]:
+    """Return the commits of whole hashes, all of which git has."""
+    if not shas:
+        return {}
+    given = "".join(f"{sha}\n" for sha in shas).encode()
+    found = run_git(top, *_DESCRIBED, "--no-walk=unsorted", "--stdin", _FORMAT, given=given)
+    commits = map(_describe, found.split("\0")[:-1])
+    return {commit.sha: commit for commit in commits}
 
 
-def _from_git(commit: git.Commit) -> Commit:
-    subject = commit.summary
-    return Commit(
-        sha=commit.hexsha,
-        time=datetime.fromtimestamp(commit.committed_date, tz=UTC),
-        subject=subject if isinstance(subject, str) else subject.decode("utf-8", "replace"),
-    )
+def _describe(text: str) -> Commit:
+    # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
+    sha, time, message = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\n", 2)
+    return Commit(sha=sha, time=datetime.fromtimestamp(int(time), tz=UTC), subject=message.partition("\n")[0])
 
 
-def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
+def _tracked_changes(repository: Path, ignored: Sequence[Path]) -> str:
     """Return the diff of tracked files against HEAD, staged or not, outside the ignored places."""
-    top = Path(str(repository.working_tree_dir)).resolve()
+    top = repository.resolve()
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
     exclusions += [f":(exclude,top,glob)**/{name}/**" for name in sorted(OUTPUTS)]
@@ -222,19 +250,20 @@ def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
 
 
 def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
-    """Return what git knows of commits, with their places in topological order, oldest first.
+    """Return git's facts of commits, with their places in topological order, oldest first.
 
     Those that git does not know are left out; outside a repository it knows none.
     """
-    repository = _find_repository(start)
-    wanted = set(shas)
-    if repository is None or not repository.head.is_valid():
+    top, wanted = find_repository(start), set(shas)
+    if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return {}
-    form = "--format=%H%x00%ct%x00%an%x00%s"
-    said = repository.git.log("--no-show-signature", "--topo-order", "--reverse", "--all", "HEAD", form)
+    order = ("--topo-order", "--reverse", "--all", "HEAD")
+    listed = list_with_git(top, *_DESCRIBED, *order, "--format=%H%n%ct%n%an%n%s")
     facts: dict[str, CommitFacts] = {}
-    for place, line in enumerate(said.split("\n")):
-        sha, time, author, subject = line.split("\0", 3)
+    for place, entry in enumerate(listed):
+        sha, time, author, subject = (
+            entry.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\n", 3)
+        )
         if sha in wanted:
             facts[sha] = CommitFacts(
                 sha=sha,
@@ -252,8 +281,8 @@ def commits_of(start: Path, ref: str) -> frozenset[str]:
     Raises:
         RepositoryError: it names no commit.
     """
-    repository = open_repository(start)
-    return frozenset(repository.git.rev_list(resolve(repository, ref).sha).split())
+    top = open_repository(start)
+    return frozenset(run_git(top, "rev-list", resolve(top, ref).sha).split())
 
 
 def commits_between(start: Path, first: str, last: str) -> int | None:
@@ -302,3 +331,269 @@ def releases(start: Path) -> dict[str, str]:
     pairs = (line.split(" ", 1) for line in (listed or "").splitlines())
     # An annotated tag has an object of its own, written behind that of its commit.
     return {name: hashes[:40] for name, hashes in pairs}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRange:
+    """Commits in their order, each with a place: 0 is the good one before the range, the last the bad."""
+
+    root: Path
+    commits: tuple[Commit, ...]
+
+    @property
+    def last(self) -> int:
+        """The place of the bad commit."""
+        return len(self.commits) - 1
+
+    def sha(self, place: int) -> str:
+        """Return the hash of the commit at a place."""
+        return self.commits[place].sha
+
+    def places(self) -> dict[str, int]:
+        """Return the place of each hash."""
+        return {commit.sha: place for place, commit in enumerate(self.commits)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitChange:
+    """What differs between a place of a range and the one before: whether any code does, and which functions.
+
+    ``code`` names functions by file, relative to the project's root, of those files that were read.
+    """
+
+    touches_code: bool
+    code: ChangedCode
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffStat:
+    """How many files a commit changed, and how many lines it added and removed."""
+
+    files: int
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSource:
+    """Where the file of a benchmark is taken from: a commit, or the working tree where ``sha`` is None."""
+
+    sha: str | None
+    file: str
+    kind: Literal["bad", "working tree", "good"]
+
+
+def commit_range(start: Path, good: str, bad: str, *, all_parents: bool = False) -> CommitRange:
+    """Return the commits from ``good`` to ``bad``: by first parents, so that a merge has one place, or all.
+
+    Raises:
+        RepositoryError: git does not know one of them.
+        UsageError: they are one commit, or bad does not follow from good.
+    """
+    top = open_repository(start)
+    first, last = (_resolve(top, ref) for ref in (good, bad))
+    if first.sha == last.sha:
+        raise UsageError(f"GOOD and BAD are one commit, {_title(first)}: name two, such as v1.2 HEAD")
+    if not is_ancestor(start, first.sha, last.sha):
+        raise UsageError(_not_descendant(start, first, last))
+    kind = "--topo-order" if all_parents else "--first-parent"
+    between = run_git(top, "rev-list", kind, "--reverse", f"{first.sha}..{last.sha}").split()
+    known = _read_commits(top, between)
+    return CommitRange(root=start, commits=(first, *(known[sha] for sha in between[:-1]), last))
+
+
+def _resolve(top: Path, ref: str) -> Commit:
+    if find_commit(top, ref) is None and is_shallow(top) and not ref.startswith("-"):
+        raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
+    return resolve(top, ref)
+
+
+def _not_descendant(start: Path, good: Commit, bad: Commit) -> str:
+    said = f"BAD ({_title(bad)}) does not come after GOOD ({_title(good)})"
+    if is_ancestor(start, bad.sha, good.sha):
+        return f"{said}, but before it: name the older commit first"
+    if is_shallow(start):
+        return f"{said} in this shallow clone; run `git fetch --unshallow`"
+    fork = try_git(start, "merge-base", good.sha, bad.sha)
+    named = f"their last common commit, {fork[:_SHOWN_DIGITS]}, may be the GOOD to name" if fork else ""
+    return f"{said}; {named or 'they have no commit in common'}"
+
+
+def _title(commit: Commit) -> str:
+    return f'{commit.sha[:_SHOWN_DIGITS]} "{commit.subject}"'
+
+
+def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitChange]:
+    """Return the changes of each place of a range, beginning with place 1.
+
+    Git's objects of the files to ``read`` are read, relative to the project's root; functions of others are
+    left out.
+    """
+    top = open_repository(commits.root)
+    folder = commits.root.resolve().relative_to(top)
+    places = range(1, len(commits.commits))
+    changed = [list(_changed_blobs(top, commits.sha(place - 1), commits.sha(place))) for place in places]
+    wanted = {f"{folder.as_posix()}/{name}" if folder.parts else name: name for name in read}
+    blobs = {blob for files in changed for name, *both in files if name in wanted for blob in both}
+    texts = {_ABSENT: b"", **read_blobs(top, blobs - {_ABSENT})}
+    found = []
+    for files in changed:
+        code = {
+            wanted[name]: functions
+            for name, old, new in files
+            if name in wanted and (functions := changed_functions(texts[old], texts[new])) != ()
+        }
+        found.append(CommitChange(touches_code=any(is_code(name) for name, _, _ in files), code=code))
+    return found
+
+
+def _changed_blobs(top: Path, first: str, last: str) -> Iterator[tuple[str, str, str]]:
+    """Yield each file that differs between two commits, with its blobs; a submodule has none to read."""
+    entries = iter(
+        list_with_git(top, "diff-tree", "-r", "--raw", "-z", "--no-abbrev", "--no-renames", first, last)
+    )
+    for entry, name in zip(entries, entries, strict=True):
+        old_mode, new_mode, old, new, _ = entry.removeprefix(":").split(" ")
+        linked = "160000" in (old_mode, new_mode)
+        yield name, *((_ABSENT, _ABSENT) if linked else (old, new))
+
+
+def diff_stat(start: Path, first: str, last: str) -> DiffStat:
+    """Return how much differs between two commits; files that are not text count without lines.
+
+    Raises:
+        RepositoryError: git does not know one of them.
+    """
+    entries = list_with_git(start, "diff", "--numstat", "--no-renames", "-z", first, last)
+    lines = [entry.split("\t")[:2] for entry in entries]
+    added, removed = (sum(int(line[side]) for line in lines if line[side].isdigit()) for side in (0, 1))
+    return DiffStat(files=len(lines), added=added, removed=removed)
+
+
+def author_of(start: Path, sha: str) -> str | None:
+    """Return who wrote a commit, None where git does not know it."""
+    return try_git(start, "log", "-1", "--format=%an", sha)
+
+
+def find_benchmark(commits: CommitRange, benchmark: str, *, preferred: str) -> BenchmarkSource:
+    """Return the file that holds a benchmark: at the bad commit, else in the working tree, else at the good.
+
+    ``benchmark`` is a node id or the end of one; of several files those below ``preferred`` are meant.
+
+    Raises:
+        UsageError: no such file has it, or several have.
+    """
+    first, _, inner = benchmark.partition("[")[0].partition("::")
+    file = first if first.endswith(".py") else ""
+    function = (inner or first).rpartition("::")[2]
+    ends: tuple[tuple[str | None, Literal["bad", "working tree", "good"]], ...] = (
+        (commits.sha(commits.last), "bad"),
+        (None, "working tree"),
+        (commits.sha(0), "good"),
+    )
+    for sha, kind in ends if _FUNCTION.fullmatch(function) else ():
+        found = _files_with(commits.root, sha, function)
+        named = [name for name in found if not file or name == file or name.endswith(f"/{file}")]
+        if not named and file and read_at(commits.root, sha, file) is not None:
+            # A benchmark may be inherited, or made by a decorator.
+            named = [file]
+        named = [name for name in named if name.startswith(f"{preferred}/")] or named
+        if len(named) > 1:
+            listed = ", ".join(f"{name}::{function}" for name in named[:_MOST_NAMED])
+            raise UsageError(f'--benchmark "{benchmark}" could mean {listed}; give more of it')
+        if named:
+            return BenchmarkSource(sha=sha, file=named[0], kind=kind)
+    raise UsageError(
+        f'there is no benchmark "{benchmark}" at GOOD, at BAD or in the working tree;'
+        " `pytest --collect-only -q` lists their node ids"
+    )
+
+
+def _files_with(root: Path, sha: str | None, function: str) -> list[str]:
+    """Return the Python files below a folder that define a function, at a commit or in the working tree."""
+    where = (sha,) if sha else ()
+    also = () if sha else ("--untracked",)
+    pattern = f"def[[:space:]]+{function}[[:space:]]*[(]"
+    found = try_git(root, "grep", *also, "-l", "-z", "-E", "-e", pattern, *where, "--", "*.py")
+    names = [name for name in (found or "").split("\0") if name]
+    return [name.removeprefix(f"{sha}:") for name in names] if sha else names
+
+
+def read_at(root: Path, sha: str | None, file: str) -> bytes | None:
+    """Return a file below a folder, at a commit or in the working tree; None where there is none."""
+    if sha is None:
+        path = root / file
+        return path.read_bytes() if path.is_file() else None
+    blob = try_git(root, "rev-parse", "--verify", "--quiet", f"{sha}:./{file}")
+    if blob is None or try_git(root, "cat-file", "-t", blob) != "blob":
+        return None
+    return read_blobs(root, [blob])[blob]
+
+
+def lay_benchmark(root: Path, source: BenchmarkSource, folder: Path) -> tuple[str, ...]:
+    """Write a benchmark's file and the conftest files above it into a folder, and return their names."""
+    path = PurePosixPath(source.file)
+    wanted = [*(str(above / _CONFTEST) for above in reversed(path.parents)), source.file]
+    laid: list[str] = []
+    for name in wanted:
+        content = read_at(root, source.sha, name)
+        if content is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+            laid.append(name)
+    return tuple(laid)
+
+
+def is_range(text: str) -> bool:
+    """Tell whether a text names a range, and not a commit."""
+    return _DOTS in text
+
+
+def commits_in(start: Path, text: str) -> tuple[str, ...]:
+    """Return the commits of "A..B" on the line of first parents that leads to B, oldest first, A included.
+
+    Without B it ends at HEAD; without A it begins with the first commit.
+
+    Raises:
+        RepositoryError: either end is not known, or nothing lies between them.
+    """
+    begin, end = _ends(start, text)
+    if begin is None:
+        return tuple(run_git(start, "rev-list", "--first-parent", "--reverse", end).split())
+    inside = run_git(start, "rev-list", "--first-parent", "--reverse", end, f"^{begin}").split()
+    if not inside and begin != end:
+        raise RepositoryError(f"no commit lies in {text}; write the older one first")
+    return (begin, *inside)
+
+
+def all_commits_in(start: Path, text: str) -> frozenset[str]:
+    """Return all commits of "A..B", merged ones included, and A itself; "..B" is B with all before it.
+
+    Raises:
+        RepositoryError: either end is not known.
+    """
+    if not is_range(text):
+        return frozenset({resolve(open_repository(start), text).sha})
+    begin, end = _ends(start, text)
+    without = [] if begin is None else [f"^{begin}"]
+    return frozenset(run_git(start, "rev-list", end, *without).split()) | ({begin} if begin else set())
+
+
+def tagged_commits(start: Path) -> frozenset[str]:
+    """Return the commits that have a tag."""
+    listed = run_git(start, "for-each-ref", "refs/tags", "--format=%(*objectname) %(objectname)")
+    return frozenset(line.split()[0] for line in listed.splitlines())
+
+
+def each_nth(commits: tuple[str, ...], step: int) -> tuple[str, ...]:
+    """Return each n-th commit, and the last one always."""
+    return tuple(dict.fromkeys((*commits[::step], *commits[-1:])))
+
+
+def _ends(start: Path, text: str) -> tuple[str | None, str]:
+    begin, _, end = text.partition(_DOTS)
+    if end.startswith("."):
+        raise RepositoryError(f'"{text}" has three dots; write {begin}..{end.lstrip(".")}')
+    top = open_repository(start)
+    first = resolve(top, begin).sha if begin else None
+    return first, resolve(top, end or "HEAD").sha

@@ -9,6 +9,7 @@ is used as it is; packages of the harness that it lacks are lent to it by a fold
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import itertools
 import os
 import platform
@@ -31,9 +32,9 @@ from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
 from perfkit.model import ABSENT, PACKAGE, SIDES, Side
-from perfkit.repo.commands import outside_repository, try_git
-from perfkit.repo.folders import describe_folder, hash_files, source_names
-from perfkit.repo.preparing import caches
+from perfkit.repo.files import describe_folder, hash_files, source_names
+from perfkit.repo.git import outside_repository, try_git
+from perfkit.repo.prepare import caches
 from perfkit.runner.agent import packages as probe
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
@@ -599,3 +600,29 @@ def _ask(interpreter: Interpreter) -> _Answer:
         raise NotMeasuredError(
             f"{interpreter.python} does not say which packages it has ({error}); run it by hand to see why"
         ) from error
+
+
+def is_of_another_system(module: str) -> bool:
+    """Tell whether a module is one of Python's own that this system lacks, as ``winreg`` is of Windows."""
+    name = module.partition(".")[0]
+    return name in sys.stdlib_module_names and not _can_be_found(name)
+
+
+def why_not_found(module: str) -> str | None:
+    """Return why a module that is here, or Python's own, is not imported; None where it is neither."""
+    name = module.partition(".")[0]
+    if is_of_another_system(name):
+        return f"{name} is a module of Python's own that this system lacks"
+    packages = importlib.metadata.packages_distributions().get(name)
+    if packages:
+        return f"{packages[0]} is installed here, but {module} is not found in it"
+    if _can_be_found(name):
+        return f"{name} can be imported here, but {module} is not found from this code"
+    return None
+
+
+def _can_be_found(name: str) -> bool:
+    try:
+        return name in sys.builtin_module_names or importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False

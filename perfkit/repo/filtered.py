@@ -11,8 +11,8 @@ from pathlib import Path
 
 from perfkit.errors import SideNotMeasuredError
 from perfkit.model import Side
-from perfkit.repo.commands import list_with_git, run_git, try_git
-from perfkit.repo.placing import put_file
+from perfkit.repo.files import put_file
+from perfkit.repo.git import list_with_git, run_git, try_git
 from perfkit.units import counted
 
 _LFS = "lfs"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.commands import run_git, run_git_checkout, try_git
+from perfkit.repo.git import run_git, run_git_checkout, try_git
 from perfkit.temporary import temporary_folder
 
 _ATTEMPTS = 5

@@ -8,17 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-import git
-
 from perfkit import model as records
 from perfkit.errors import RepositoryError
-from perfkit.repo.commands import try_git
-from perfkit.repo.commits import open_repository, resolve
-from perfkit.repo.folders import describe_folder
+from perfkit.repo.commits import find_commit, is_bare, open_repository, resolve
+from perfkit.repo.files import describe_folder, is_code
+from perfkit.repo.git import is_shallow, try_git
 from perfkit.repo.working_tree import (
     changed_since,
     describe_working_tree,
-    is_code,
     submodules,
     uncommitted_files,
     untracked_files,
@@ -132,7 +129,7 @@ def named_side(start: Path, name: str) -> Side:
     """
     folder = Path(name)
     # Path.is_dir raises for a name that is too long.
-    if name and os.path.isdir(folder) and _find(start, name) is None:  # noqa: PTH112
+    if name and os.path.isdir(folder) and find_commit(start, name) is None:  # noqa: PTH112
         folder = folder.resolve()
         return Side(kind="directory", commit=describe_folder(folder), source=folder)
     return _commit_side(_open(start), name)
@@ -152,12 +149,7 @@ def is_same_code(one: Side, other: Side) -> bool:
 
 def names_commit(start: Path, name: str) -> bool:
     """Tell whether git knows a commit by this name, or it is the working tree's."""
-    return name == WORKTREE or _find(start, name) is not None
-
-
-def is_shallow(start: Path) -> bool:
-    """Tell whether a clone lacks older commits."""
-    return try_git(start, "rev-parse", "--is-shallow-repository") == "true"
+    return name == WORKTREE or find_commit(start, name) is not None
 
 
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
@@ -181,7 +173,7 @@ def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side,
     """Return head, and a remark where it is HEAD although the working tree differs from that."""
     if name not in (None, WORKTREE):
         return named_side(start, name), ()
-    top = _top(_open(start))
+    top = _open(start)
     commit = describe_working_tree(top, ignored=ignored)
     if name or not commit.dirty:
         return Side(kind="worktree" if name else "commit", commit=commit, source=top), ()
@@ -223,12 +215,11 @@ def _is_page(name: str) -> bool:
     return not is_code(name) and (len(parts) == 1 or parts[0] in _DOCUMENTATION)
 
 
-def _commit_side(repository: git.Repo, ref: str) -> Side:
-    top = _top(repository)
-    sha = _find(top, ref)
+def _commit_side(top: Path, ref: str) -> Side:
+    sha = find_commit(top, ref)
     if sha is None and not ref.startswith("-") and is_shallow(top):
         raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
-    return Side(kind="commit", commit=resolve(repository, sha or ref), source=top)
+    return Side(kind="commit", commit=resolve(top, sha or ref), source=top)
 
 
 def _default_base(head: Side) -> Side:
@@ -236,29 +227,29 @@ def _default_base(head: Side) -> Side:
     if head.kind == "directory":
         raise RepositoryError(f"{head.source} is a directory, which has no base of its own; add --base")
     top, sha = head.source, head.commit.sha
-    main = next((found for branch in _MAIN_BRANCHES if (found := _find(top, branch))), None)
+    main = next((found for branch in _MAIN_BRANCHES if (found := find_commit(top, branch))), None)
     if main is None:
         raise _lacking(top, "there is no main branch (origin/HEAD, main or master) to compare with")
     fork = try_git(top, "merge-base", sha, main)
     if fork == sha and not head.commit.dirty:
-        fork = _find(top, f"{sha}^")
+        fork = find_commit(top, f"{sha}^")
         if fork is None:
             raise _lacking(top, f"{sha[:_SHOWN_DIGITS]} has no parent to compare with")
     if fork is None:
         raise _lacking(top, f"{sha[:_SHOWN_DIGITS]} has no commit in common with the main branch")
-    return _commit_side(open_repository(top), fork)
+    return _commit_side(top, fork)
 
 
 def _left_out(pair: SidePair) -> Iterator[str]:
     """Yield a remark where the main branch moved by more commits than the one that is compared."""
     top, head, base = pair.head.source, pair.head.commit.sha, pair.base.commit.sha
-    main = next((name for name in _MAIN_BRANCHES if _find(top, name) == head), None)
+    main = next((name for name in _MAIN_BRANCHES if find_commit(top, name) == head), None)
     if main is None or pair.head.kind != "commit":
         return
     # What is not pushed yet, else the last push, else the last merge or pull.
     moves = [f"{name}@{{1}}" for name in _MAIN_BRANCHES]
     for name in ("@{upstream}", "@{upstream}@{1}", *moves):
-        begin = _find(top, name)
+        begin = find_commit(top, name)
         if begin is None or begin == head or try_git(top, "merge-base", "--is-ancestor", begin, head) is None:
             continue
         count = int(try_git(top, "rev-list", "--count", f"{begin}..{base}") or 0)
@@ -280,24 +271,15 @@ def _refuse_equal(pair: SidePair) -> None:
         )
 
 
-def _open(start: Path) -> git.Repo:
+def _open(start: Path) -> Path:
+    """Return the top of the working tree around ``start``."""
     try:
-        return open_repository(start)
+        top = open_repository(start)
     except RepositoryError as error:
         raise RepositoryError(f"{error}, or name two existing directories with --base and --head") from error
-
-
-def _top(repository: git.Repo) -> Path:
-    if repository.working_tree_dir is None:
-        raise RepositoryError(f"{repository.git_dir} is a bare repository; run this in a checkout of it")
-    return Path(repository.working_tree_dir).resolve()
-
-
-def _find(place: Path, ref: str) -> str | None:
-    """Return the commit that git takes a ref for, None where it knows none."""
-    if ref.startswith("-"):
-        return None
-    return try_git(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+    if is_bare(top):
+        raise RepositoryError(f"{top} is a bare repository; run this in a checkout of it")
+    return top
 
 
 def _lacking(top: Path, what: str) -> RepositoryError:

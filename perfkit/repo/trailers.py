@@ -8,12 +8,16 @@ follows. So parameters may hold spaces, colons and brackets, and the reason may 
 
 from __future__ import annotations
 
+import hashlib
 import re
-
-import git
+from collections.abc import Sequence
+from pathlib import Path
 
 from perfkit.errors import RepositoryError
 from perfkit.model.comparisons import SHOWN_DIGITS, Acceptance, is_placeholder
+from perfkit.repo.files import is_code
+from perfkit.repo.git import list_with_git, run_git, try_git
+from perfkit.repo.working_tree import without_outputs
 
 KEY = "Perf-Accept"
 # The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.
@@ -24,18 +28,16 @@ _VALUE = re.compile(
 _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
 
 
-def commits_in(repository: git.Repo, base_sha: str, head_sha: str) -> tuple[str, ...]:
+def commits_in(top: Path, base_sha: str, head_sha: str) -> tuple[str, ...]:
     """Return head and the other commits of base..head, newest first.
 
     Raises:
         RepositoryError: git does not know one of the two.
     """
-    return tuple(dict.fromkeys([head_sha, *_log(repository, base_sha, head_sha, "%H")]))
+    return tuple(dict.fromkeys([head_sha, *_log(top, base_sha, head_sha, "%H")]))
 
 
-def accepted_in(
-    repository: git.Repo, base_sha: str, head_sha: str
-) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
+def accepted_in(top: Path, base_sha: str, head_sha: str) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
     """Return what the messages of base..head accept, newest first, and a warning for each unreadable trailer.
 
     Raises:
@@ -43,7 +45,7 @@ def accepted_in(
     """
     read = [
         read_acceptance(sha, author, value)
-        for record in _log(repository, base_sha, head_sha, _FORMAT)
+        for record in _log(top, base_sha, head_sha, _FORMAT)
         for sha, author, trailers in [record.split("\n", 2)]
         for value in trailers.split("\n")[:-1]
     ]
@@ -69,15 +71,57 @@ def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
     )
 
 
-def _log(repository: git.Repo, base_sha: str, head_sha: str, form: str) -> list[str]:
+def _log(top: Path, base_sha: str, head_sha: str, form: str) -> list[str]:
     """Return the commits of base..head in a form of ``git log``, whatever the user's settings for it."""
     options = ["-z", "--no-show-signature", "--encoding=UTF-8", f"--format={form}"]
     try:
-        text = str(repository.git.log(*options, f"{base_sha}..{head_sha}", "--"))
-    except git.GitCommandError as error:
+        text = run_git(top, "log", *options, f"{base_sha}..{head_sha}", "--")
+    except RepositoryError as error:
         raise RepositoryError(
             f"git cannot list the commits from {base_sha[:10]} to {head_sha[:10]};"
             " `git fetch --unshallow` brings history that a shallow clone lacks"
         ) from error
     # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\0")[:-1]
+
+
+_DIGITS = 40
+_HUNK = re.compile(r"@@ -[0-9,]+ \+[0-9,]+ @@", re.MULTILINE)
+_BLOBS = re.compile(r"^index [0-9a-f]+\.\.[0-9a-f]+.*\n", re.MULTILINE)
+_TREE = ("diff-tree", "-r", "--no-renames")
+# What the user's settings could change is named.
+_PATCH = ("-p", "-U3", "--binary", "--full-index", "--diff-algorithm=myers", "--no-color", "--no-ext-diff")
+
+
+def patch_of(top: Path, first: str, last: str, *, ignored: Sequence[Path]) -> str | None:
+    """Return a hash of the edits between two commits to files that may be code, None where there are none.
+
+    Edits have three lines around them and count with their white space; where in a file they are does not.
+
+    Raises:
+        RepositoryError: git does not know one of the commits.
+    """
+    names = list_with_git(top, *_TREE, "-z", "--name-only", first, last)
+    code = sorted(filter(is_code, without_outputs(top, names, ignored)))
+    if not code:
+        return None
+    patch = run_git(top, "--literal-pathspecs", *_TREE, *_PATCH, "--no-textconv", first, last, "--", *code)
+    edits = _BLOBS.sub("", _HUNK.sub("@@", patch))
+    return hashlib.sha256(edits.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
+
+
+def patches_of(top: Path, shas: Sequence[str], *, ignored: Sequence[Path]) -> tuple[str, ...]:
+    """Return the patches of some commits, each against its only parent; merges and roots have none."""
+    found = []
+    for sha in shas:
+        parents = (try_git(top, "rev-list", "--parents", "--max-count=1", sha) or "").split()[1:]
+        patch = patch_of(top, parents[0], sha, ignored=ignored) if len(parents) == 1 else None
+        if patch is not None:
+            found.append(patch)
+    return tuple(found)
+
+
+def whole_patch(top: Path, base: str, head: str, *, ignored: Sequence[Path]) -> str | None:
+    """Return the patch of all that ``head`` has changed since it left ``base``."""
+    begin = try_git(top, "merge-base", base, head)
+    return patch_of(top, begin, head, ignored=ignored) if begin else None

@@ -9,21 +9,13 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 
 from perfkit.model import Commit
-from perfkit.repo.commands import list_with_git, run_git
 from perfkit.repo.commits import read_commit
+from perfkit.repo.files import OUTPUTS, hash_files, is_code, is_code_file, put_file, remove_file
 from perfkit.repo.filtered import unchanged_files
-from perfkit.repo.folders import OUTPUTS, hash_files
-from perfkit.repo.placing import put_file, remove_file
+from perfkit.repo.git import list_with_git, run_git
 
 SUBMODULE_MODE = "160000"
 _HASH_DIGITS = 16
-_NO_CODE = frozenset({".md", ".rst", ".stat", ".svg"})
-_CODE = frozenset(
-    {
-        *(".py", ".pyx", ".pxd", ".pxi", ".so", ".toml", ".cfg", ".ini"),
-        *(".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".f", ".f90"),
-    }
-)
 
 
 def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
@@ -58,17 +50,6 @@ def uncommitted_files(top: Path, *, ignored: Sequence[Path]) -> tuple[list[str],
     changed = list_with_git(top, "diff", "--name-only", "-z", "HEAD", "--", *inside) if inside else []
     code = any(map(is_code, tracked)) or any(map(is_code_file, untracked))
     return [*tracked, *untracked, *changed], code or bool(changed)
-
-
-def is_code(name: str) -> bool:
-    """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
-    path = PurePath(name)
-    return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
-
-
-def is_code_file(name: str) -> bool:
-    """Tell whether a file is named like code."""
-    return PurePath(name).suffix in _CODE
 
 
 def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> str | None:

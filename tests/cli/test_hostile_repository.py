@@ -12,7 +12,7 @@ from repositories import Repository, create_repository
 from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
-from perfkit.repo.commands import reading_only
+from perfkit.repo.git import reading_only
 from perfkit.repo.working_tree import describe_working_tree
 
 BENCHMARK = "benchmarks/bench_a.py::test_a"

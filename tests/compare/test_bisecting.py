@@ -12,7 +12,7 @@ from perfkit.errors import NotMeasuredError
 from perfkit.gating.bisecting import CountSearch, TimeSearch, growth, weigh
 from perfkit.model.bisection import SearchState
 from perfkit.model.differences import Amount, Part, Section
-from perfkit.repo.ranges import CommitChange
+from perfkit.repo.commits import CommitChange
 from perfkit.stats.bisection import MeasuredPair, Rules
 
 OPENING_S, LAUNCH_S = 8.0, 1.0

@@ -34,7 +34,7 @@ from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.soundness import check_file
 from perfkit.ledger.store import Ledger
 from perfkit.model.tasks import Code, Task
-from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
+from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
 
 BENCHMARKS = """
 import pytest

@@ -10,7 +10,14 @@ import pytest
 from repositories import Repository, create_repository
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.commits import commit_facts, describe_commits, history_order, open_repository, read_commit
+from perfkit.repo.commits import (
+    commit_facts,
+    describe_commits,
+    history_order,
+    open_repository,
+    read_commit,
+    resolve,
+)
 from perfkit.repo.working_tree import describe_working_tree
 
 # What a state is made of: the place to look in, and which commit is HEAD there.
@@ -138,7 +145,7 @@ def test_a_bare_repository_has_nothing_to_measure(one: Repository) -> None:
 
     with pytest.raises(RepositoryError, match="is a bare repository, which has no files to measure"):
         read_commit(place)
-    assert sha == open_repository(place).head.commit.hexsha
+    assert sha == resolve(open_repository(place), "HEAD").sha
 
 
 def test_commits_of_another_length_are_refused(tmp_path: Path) -> None:

@@ -420,7 +420,7 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
     kept = _accept(repository, name).acceptance
     head = repository.commit({"a.py": "2"}, "Keep the acceptance")
 
-    shas = commits_in(repository.git, base, head)
+    shas = commits_in(repository.root, base, head)
     applying = acceptances_for(repository.root / LEDGER, shas, None)
     comparison = Comparison(benchmark=Benchmark(name=name, version="v1"), verdict=verdict, margin=0.02)
     (found,) = mark([comparison], applying)

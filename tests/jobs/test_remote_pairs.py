@@ -26,7 +26,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Metric, Outcome, Row
 from perfkit.model.policies import BisectPolicy
 from perfkit.model.tasks import Code, MachineClass, Task
-from perfkit.repo.ranges import commit_range, find_benchmark
+from perfkit.repo.commits import commit_range, find_benchmark
 
 FILE = "tests/test_speed.py"
 NODE = f"{FILE}::test_steady"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.repo.changed_code import changed_code
+from perfkit.repo.source import changed_code
 
 OLD = '''"""A module."""
 import math

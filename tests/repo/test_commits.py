@@ -8,7 +8,9 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError
+from perfkit.repo.checkout import add_worktree, worktree_folder
 from perfkit.repo.commits import (
+    author_of,
     changed_files,
     commit_facts,
     commits_after,
@@ -20,8 +22,6 @@ from perfkit.repo.commits import (
     releases,
     resolve,
 )
-from perfkit.repo.ranges import author_of
-from perfkit.repo.worktrees import add_worktree, worktree_folder
 
 
 def test_head_is_read_with_all_that_is_known_of_it(repository: Repository) -> None:

@@ -26,7 +26,7 @@ import os, subprocess, sys
 from pathlib import Path
 import git
 sys.argv = ["/bin/perfkit", "backfill", "HEAD"]
-from perfkit.repo.worktrees import add_worktree, worktree_folder
+from perfkit.repo.checkout import add_worktree, worktree_folder
 from perfkit.temporary import temporary_folder, with_mark
 repository = git.Repo({root!r})
 waits = [sys.executable, "-c", "import signal; signal.pause()"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.repo.marked import marked_benchmarks
+from perfkit.repo.source import marked_benchmarks
 
 MARK = "@pytest.mark.perfkit(sentinel=True)"
 

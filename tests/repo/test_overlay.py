@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.overlay import overlay, restore
+from perfkit.repo.files import overlay, restore
 
 
 def _write(root: Path, files: dict[str, str]) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.repo.ranges import (
+from perfkit.repo.commits import (
     BenchmarkSource,
     DiffStat,
     author_of,

@@ -9,7 +9,7 @@ from repositories import Repository
 
 from perfkit.errors import RepositoryError
 from perfkit.model.comparisons import Acceptance
-from perfkit.repo.author import author_name
+from perfkit.repo.git import author_name
 from perfkit.repo.trailers import accepted_in, commits_in
 
 
@@ -17,7 +17,7 @@ def _accepted(repository: Repository, *trailers: str) -> tuple[list[tuple[str, s
     """Return (benchmark, reason) of each acceptance in a commit with these trailers, and the warnings."""
     base = repository.commit({"a.py": "1"}, "Begin")
     head = repository.commit({"a.py": "2"}, "Change a\n\nWhy it was done.\n\n" + "\n".join(trailers))
-    acceptances, warnings = accepted_in(repository.git, base, head)
+    acceptances, warnings = accepted_in(repository.root, base, head)
     return [(found.benchmark, found.reason) for found in acceptances], warnings
 
 
@@ -98,7 +98,7 @@ def test_only_trailers_count(repository: Repository) -> None:
         {}, "Change a\n\nPerf-Accept: bench_a.py::test_a: no\n\nMore was done, in prose."
     )
 
-    assert ((), ()) == accepted_in(repository.git, base, head)
+    assert ((), ()) == accepted_in(repository.root, base, head)
 
 
 def test_every_commit_of_the_range_counts_and_none_outside(repository: Repository) -> None:
@@ -111,7 +111,7 @@ def test_every_commit_of_the_range_counts_and_none_outside(repository: Repositor
     repository.git.git.merge("--quiet", "--no-edit", "side")
     head = repository.commit({"a.py": "3"}, "Plain")
 
-    acceptances, _ = accepted_in(repository.git, base, head)
+    acceptances, _ = accepted_in(repository.root, base, head)
 
     assert {("bench_a.py::test_side", side), ("bench_a.py::test_early", early)} == {
         (found.benchmark, found.commit) for found in acceptances
@@ -123,16 +123,16 @@ def test_every_commit_of_the_range_counts_and_none_outside(repository: Repositor
         in acceptances
     )
     merge = repository.git.commit("HEAD~1").hexsha
-    assert {head, merge, early, side} == set(commits_in(repository.git, base, head))
-    assert 4 == len(commits_in(repository.git, base, head))
+    assert {head, merge, early, side} == set(commits_in(repository.root, base, head))
+    assert 4 == len(commits_in(repository.root, base, head))
 
 
 def test_head_belongs_to_its_range_even_where_it_is_base(repository: Repository) -> None:
     """Uncommitted changes are gated against their own commit: its message was judged before."""
     head = repository.commit({"a.py": "1"}, "Begin\n\nPerf-Accept: bench_a.py::test_a: wanted")
 
-    assert (head,) == commits_in(repository.git, head, head)
-    assert ((), ()) == accepted_in(repository.git, head, head)
+    assert (head,) == commits_in(repository.root, head, head)
+    assert ((), ()) == accepted_in(repository.root, head, head)
 
 
 def test_the_user_settings_of_git_log_change_nothing(repository: Repository) -> None:
@@ -164,7 +164,7 @@ def test_what_is_said_of_a_signature_is_no_acceptance(repository: Repository, tm
     raw.write_text(f"{header}\n{signature}\n\n{body}\n")
     signed = repository.git.git.hash_object("-t", "commit", "-w", str(raw))
 
-    (acceptance,), warnings = accepted_in(repository.git, base, signed)
+    (acceptance,), warnings = accepted_in(repository.root, base, signed)
 
     assert ("wanted", signed, ()) == (acceptance.reason, acceptance.commit, warnings)
 
@@ -186,7 +186,7 @@ def test_the_author_is_the_one_that_git_would_name(
     """The name comes from the repository's configuration, and is not known where none is set."""
     for variable in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(variable, "/dev/null")
-    assert "A Tester" == author_name(repository.git)
+    assert "A Tester" == author_name(repository.root)
     repository.git.git.config("--unset", "user.name")
 
-    assert author_name(repository.git) is None
+    assert author_name(repository.root) is None

@@ -121,5 +121,5 @@ def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
 
     subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)
 
-    (accepted,), warnings = accepted_in(repository.git, base, repository.git.head.commit.hexsha)
+    (accepted,), warnings = accepted_in(repository.root, base, repository.git.head.commit.hexsha)
     assert ("test_a[it's: 1]", "it has to be", ()) == (accepted.benchmark, accepted.reason, warnings)

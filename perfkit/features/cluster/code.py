@@ -12,7 +12,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.identity import fingerprint
 from perfkit.ledger.files import only_one
 from perfkit.model.tasks import Code
-from perfkit.repo.commands import run_git, run_git_checkout, try_git
+from perfkit.repo.git import run_git, run_git_checkout, try_git
 
 _REFS = "refs/perfkit"
 # Clones that nobody has used for so long make room.

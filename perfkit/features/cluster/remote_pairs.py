@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -26,6 +25,9 @@ from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.ranges import BenchmarkSource, commit_range
 from perfkit.repo.todays import benchmark_files, commit_of_files
+from perfkit.repo.commits import BenchmarkSource, commit_range, open_repository, resolve
+from perfkit.repo.source import benchmark_files, commit_of_files
+from perfkit.runner.clock import utc_now
 from perfkit.temporary import temporary_folder
 
 # Laying out a pair takes longer than a launch of it, so that a task makes several.
@@ -101,7 +103,7 @@ def _uncommitted(wanted: Wanted) -> str | None:
     if wanted.source.sha is not None:
         return None
     root = wanted.project.root
-    top = Path(str(open_repository(root).working_tree_dir)).resolve()
+    top = open_repository(root)
     return commit_of_files(top, benchmark_files(top, root, wanted.source.file, ignored=()))
 
 

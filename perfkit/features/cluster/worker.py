@@ -22,7 +22,7 @@ from perfkit.commands.tasks import decode, file_name, own_class
 from perfkit.errors import PerfkitError
 from perfkit.features.cluster.code import clone_of, clones_folder, make_clone
 from perfkit.features.cluster.records import WorkerFacts
-from perfkit.repo.commands import outside_repository, try_git
+from perfkit.repo.git import outside_repository, try_git
 from perfkit.runner.commands import SAFE_PATH, run_command
 from perfkit.runner.machine.conditions import read_conditions
 from perfkit.temporary import temporary_folder

@@ -35,8 +35,9 @@ from perfkit.ledger.schema import SCHEMA, to_record
 from perfkit.ledger.store import Ledger
 from perfkit.model import IMPORT_PREFIX, Commit, Row
 from perfkit.model.results import meant_by
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import describe_commits, open_repository, resolve
+from perfkit.repo.git import reading_only
+from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.features.init.layout import holds_tests, read_code
 from perfkit.features.init.records import Attempt, Candidate, Layout
-from perfkit.repo.commands import try_git
-from perfkit.repo.installed import is_of_another_system
+from perfkit.repo.environments import is_of_another_system
+from perfkit.repo.git import try_git
 
 # What such functions do is seen elsewhere, in files, on a screen or in a network, or takes a whole training.
 _NOT_CALLED = re.compile(

@@ -29,8 +29,8 @@ from perfkit.features.init.first_benchmarks import Tried, benchmark_file, rename
 from perfkit.features.init.layout import read_layout
 from perfkit.features.init.records import Layout, PlannedFile, StartingPlan
 from perfkit.features.init.services import service_files
-from perfkit.repo.commands import try_git
-from perfkit.repo.installed import why_not_found
+from perfkit.repo.environments import why_not_found
+from perfkit.repo.git import try_git
 from perfkit.runner.commands import run_command
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted, listed

@@ -13,7 +13,7 @@ import msgspec
 from perfkit.features.init.candidates import module_of
 from perfkit.features.init.child import Order, Step
 from perfkit.features.init.records import Candidate, FirstBenchmark
-from perfkit.repo.installed import is_of_another_system
+from perfkit.repo.environments import is_of_another_system
 from perfkit.runner.commands import Ending, python_command, run_command
 from perfkit.temporary import temporary_folder
 from perfkit.units import human_seconds

@@ -14,9 +14,8 @@ from pathlib import Path, PurePosixPath
 from perfkit import bounded
 from perfkit.choices import Service
 from perfkit.features.init.records import FoundScript, Layout
-from perfkit.repo.commands import list_with_git
-from perfkit.repo.generated import version_files
-from perfkit.repo.preparing import build_backend, build_command
+from perfkit.repo.git import list_with_git
+from perfkit.repo.prepare import build_backend, build_command, version_files
 from perfkit.repo.working_tree import ignored_files
 
 # Folders at the top that hold no code of the project's own.

@@ -14,7 +14,7 @@ from perfkit.choices import Service
 from perfkit.config import is_url, load_project
 from perfkit.features.init.files import new_file, read_as_is
 from perfkit.features.init.records import Layout, PlannedFile
-from perfkit.repo.commands import try_git
+from perfkit.repo.git import try_git
 
 _PYTHON = "3.12"
 # A shell ends with the message where the variable is empty.

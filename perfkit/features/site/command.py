@@ -41,8 +41,8 @@ from perfkit.model.results import (
     RunSummary,
 )
 from perfkit.profiling.read.summary_file import saved_profiles
-from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import commit_facts, releases
+from perfkit.repo.git import reading_only
 
 DEFAULT_OUT = "site"
 # The files that perfkit wrote, so that a later report removes those that are no longer part of the site.

@@ -1,6 +1,6 @@
-"""Git's own commands, run so that neither the repository's settings nor a caller's variables change them.
+"""Run git, so that neither the repository's settings nor a caller's variables change what it does.
 
-All of perfkit's calls of git get their settings here, those that GitPython makes as well.
+Every call of git that perfkit makes goes through this module.
 """
 
 from __future__ import annotations
@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfkit.errors import RepositoryError
 from perfkit.temporary import with_mark
-
-if TYPE_CHECKING:
-    import git
 
 # Git sets these variables for a hook; every command would then work on the repository of that hook.
 _REPOSITORY_VARIABLES = (
@@ -35,8 +31,6 @@ _READING = {
     # Lines about signatures would come among those that are asked for.
     "log.showSignature": "false",
 }
-# These commands put files through the repository's filters, which are programs, to compare or hash them.
-_FILTERING = ("diff", "diff-files", "hash-object")
 # A checkout holds the commit's files as they were committed, and all of them.
 _WRITING = {
     **_READING,
@@ -45,12 +39,11 @@ _WRITING = {
     "core.splitIndex": "false",
     "submodule.recurse": "false",
 }
-
-
-# A diff is computed by git itself, whatever viewers and converters the repository names.
-_OPTIONS = {"diff": ("--no-ext-diff", "--no-textconv")}
+# These commands put files through the repository's filters, which are programs, to compare or hash them.
+_FILTERING = ("diff", "diff-files", "hash-object")
+_VARIABLES = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 # Nothing is fetched that a partial clone lacks: the repository names the program that would.
-_NO_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "none"}
+_NO_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
 _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
 
 
@@ -67,29 +60,21 @@ def reading_only() -> Iterator[None]:
         _reading_only.reset(token)
 
 
-def protected(repository: git.Repo) -> git.Repo:
-    """Have GitPython run git with the same settings as ``run_git``."""
-    # GitPython takes a "$" in the path for a variable's.
-    repository.git._working_dir = repository.working_dir  # noqa: SLF001
-    repository.git.update_environment(**_variables())
-    repository.git.set_persistent_git_options(c=[f"{key}={value}" for key, value in _READING.items()])
-    return repository
-
-
 def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without the variables by which git tells a hook its repository."""
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
 
 
-def run_git(place: Path, *arguments: str, index: Path | None = None) -> str:
-    """Return what a git command printed in ``place``; no filter of the repository runs.
+def run_git(place: Path, *arguments: str, index: Path | None = None, given: bytes = b"") -> str:
+    """Return the output of a git command in ``place``; no filter of the repository runs.
 
-    ``index`` takes the place of the repository's own index.
+    ``index`` replaces the repository's own index; ``given`` is the command's standard input.
 
     Raises:
         RepositoryError: it failed.
     """
-    return _checked(place, arguments, _run(place, arguments, _settings(place, arguments), _with_index(index)))
+    done = _run(place, arguments, _settings(place, arguments), _with_index(index), given)
+    return os.fsdecode(_checked(place, arguments, done))
 
 
 def run_git_checkout(
@@ -101,29 +86,63 @@ def run_git_checkout(
 ) -> str:
     """Run a git command that writes files or objects as they are, with the user's filters off.
 
-    ``index`` takes the place of the repository's own index; ``given`` is the command's standard input.
-
     Raises:
         RepositoryError: it failed.
     """
     settings = {**_WRITING, **_filters_off(place)}
-    variables = {**(variables or {}), **_with_index(index)}
-    return _checked(place, arguments, _run(place, arguments, settings, variables, given))
+    done = _run(place, arguments, settings, {**(variables or {}), **_with_index(index)}, given)
+    return os.fsdecode(_checked(place, arguments, done))
 
 
 def try_git(place: Path, *arguments: str) -> str | None:
-    """Return what a git command printed in ``place``, white space around it removed; None where it failed."""
+    """Return the stripped output of a git command in ``place``, None where it failed."""
     done = _run(place, arguments, _settings(place, arguments))
     return None if done.returncode else os.fsdecode(done.stdout).strip()
 
 
+def git_error(place: Path, *arguments: str) -> str:
+    """Return what a git command printed to its standard error."""
+    return os.fsdecode(_run(place, arguments, _settings(place, arguments)).stderr)
+
+
 def list_with_git(place: Path, *arguments: str, index: Path | None = None) -> list[str]:
-    """Return the entries that a git command printed, each ended by a NUL, as ``run_git`` does.
+    """Return the entries of a git command's output, each ended by a NUL.
 
     Raises:
         RepositoryError: it failed.
     """
     return run_git(place, *arguments, index=index).split("\0")[:-1]
+
+
+def read_blobs(place: Path, blobs: Collection[str]) -> dict[str, bytes]:
+    """Return the contents of blobs by their hashes.
+
+    Raises:
+        RepositoryError: one is not there.
+    """
+    if not blobs:
+        return {}
+    arguments = ("cat-file", "--batch")
+    done = _run(place, arguments, _READING, given="".join(f"{blob}\n" for blob in blobs).encode())
+    output, begin, found = _checked(place, arguments, done), 0, {}
+    for blob in blobs:
+        end = output.index(b"\n", begin)
+        _, kind, *size = output[begin:end].decode().split(" ")
+        if kind != "blob":
+            raise RepositoryError(f"git has no file {blob} in {place}; see `git fsck`")
+        begin = end + 1 + int(size[0]) + 1
+        found[blob] = output[end + 1 : begin - 1]
+    return found
+
+
+def author_name(place: Path) -> str | None:
+    """Return git's ``user.name`` as it holds in a repository, None where it is not set."""
+    return try_git(place, "config", "--get", "user.name") or None
+
+
+def is_shallow(place: Path) -> bool:
+    """Tell whether a clone lacks older commits."""
+    return try_git(place, "rev-parse", "--is-shallow-repository") == "true"
 
 
 def _with_index(index: Path | None) -> dict[str, str]:
@@ -135,17 +154,11 @@ def _settings(place: Path, arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _options(command: str) -> tuple[str, ...]:
+    """Return the options by which git itself computes a diff, whatever the repository names for that."""
+    if command != "diff":
+        return ()
     # In each submodule that it looks into, git obeys that one's own configuration.
-    whole = ("--ignore-submodules=dirty",) if command == "diff" and _reading_only.get() else ()
-    return (*_OPTIONS.get(command, ()), *whole)
-
-
-def _variables() -> dict[str, str]:
-    return {
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        **(_NO_TRANSPORT if _reading_only.get() else {}),
-    }
+    return ("--no-ext-diff", "--no-textconv", *(("--ignore-submodules=dirty",) if _reading_only.get() else ()))
 
 
 def _run(
@@ -157,20 +170,21 @@ def _run(
 ) -> subprocess.CompletedProcess[bytes]:
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
     command, *rest = arguments
+    safe = {**_VARIABLES, **(_NO_TRANSPORT if _reading_only.get() else {}), **(variables or {})}
     return subprocess.run(
         ["git", "-C", str(place), *options, command, *_options(command), *rest],
-        env=with_mark({**outside_repository(os.environ), **_variables(), **(variables or {})}),
+        env=with_mark({**outside_repository(os.environ), **safe}),
         input=given,
         capture_output=True,
         check=False,
     )
 
 
-def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> str:
+def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> bytes:
     if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {said[-1]}")
-    return os.fsdecode(done.stdout)
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {lines[-1]}")
+    return done.stdout
 
 
 def _filters_off(place: Path) -> dict[str, str]:

@@ -1,0 +1,242 @@
+"""Files of a checkout: which of a folder are measured, and single ones put there or taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePath, PurePosixPath
+
+from perfkit.errors import RepositoryError
+from perfkit.model import Commit
+
+
+def place_inside(root: Path, name: str) -> Path:
+    """Return where a file with a name relative to a root belongs.
+
+    Raises:
+        RepositoryError: the name, or a link on the way, leads out of the root.
+    """
+    path = root / name
+    if not path.parent.resolve().is_relative_to(root.resolve()):
+        raise RepositoryError(
+            f"{name} leads out of the checkout in {root}; replace the link on its way by a folder"
+        )
+    return path
+
+
+def put_file(source: Path, root: Path, name: str, *, follow_links: bool = False) -> None:
+    """Copy a file or link to its place in a root, over whatever file is there.
+
+    Raises:
+        RepositoryError: it cannot be put there.
+    """
+    path = place_inside(root, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # An existing link must go first: writing to it would change the file it leads to.
+        path.unlink(missing_ok=True)
+        shutil.copy2(source, path, follow_symlinks=follow_links)
+    except OSError as error:
+        raise RepositoryError(f"cannot copy {source} to {path}: {error.strerror}") from error
+
+
+def remove_file(root: Path, name: str) -> None:
+    """Remove a file and the folders it leaves empty: Python would import those as packages."""
+    path = place_inside(root, name)
+    path.unlink(missing_ok=True)
+    for folder in path.relative_to(root).parents[:-1]:
+        with contextlib.suppress(OSError):
+            (root / folder).rmdir()
+
+
+_SHA_DIGITS = 40
+# Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.
+OUTPUTS = frozenset(
+    {
+        ".benchmarks",
+        ".hypothesis",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        "__pycache__",
+    }
+)
+_LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
+_LEFT_OUT_SUFFIX = ".egg-info"
+# What an interpreter, a compiler or a build reads.
+_SOURCES = (
+    *(".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".f", ".f90", ".h", ".hh", ".hpp", ".hxx", ".rs"),
+    *(".py", ".pyi", ".pyx", ".pxd", ".pxi", ".cfg", ".toml"),
+)
+_NO_CODE = frozenset({".md", ".rst", ".stat", ".svg"})
+_CODE = frozenset(
+    {
+        *(".py", ".pyx", ".pxd", ".pxi", ".so", ".toml", ".cfg", ".ini"),
+        *(".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".f", ".f90"),
+    }
+)
+
+
+def is_code(name: str) -> bool:
+    """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
+    path = PurePath(name)
+    return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
+
+
+def is_code_file(name: str) -> bool:
+    """Tell whether a file is named like code."""
+    return PurePath(name).suffix in _CODE
+
+
+def describe_folder(folder: Path) -> Commit:
+    """Return what stands for a folder in place of a commit: a hash of the files that are measured.
+
+    Raises:
+        RepositoryError: a file in it cannot be read.
+    """
+    try:
+        sha = hash_files(folder, _files(folder))[:_SHA_DIGITS]
+    except OSError as error:
+        raise RepositoryError(f"cannot read {error.filename}: {error.strerror}") from error
+    return Commit(sha=sha, subject=f"directory {folder.name}", dirty=True)
+
+
+def source_names(folder: Path) -> frozenset[str]:
+    """Return the names of the files in a folder that a package is built of, generated ones included.
+
+    Raises:
+        OSError: a folder in it cannot be read.
+    """
+    return frozenset(name for name in _files(folder) if name.lower().endswith(_SOURCES))
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy the files of a folder that are measured, links as links.
+
+    Raises:
+        RepositoryError: one of them cannot be copied, or the copy would lie in the folder itself.
+    """
+    if target.resolve().is_relative_to(source.resolve()):
+        raise RepositoryError(f"{source} holds the temporary folder {target}; set TMPDIR to one outside it")
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=_left_out)
+    except OSError as error:
+        raise RepositoryError(f"cannot copy {source} to {target}: {error}") from error
+
+
+def hash_files(root: Path, names: Iterable[str]) -> str:
+    """Return 64 hex digits of the SHA-256 of files: their names relative to ``root``, kinds and contents."""
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        digest.update(os.fsencode(f"{name}\0{_content(root / name)}\0"))
+    return digest.hexdigest()
+
+
+def _content(file: Path) -> str:
+    if file.is_symlink():
+        return f"link {file.readlink()}"
+    with file.open("rb") as stream:
+        content = hashlib.file_digest(stream, "sha256").hexdigest()
+    return f"{'executable' if os.access(file, os.X_OK) else 'file'} {content}"
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield the names, relative to a folder, of the files and links in it that are measured."""
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        left_out = _left_out(place, [*folders, *files])
+        folders[:] = [name for name in folders if name not in left_out]
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        kept = [name for name in files if name not in left_out]
+        yield from (Path(place, name).relative_to(folder).as_posix() for name in [*kept, *links])
+
+
+def _left_out(place: str, names: Sequence[str]) -> set[str]:
+    """Return which entries of a folder are no part of the code: caches, environments, pipes and sockets."""
+    return {
+        name
+        for name in names
+        if name in _LEFT_OUT or name.endswith(_LEFT_OUT_SUFFIX) or _is_special(Path(place, name))
+    }
+
+
+def _is_special(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def overlay(files: Sequence[PurePosixPath | str], *, source: Path, target: Path) -> tuple[str, ...]:
+    """Lay files of ``source`` over ``target`` at their own relative paths.
+
+    Returns:
+        Those whose content is not what was there, new ones included; ``restore`` undoes each.
+
+    Raises:
+        RepositoryError: a file cannot be read or put there.
+    """
+    return tuple(name for name in map(str, files) if _lay(name, source, target))
+
+
+def has_replaced(target: Path, file: PurePosixPath | str) -> bool:
+    """Tell whether an overlaid file took the place of another one."""
+    own = _aside(target, "own") / str(file)
+    return own.is_symlink() or own.is_file()
+
+
+def restore(target: Path, file: PurePosixPath | str) -> None:
+    """Bring back what an overlay replaced; a file that was not there before goes away."""
+    name = str(file)
+    path = place_inside(target, name)
+    own = _aside(target, "own") / name
+    if own.is_symlink() or own.is_file():
+        put_file(own, target, name)
+    elif (_aside(target, "absent") / name).is_file():
+        remove_file(target, name)
+    _forget_bytecode(path)
+
+
+def _lay(name: str, source: Path, target: Path) -> bool:
+    path = place_inside(target, name)
+    try:
+        if path.is_file() and path.read_bytes() == (source / name).read_bytes():
+            return False
+    except OSError as error:
+        raise RepositoryError(f"cannot read {error.filename}: {error.strerror}") from error
+    _keep(name, path, target)
+    # A link of head's, copied as a link, would lead to base's own file.
+    put_file(source / name, target, name, follow_links=True)
+    _forget_bytecode(path)
+    return True
+
+
+def _keep(name: str, path: Path, target: Path) -> None:
+    """Keep what a file held before the first overlay, or remember that there was no file."""
+    own, absent = _aside(target, "own"), _aside(target, "absent")
+    if (own / name).is_symlink() or (own / name).exists() or (absent / name).exists():
+        return
+    if path.is_symlink() or path.exists():
+        put_file(path, own, name)
+    else:
+        (absent / name).parent.mkdir(parents=True, exist_ok=True)
+        (absent / name).touch()
+
+
+def _aside(target: Path, kind: str) -> Path:
+    """Return a folder beside the checkout, where neither pytest nor an import finds its files."""
+    return target.parent / f"{target.name}.aside" / kind
+
+
+def _forget_bytecode(path: Path) -> None:
+    """Remove cached bytecode: Python compares only seconds and size, which two versions may share."""
+    for cached in (path.parent / "__pycache__").glob(f"{glob.escape(path.stem)}.*.pyc"):
+        cached.unlink()

@@ -1,0 +1,228 @@
+"""Read Python source without importing it: changed functions, markers, and today's benchmark files."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfkit.errors import UsageError
+from perfkit.identity import source_version
+from perfkit.repo.git import list_with_git, run_git, run_git_checkout
+
+# Reading more files would take longer than knowing their functions saves.
+_MOST_READ = 60
+
+ChangedCode = Mapping[str, tuple[str, ...] | None]
+
+
+def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
+    """Return the qualified names of head's functions that differ from base's, by file.
+
+    ``files`` are relative to the folders ``base`` and ``head``. A file has None where more than functions
+    differs (imports and docstrings aside), or where that is not known.
+    """
+    paths = [file for file in files if file.endswith(".py")]
+    if len(paths) > _MOST_READ:
+        return dict.fromkeys(paths)
+    found = {file: _changed_functions(base / file, head / file) for file in paths}
+    return {file: names for file, names in found.items() if names != ()}
+
+
+def _changed_functions(base: Path, head: Path) -> tuple[str, ...] | None:
+    try:
+        return changed_functions(base.read_bytes(), head.read_bytes())
+    except OSError:
+        return None
+
+
+def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
+    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
+
+    None where more than functions differs (imports and docstrings aside), or where that is not known.
+    """
+    try:
+        old, new = (_WithoutTexts().visit(ast.parse(text)) for text in (base, head))
+    except (SyntaxError, ValueError):
+        return None
+    before, after = dict(_functions(old)), dict(_functions(new))
+    if ast.dump(_WithoutFunctions().visit(old)) != ast.dump(_WithoutFunctions().visit(new)):
+        return None
+    return tuple(name for name, code in after.items() if before.get(name) != code)
+
+
+def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the functions of a module and its classes, nested ones as parts of their outermost one."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{prefix}{node.name}", ast.dump(node)
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, f"{prefix}{node.name}.")
+        else:
+            yield from _functions(node, prefix)
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """Takes docstrings out of a tree, and other texts that stand as statements."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+class _WithoutFunctions(ast.NodeTransformer):
+    """Takes functions and imports out of a tree."""
+
+    def visit(self, node: ast.AST) -> Any:  # noqa: ANN401 (as the library has it)
+        left_out = ast.FunctionDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
+        return None if isinstance(node, left_out) else super().visit(node)
+
+
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[str]:
+    """Return the node ids, without parameters, of the tests that ``@pytest.mark.perfkit(key=True)`` marks.
+
+    The marker may stand at a function, at its class, or in the module's ``pytestmark``. A file that cannot be
+    read or parsed has none.
+    """
+    found: set[str] = set()
+    for file in files:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        name = file.relative_to(root).as_posix()
+        found.update(f"{name}::{test}" for test in _marked(tree, key, everywhere=_marks_module(tree, key)))
+    return frozenset(found)
+
+
+def _marked(
+    tree: ast.Module | ast.ClassDef, key: str, *, everywhere: bool, prefix: str = ""
+) -> Iterator[str]:
+    for node in tree.body:
+        if isinstance(node, (_FUNCTIONS, ast.ClassDef)):
+            here = everywhere or any(_sets(decorator, key) for decorator in node.decorator_list)
+            if isinstance(node, ast.ClassDef):
+                yield from _marked(node, key, everywhere=here, prefix=f"{prefix}{node.name}::")
+            elif here:
+                yield f"{prefix}{node.name}"
+
+
+def _marks_module(tree: ast.Module, key: str) -> bool:
+    """Tell whether ``pytestmark``, one marker or a list of some, has the key."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+        ):
+            marks = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
+            return any(_sets(mark, key) for mark in marks)
+    return False
+
+
+def _sets(mark: ast.expr, key: str) -> bool:
+    return (
+        isinstance(mark, ast.Call)
+        and isinstance(mark.func, ast.Attribute)
+        and mark.func.attr == "perfkit"
+        and any(
+            word.arg == key and isinstance(word.value, ast.Constant) and word.value.value is True
+            for word in mark.keywords
+        )
+    )
+
+
+_FIXTURE = "benchmark"
+_AT_ONCE = 500
+_FUNCTIONS_todays = ast.FunctionDef | ast.AsyncFunctionDef
+# Nobody's, and of no time: equal files make an equal commit.
+_COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
+
+
+def benchmark_files(top: Path, root: Path, benchmarks: str, *, ignored: Collection[Path]) -> list[str]:
+    """Return the files below a path of benchmarks and the conftest files above it, relative to ``top``.
+
+    Ignored files, and those below ``ignored``, are none of them.
+
+    Raises:
+        UsageError: there is no such path, or it is the whole project.
+    """
+    place = (root / benchmarks.partition("::")[0]).resolve()
+    if not place.exists() or not place.is_relative_to(root) or place == root:
+        what = "is the whole project" if place == root else "is not there"
+        raise UsageError(
+            f"the benchmarks that are laid over each commit: {benchmarks} {what}; name their file or folder"
+            " with --benchmarks, or keep each commit's own with --own-benchmarks"
+        )
+    above = [folder / "conftest.py" for folder in place.parents if folder.is_relative_to(root)]
+    paths = [place, *(file for file in above if file.is_file())]
+    listed = list_with_git(
+        top, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--",
+        *(f":(literal){path.relative_to(top).as_posix()}" for path in paths),
+    )  # fmt: skip
+    outside = [path.resolve() for path in ignored]
+    return sorted(
+        name
+        for name in set(listed)
+        if (top / name).is_file() and not any((top / name).resolve().is_relative_to(one) for one in outside)
+    )
+
+
+def commit_of_files(top: Path, files: Sequence[str]) -> str:
+    """Return a commit of these files of the working tree and nothing else; no branch or index changes.
+
+    Equal files make an equal commit. Git drops it some weeks after nobody has used it.
+
+    Raises:
+        RepositoryError: git cannot read them, or the repository cannot be written.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        run_git_checkout(top, "read-tree", "--empty", index=index)
+        for begin in range(0, len(files), _AT_ONCE):
+            run_git_checkout(
+                top, "update-index", "--add", "--", *files[begin : begin + _AT_ONCE], index=index
+            )
+        tree = run_git_checkout(top, "write-tree", index=index).strip()
+        text = Path(folder) / "commit"
+        text.write_text(_COMMIT.format(tree), encoding="utf-8")
+        return run_git(top, "hash-object", "-t", "commit", "-w", str(text)).strip()
+
+
+def benchmark_versions(files: Iterable[Path], root: Path) -> dict[str, str]:
+    """Return the tests that take the benchmark fixture, without parameters, with the version of each.
+
+    Nothing is imported. A file that cannot be parsed has none.
+    """
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            text = file.read_text(encoding="utf-8")
+            tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError):
+            continue
+        name = file.relative_to(root).as_posix()
+        lines = text.splitlines(keepends=True)
+        found |= {f"{name}::{test}": version for test, version in _versions(tree, lines)}
+    return found
+
+
+def _versions(
+    tree: ast.Module | ast.ClassDef, lines: Sequence[str], prefix: str = ""
+) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _versions(node, lines, f"{prefix}{node.name}::")
+        elif isinstance(node, _FUNCTIONS_todays) and _takes_benchmark(node):
+            begin = min((node.lineno, *(decorator.lineno for decorator in node.decorator_list)))
+            # To a function's source belong the comments behind its last line, which its tree leaves out.
+            yield f"{prefix}{node.name}", source_version("".join(inspect.getblock(lines[begin - 1 :])))
+
+
+def _takes_benchmark(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    return node.name.startswith("test") and any(argument.arg == _FIXTURE for argument in arguments)
