@@ -124,7 +124,7 @@ DOCUMENTS = (
         written_by="perfkit report",
     ),
     Document(
-        name="init", version=1, record="perfkit.features.init.records:StartingPlan", written_by="perfkit init"
+        name="init", version=1, record="perfkit.features.init.files:StartingPlan", written_by="perfkit init"
     ),
     Document(
         name="backfill",
@@ -141,7 +141,7 @@ DOCUMENTS = (
     Document(
         name="workers",
         version=1,
-        record="perfkit.features.cluster.records:CheckedWorker",
+        record="perfkit.features.cluster.worker:CheckedWorker",
         written_by="perfkit engine check",
         is_list=True,
     ),

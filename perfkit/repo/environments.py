@@ -27,6 +27,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
@@ -39,14 +41,13 @@ from perfkit.runner.agent import packages as probe
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
 
-_MOST_KEPT = 8
-_COMPLETE, _WANTED = "complete.json", "wanted.txt"
+MOST_KEPT = 8
+COMPLETE, _WANTED = "complete.json", "wanted.txt"
 _PROBE_LIMIT_S, _INSTALL_LIMIT_S = 120.0, 3600.0
 _OLDEST = (3, 11)
 _OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
-_INCLUDES = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s*=\s*|\s*)(.+)")
-_NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
-_DIFFERENT = re.compile(r"[-_.]+")
+# Such lines name a file of more requirements, or of constraints.
+_INCLUDING = ("-r", "-c", "--requirement", "--constraint")
 _FILES = (".txt", ".toml", ".lock")
 _HARNESS = ("pytest", "pytest-benchmark")
 _MOST_REASON = 400
@@ -104,7 +105,7 @@ def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
     for side, values in wanted.items():
         if not _is_folder(values, side):
             for value in values:
-                _asked(value, side)
+                requirements_of(value, side)
 
 
 def side_environments(
@@ -162,10 +163,10 @@ def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]
         return _described(wanted, Interpreter(), _ask(Interpreter()))
     if _is_folder(wanted, side):
         return _existing(Path(wanted[0]).absolute(), wanted, side)
-    asked = [_asked(one, side) for one in wanted]
+    asked = [requirements_of(one, side) for one in wanted]
     lines = [line for one in asked for line in one.lines]
-    place = _kept(_key(lines), lambda folder: _build(folder, lines, side, log))
-    whole = msgspec.json.decode((place / _COMPLETE).read_bytes(), type=_Whole)
+    place = kept_folder(environment_key(lines), lambda folder: _build(folder, lines, side, log))
+    whole = msgspec.json.decode((place / COMPLETE).read_bytes(), type=_Whole)
     interpreter = Interpreter(python=str(place / "bin" / "python"))
     names = [one.name for one in asked]
     named = None if None in names else frozenset(filter(None, names))
@@ -200,14 +201,14 @@ def _described(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class Requirements:
     """The lines of a requirements file that a value stands for, and the package that it names."""
 
     lines: tuple[str, ...]
     name: str | None
 
 
-def _asked(value: str, side: Side) -> _Asked:
+def requirements_of(value: str, side: Side) -> Requirements:
     """Read one value of an option.
 
     Raises:
@@ -220,7 +221,7 @@ def _asked(value: str, side: Side) -> _Asked:
     if match or (file.suffix in _FILES and "==" not in text and "@" not in text):
         if not file.is_file():
             raise UsageError(f"{option}: there is no file {file}; name one that is there, or a requirement")
-        return _Asked(lines=tuple(_lines_of(file.absolute(), option)), name=None)
+        return Requirements(lines=tuple(_lines_of(file.absolute(), option)), name=None)
     if not text or text.startswith("-") or "\n" in text:
         raise UsageError(
             f"{option} is no requirement; write it as pip does (numpy==2.4.0), or name a file of requirements"
@@ -230,11 +231,13 @@ def _asked(value: str, side: Side) -> _Asked:
         raise UsageError(f"{option} is a folder without bin/python; make an environment there, or name one")
     if file.exists():
         name = file.name.partition("-")[0] if file.is_file() else _project_name(file)
-        return _Asked(lines=(str(file.absolute()),), name=_normalised(name))
-    named = _NAME.match(text)
-    if named is None or "/" in text.partition("@")[0]:
-        raise UsageError(f"{option}: there is no such file or folder, and it is no requirement of pip's form")
-    return _Asked(lines=(text,), name=_normalised(named.group(1)))
+        return Requirements(lines=(str(file.absolute()),), name=canonicalize_name(name))
+    try:
+        return Requirements(lines=(text,), name=canonicalize_name(Requirement(text).name))
+    except InvalidRequirement as error:
+        raise UsageError(
+            f"{option}: there is no such file or folder, and it is no requirement of pip's form"
+        ) from error
 
 
 def _project_name(folder: Path) -> str:
@@ -243,10 +246,6 @@ def _project_name(folder: Path) -> str:
         return str(described["project"]["name"])
     except (OSError, KeyError, ValueError):
         return folder.name
-
-
-def _normalised(name: str) -> str:
-    return _DIFFERENT.sub("-", name).lower()
 
 
 def _lines_of(file: Path, option: str) -> Iterator[str]:
@@ -283,7 +282,7 @@ def _exported(file: Path, option: str) -> list[str]:
     command = [uv, "export", "--frozen", "--no-emit-project", "--no-hashes", "--no-header", "--no-annotate"]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(f"{option}: uv cannot export it: {_reason(done.stderr.splitlines())}")
+        raise UsageError(f"{option}: uv cannot export it: {installer_error(done.stderr.splitlines())}")
     return done.stdout.splitlines()
 
 
@@ -292,18 +291,13 @@ def _uv() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("uv")
 
 
-def _key(lines: Sequence[str]) -> str:
+def environment_key(lines: Sequence[str]) -> str:
     """Return the name of the environment of such requirements, after all that it may depend on."""
-    files = [
-        file
-        for line in lines
-        for file in (_with_included(_included(line, Path())) if line.startswith("-r ") else [Path(line)])
-    ]
     return fingerprint(
         {
             "python": f"{sys.version} {sys.base_prefix} {sys.prefix} {platform.platform()}",
             "wanted": "\n".join(lines),
-            "files": repr([_content(file) for file in files if file.is_absolute() and file.exists()]),
+            "files": repr([_content(place) for place in _named_places(lines)]),
             "installed": "\n".join(
                 sorted(f"{name}=={version}" for name, version in probe.packages().items())
             ),
@@ -314,51 +308,40 @@ def _key(lines: Sequence[str]) -> str:
     )
 
 
-def _included(line: str, folder: Path) -> Path | None:
-    """Return the file that a line of requirements includes from a folder, None where it includes none."""
-    match = _INCLUDES.match(line)
-    if match is None:
-        return None
-    words = _words(match.group(1))
-    return folder / words[0] if words else None
+def _named_places(lines: Sequence[str], folder: Path | None = None) -> list[Path]:
+    """Return the files and folders on this disk that lines of requirements name, those of included files too.
 
-
-def _with_included(first: Path | None) -> list[Path]:
-    """Return a file of requirements or constraints and all that it includes or names, each once."""
-    found: dict[Path, None] = {}
-    waiting = [first]
-    while waiting:
-        file = waiting.pop()
-        if file is None or file in found or not file.is_file():
-            continue
-        found[file] = None
-        try:
-            lines = read_text(file, errors="replace").splitlines()
-        except OSError as error:
-            raise UsageError(f"cannot read the requirements {file} ({error.strerror or error})") from error
-        waiting += [_included(line, file.parent) for line in lines]
-        found |= dict.fromkeys(place for line in lines for place in _named(line, file.parent))
-    return [*found]
-
-
-def _named(line: str, folder: Path) -> Iterator[Path]:
-    """Yield the project or archive on this disk that a line of requirements names.
-
-    Installers take such a path from where they run, or from the file's own folder.
+    Installers take a relative path from where they run, or from the ``folder`` of the file that names it.
     """
-    for word in _words(line):
-        place = re.split(r"[\[;]", word.removeprefix("--editable=").removeprefix("file://"))[0]
-        if "/" in place or place in {".", ".."}:
-            found = (begin / place for begin in (Path.cwd(), folder))
-            yield from (one.resolve() for one in found if one.exists())
+    found: dict[Path, None] = {}
+    waiting = [(line, folder) for line in lines]
+    while waiting:
+        line, within = waiting.pop()
+        try:
+            words = shlex.split(re.sub(r"^(-[rce])(?=\S)", r"\1 ", line.strip()), comments=True)
+        except ValueError:
+            continue
+        includes = line.lstrip().startswith(_INCLUDING)
+        for word in words:
+            place = re.split(r"[\[;]", re.sub(r"^--[a-z]+=|^file://", "", word))[0]
+            # An included file may have any name; another word is a path where it looks like one.
+            if not place or not (includes or "/" in place or place in {".", ".."}):
+                continue
+            for begin in (Path.cwd(), *([within] if within else [])):
+                one = (begin / place).resolve()
+                if one in found or not one.exists():
+                    continue
+                found[one] = None
+                if includes and one.is_file():
+                    waiting += [(inner, one.parent) for inner in _read_lines(one)]
+    return sorted(found)
 
 
-def _words(line: str) -> list[str]:
-    """Return the words of a line of requirements without its comment, none where its quotes do not end."""
+def _read_lines(file: Path) -> list[str]:
     try:
-        return shlex.split(line, comments=True)
-    except ValueError:
-        return []
+        return read_text(file, errors="replace").splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read the requirements {file} ({error.strerror or error})") from error
 
 
 def _content(place: Path) -> str:
@@ -381,14 +364,14 @@ def _present_folders() -> list[str]:
     return [entry for entry in sys.path if entry in installed or Path(entry).name in named]
 
 
-def _kept(key: str, build: Callable[[Path], None]) -> Path:
+def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
     """Return the kept folder of a key, built if it is not there as a whole; so many others are kept.
 
     Its last file says that it is complete: a build that was killed has left none, and is begun anew. Who
     builds holds the machine, so that nobody else builds meanwhile.
     """
     place = caches() / "environments" / key
-    if not (place / _COMPLETE).is_file():
+    if not (place / COMPLETE).is_file():
         remove_folder(place)
         place.mkdir(parents=True)
         try:
@@ -399,16 +382,16 @@ def _kept(key: str, build: Callable[[Path], None]) -> Path:
     os.utime(place)
     newest_first = sorted(place.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns, reverse=True)
     for number, other in enumerate(newest_first):
-        if number >= _MOST_KEPT or not (other / _COMPLETE).is_file():
+        if number >= MOST_KEPT or not (other / COMPLETE).is_file():
             remove_folder(other)
     return place
 
 
 def _complete(place: Path, whole: _Whole) -> None:
     """Say that a kept folder is whole, with what is to be known of it."""
-    new = place / f"{_COMPLETE}.new"
+    new = place / f"{COMPLETE}.new"
     new.write_bytes(msgspec.json.encode(whole))
-    new.rename(place / _COMPLETE)
+    new.rename(place / COMPLETE)
 
 
 def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], None]) -> None:
@@ -474,7 +457,7 @@ def _install_with_uv(uv: str, place: Path, python: Path, side: Side) -> Sequence
 
 def _is_present(line: str, present: Mapping[str, str]) -> bool:
     name, _, version = line.partition(";")[0].strip().partition("==")
-    return present.get(_normalised(name)) == version.partition("+")[0]
+    return present.get(canonicalize_name(name)) == version.partition("+")[0]
 
 
 def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
@@ -489,12 +472,12 @@ def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
     )
     lines = tail_of(log, 200)
     if ending.status != 0:
-        said = _reason(lines) or ending.words
+        said = installer_error(lines) or ending.words
         raise UsageError(f"--{side}-with: the environment cannot be built: {said}")
     return lines
 
 
-def _reason(lines: Sequence[str]) -> str:
+def installer_error(lines: Sequence[str]) -> str:
     """Return why an installer failed, in a line: what it says of a conflict, or of an error, or at last."""
     conflict = _from_first(lines, "The conflict is caused by:")[1:]
     by_pip = "; ".join(map(str.strip, itertools.takewhile(str.strip, conflict)))
@@ -535,29 +518,30 @@ def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironm
 
 def _lend_harness(interpreter: Interpreter, own: _Answer) -> Interpreter:
     """Return an interpreter that also finds those packages of the harness that it has not itself."""
-    lent = [name for name in _closure(_HARNESS) if name not in own.packages]
+    lent = [name for name in installed_closure(_HARNESS) if name not in own.packages]
     key = fingerprint({"lent": repr(lent), "from": repr(sorted(_places(lent)))})
-    place = _kept(key, lambda folder: _link(lent, folder))
+    place = kept_folder(key, lambda folder: _link(lent, folder))
     path = filter(None, (str(place / "site-packages"), os.environ.get("PYTHONPATH")))
     return replace(interpreter, variables={"PYTHONPATH": os.pathsep.join(path)})
 
 
-def _closure(names: Sequence[str]) -> list[str]:
-    """Return the names of installed packages, and of those installed ones that they need."""
-    found: dict[str, None] = {}
+def installed_closure(names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of installed packages, and of those installed ones that they need."""
+    found: dict[str, str] = {}
     waiting = [*names]
     while waiting:
-        name = waiting.pop()
+        name = canonicalize_name(waiting.pop())
         if name in found:
             continue
         try:
-            needed = importlib.metadata.requires(name) or ()
+            distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
+            # It is for another system or version of Python.
             continue
-        found[name] = None
-        wanted = (_NAME.match(line) for line in needed if "extra ==" not in line)
-        waiting += [_normalised(match.group(1)) for match in wanted if match]
-    return [*found]
+        found[name] = distribution.version
+        needed = [Requirement(line) for line in distribution.requires or ()]
+        waiting += [one.name for one in needed if not one.marker or "extra" not in str(one.marker)]
+    return found
 
 
 def _places(names: Sequence[str]) -> Iterator[Path]:

@@ -158,7 +158,11 @@ def _options(command: str) -> tuple[str, ...]:
     if command != "diff":
         return ()
     # In each submodule that it looks into, git obeys that one's own configuration.
-    return ("--no-ext-diff", "--no-textconv", *(("--ignore-submodules=dirty",) if _reading_only.get() else ()))
+    return (
+        "--no-ext-diff",
+        "--no-textconv",
+        *(("--ignore-submodules=dirty",) if _reading_only.get() else ()),
+    )
 
 
 def _run(

@@ -18,8 +18,8 @@ from comment_service import comment_service
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
-from perfkit.features.hosting.comments import MARKER
-from perfkit.features.init import services
+from perfkit.features.hosting.command import MARKER
+from perfkit.features.init import files
 
 # Work that counts see, of which the second function does a quarter.
 COUNTING = """
@@ -287,7 +287,7 @@ def test_perfkit_is_pinned_to_what_is_installed(
 
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: Installed())
 
-    assert expected == services.requirement()
+    assert expected == files.requirement()
 
 
 def test_without_a_source_the_job_ends_at_install(project: GitProject) -> None:
@@ -386,7 +386,7 @@ def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Pat
 
 def test_a_comment_needs_few_libraries(project: GitProject) -> None:
     """The workflow that comments installs three libraries, and none that computes or reads a ledger."""
-    assert ("msgspec", "rich", "typer") == services._FOR_COMMENT
+    assert ("msgspec", "rich", "typer") == files._FOR_COMMENT
     code = (
         "import sys\n"
         "absent = 'torch numpy pandas scipy duckdb pyarrow git psutil jinja2 pytest snakeviz'.split()\n"

@@ -276,7 +276,7 @@ def _told_of(repository: Repository, base: str) -> Marked:
     )
     project, (head, old) = (
         load_project(repository.root),
-        map(partial(resolve, repository.git), ("HEAD", base)),
+        map(partial(resolve, repository.root), ("HEAD", base)),
     )
     pair = SidePair(
         base=Side(kind="commit", commit=old, source=repository.root),

@@ -13,8 +13,13 @@ from comment_service import Service, comment_service
 from synthetic import build_comparison, build_report
 
 from perfkit.errors import UsageError
-from perfkit.features.hosting.command import comment_on_github, comment_on_gitlab, read_report, run_address
-from perfkit.features.hosting.comments import MARKER
+from perfkit.features.hosting.command import (
+    MARKER,
+    comment_on_github,
+    comment_on_gitlab,
+    read_report,
+    run_address,
+)
 
 
 @pytest.fixture

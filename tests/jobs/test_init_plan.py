@@ -14,7 +14,7 @@ from perfkit.choices import Service
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, UsageError
 from perfkit.features.init.command import plan_start, write_plan
-from perfkit.features.init.records import StartingPlan
+from perfkit.features.init.files import StartingPlan
 
 PROJECT = '[build-system]\nrequires = ["setuptools"]\n\n[project]\nname = "widgets"\nversion = "1"\n'
 LISTS = '''
@@ -39,12 +39,12 @@ LOSSES = """
 import torch
 
 class PairLoss(torch.nn.Module):
-    def __init__(self, num_classes, margin=0.1):
+    def __init__(self, num_classes: int, margin=0.1):
         super().__init__()
         self.weights = torch.nn.Parameter(torch.rand(64, num_classes))
 
     def forward(self, embeddings, labels):
-        return torch.nn.functional.cross_entropy(embeddings @ self.weights, labels)
+        return -(embeddings @ self.weights).gather(1, labels[:, None]).mean()
 """
 METRICS = """
 class Mean:
@@ -169,7 +169,7 @@ def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Re
     write_plan(plan(repository.root))
 
     text = (repository.root / "benchmarks/test_first_benchmarks.py").read_text()
-    assert "loss = PairLoss(num_classes=10)" in text
+    assert "loss = PairLoss(num_classes=64)" in text
     assert "labels = torch.randint(10, (256,))" in text
     assert "value.backward()" in text
     assert "    metric = Mean()\n        metric.update(values)" in text

@@ -14,17 +14,17 @@ from repositories import Repository, create_repository
 from perfkit.errors import UsageError
 from perfkit.model import Side
 from perfkit.repo.environments import (
-    _COMPLETE,
-    _MOST_KEPT,
+    COMPLETE,
+    MOST_KEPT,
     Environments,
     SideEnvironment,
-    _asked,
-    _kept,
-    _key,
-    _reason,
     changed_packages,
     check_wanted,
+    environment_key,
     installed_facts,
+    installer_error,
+    kept_folder,
+    requirements_of,
     side_environments,
     unnamed_changes,
 )
@@ -82,7 +82,7 @@ def sides(base: SideEnvironment, head: SideEnvironment) -> Environments:
 
 def test_a_requirement_stands_for_itself_and_names_a_package() -> None:
     """The name is the normalised one."""
-    found = [_asked(text, "base") for text in ("My_Package[extra]>=2,<3", "x @ file:///x.whl")]
+    found = [requirements_of(text, "base") for text in ("My_Package[extra]>=2,<3", "x @ file:///x.whl")]
     assert [(("My_Package[extra]>=2,<3",), "my-package"), (("x @ file:///x.whl",), "x")] == [
         (one.lines, one.name) for one in found
     ]
@@ -93,7 +93,7 @@ def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
     for name, text in (("some.txt", "numpy"), ("pylock.toml", PYLOCK), ("pyproject.toml", PROJECT)):
         (tmp_path / name).write_text(text)
     found = [
-        _asked(text, "head")
+        requirements_of(text, "head")
         for text in (
             str(tmp_path / "some.txt"),
             f"-r {tmp_path / 'some.txt'}",
@@ -147,14 +147,14 @@ def test_the_key_of_an_environment_follows_from_all_it_depends_on(
     listed = tmp_path / "some.txt"
     listed.write_text("numpy==1")
     lines = [f"-r {listed}"]
-    known = _key(lines)
-    assert known == _key(lines)
-    assert known != _key([*lines, "torch"])
+    known = environment_key(lines)
+    assert known == environment_key(lines)
+    assert known != environment_key([*lines, "torch"])
     listed.write_text("numpy==2")
-    changed = _key(lines)
+    changed = environment_key(lines)
     assert known != changed
     monkeypatch.setitem(os.environ, "PIP_INDEX_URL", listed.parent.as_uri())
-    assert changed != _key(lines)
+    assert changed != environment_key(lines)
 
 
 def test_packages_that_differ_are_told_from_those_that_were_named() -> None:
@@ -196,7 +196,7 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
 )
 def test_the_reason_of_an_installer_is_one_line(said: str, told: str) -> None:
     """What pip and uv say over many lines is told in one."""
-    assert told == _reason(said.splitlines())
+    assert told == installer_error(said.splitlines())
 
 
 @pytest.fixture
@@ -208,16 +208,16 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def finish(place: Path) -> None:
     """Make a folder a complete one."""
-    (place / _COMPLETE).touch()
+    (place / COMPLETE).touch()
 
 
 def test_so_many_environments_are_kept(kept: Path) -> None:
     """The oldest go, and one that is used again is among the newest."""
-    keys = [f"key-{number}" for number in range(_MOST_KEPT)]
+    keys = [f"key-{number}" for number in range(MOST_KEPT)]
     for age, key in enumerate(keys):
-        os.utime(_kept(key, finish), (age, age))
-    _kept(keys[0], lambda place: pytest.fail(f"{place} is built again"))
-    _kept("another", finish)
+        os.utime(kept_folder(key, finish), (age, age))
+    kept_folder(keys[0], lambda place: pytest.fail(f"{place} is built again"))
+    kept_folder("another", finish)
     assert {"another", *keys} - {keys[1]} == {place.name for place in kept.iterdir()}
 
 
@@ -230,9 +230,9 @@ def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
 
     (kept / "killed").mkdir(parents=True)
     with pytest.raises(UsageError, match="no such package"):
-        _kept("key", fail)
+        kept_folder("key", fail)
     assert ["killed"] == [place.name for place in kept.iterdir()]
-    _kept("key", finish)
+    kept_folder("key", finish)
     assert ["key"] == [place.name for place in kept.iterdir()]
 
 
@@ -251,11 +251,11 @@ def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path
     for name, text in sources.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    lines = [*_asked(str(tmp_path / "all.txt"), "base").lines, str(tmp_path / "mine")]
-    keys = {_key(lines)}
+    lines = [*requirements_of(str(tmp_path / "all.txt"), "base").lines, str(tmp_path / "mine")]
+    keys = {environment_key(lines)}
     for name, text in sources.items():
         (tmp_path / name).write_text(f"{text} ")
-        keys.add(_key(lines))
+        keys.add(environment_key(lines))
 
     assert 1 + len(sources) == len(keys)
 
@@ -273,7 +273,7 @@ def test_generated_files_and_submodules_are_part_of_a_project(repository: Reposi
     for name in ("_core.c", "vendored/v.py", "m.py", "data/large.bin", "data/large.bin"):
         (repository.root / name).parent.mkdir(exist_ok=True)
         (repository.root / name).write_text(f"{len(keys)}")
-        keys.add(_key(lines))
+        keys.add(environment_key(lines))
 
     # What git ignores and no build reads may be large, and is passed over.
     assert 3 == len(keys)
@@ -286,10 +286,10 @@ def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(reposit
     source.parent.mkdir(parents=True)
     source.write_text("int a;")
     lines = [str(source.parent)]
-    key = _key(lines)
+    key = environment_key(lines)
     source.write_text("int b;")
 
-    assert key != _key(lines)
+    assert key != environment_key(lines)
 
 
 def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -> None:
@@ -298,12 +298,12 @@ def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -
     place.parent.mkdir()
     place.write_text("-r more.txt\n")
     (place.parent / "more.txt").write_text("pytest\n")
-    lines = _asked(str(place), "base").lines
+    lines = requirements_of(str(place), "base").lines
     (tmp_path / "wanted.txt").write_text("\n".join(lines))
-    key = _key(lines)
+    key = environment_key(lines)
     place.write_text("pytest\n")
 
-    assert key != _key(lines)
+    assert key != environment_key(lines)
     if PathFinder.find_spec("pip") is None:
         pytest.skip("needs pip")
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", "wanted.txt"]

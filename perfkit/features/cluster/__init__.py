@@ -9,7 +9,7 @@ FEATURE = Feature(
             module="perfkit.features.cluster.cli",
             summary="Look at the machines that --engine dask://HOST:PORT measures on.",
         ),
-        Command(name="work", module="perfkit.features.cluster.cli_work", hidden=True),
+        Command(name="work", module="perfkit.features.cluster.cli", hidden=True),
     ),
     engines={"dask": "perfkit.features.cluster.engines"},
 )

@@ -1,7 +1,4 @@
-"""What runs inside a worker: plain functions that take and return texts and bytes.
-
-A task runs in a process of its own under a guard, which ends it with all its processes when the worker dies.
-"""
+"""Facts about the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -13,19 +10,53 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from perfkit import model as records
-from perfkit.commands.tasks import decode, file_name, own_class
-from perfkit.errors import PerfkitError
+from perfkit.commands.measuring import measuring
+from perfkit.commands.tasks import Doing, Kind, decode, file_name, own_class, perform_here
+from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.features.cluster.code import clone_of, clones_folder, make_clone
-from perfkit.features.cluster.records import WorkerFacts
+from perfkit.model.tasks import MachineClass
 from perfkit.repo.git import outside_repository, try_git
 from perfkit.runner.commands import SAFE_PATH, run_command
 from perfkit.runner.machine.conditions import read_conditions
 from perfkit.temporary import temporary_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFacts:
+    """What a worker is: software, machine, free bytes on the disk of its clones, and remarks on its quiet.
+
+    ``version`` is perfkit's, with a hash of its source; ``conditions`` are what a doctor would remark on.
+    """
+
+    version: str
+    machine: MachineClass
+    node: str
+    git: str
+    free_bytes: int
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedWorker:
+    """What a check found of one worker; it is fit where ``problems`` is empty."""
+
+    address: str
+    facts: WorkerFacts | None = None
+    problems: tuple[str, ...] = ()
+    task_s: float | None = None
+
+    @property
+    def fit(self) -> bool:
+        """Whether it may measure."""
+        return not self.problems
+
 
 DONE, LACKS_CODE, FAILED = "done", "lacks code", "failed"
 _DIGITS = 8
@@ -100,3 +131,33 @@ def perform(order: str) -> tuple[str, bytes]:
 def _remarks() -> list[str]:
     """Return what a doctor would remark on, without what is good or cannot be seen."""
     return [f"{one.name}: {one.found}" for one in read_conditions() if one.state in ("notable", "bad")]
+
+
+def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]) -> Path:
+    """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``.
+
+    Raises:
+        UsageError: the file cannot be read.
+        NotMeasuredError: the task cannot be done here, or ended without a row.
+    """
+    try:
+        task = decode(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read the task {file}: {error.strerror or error}") from error
+    here = own_class()
+    if task.machine != here:
+        raise NotMeasuredError(f"the task is for the machines {task.machine.told}, and this is {here.told}")
+    target = into / file_name(task)
+    target.write_bytes(perform_here(task, folder / task.code.folder, log, others=KINDS))
+    return target
+
+
+def _pair(doing: Doing) -> None:
+    # What pairs import takes as long as all else.
+    from perfkit.features.cluster.remote_pairs import measure_pair
+
+    with measuring(doing.log, wait_s=None):
+        measure_pair(doing)
+
+
+KINDS: dict[str, Kind] = {"pair": _pair}

@@ -23,8 +23,6 @@ from typing import TextIO
 
 import msgspec
 
-from perfkit.features.init.records import Attempt, Candidate
-
 _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
 _CALLS = 3
@@ -55,6 +53,33 @@ _FORBIDDEN = frozenset(
         *("socket.bind", "socket.getaddrinfo", "webbrowser.open"),
     }
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One way to call a function: the imports that it needs, and the lines of a benchmark's body."""
+
+    imports: tuple[str, ...]
+    body: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A public function or class that a first benchmark may call, with the ways to call it, best first."""
+
+    module: str
+    name: str
+    file: str
+    attempts: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstBenchmark:
+    """A benchmark that ran: ``call_s`` is what a call of it took, in seconds."""
+
+    candidate: Candidate
+    attempt: Attempt
+    call_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

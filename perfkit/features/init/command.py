@@ -12,8 +12,16 @@ from perfkit.choices import Service
 from perfkit.commands.text_files import replace_texts
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
-from perfkit.features.init.candidates import find_candidates
+from perfkit.features.init.benchmarks import (
+    Tried,
+    benchmark_file,
+    find_candidates,
+    renamed_apart,
+    try_candidates,
+)
 from perfkit.features.init.files import (
+    PlannedFile,
+    StartingPlan,
     benchmark_place,
     configuration,
     configured,
@@ -23,12 +31,10 @@ from perfkit.features.init.files import (
     needs_configuration,
     new_file,
     read_as_is,
+    service_files,
     unwritable,
 )
-from perfkit.features.init.first_benchmarks import Tried, benchmark_file, renamed_apart, try_candidates
-from perfkit.features.init.layout import read_layout
-from perfkit.features.init.records import Layout, PlannedFile, StartingPlan
-from perfkit.features.init.services import service_files
+from perfkit.features.init.layout import Layout, read_layout
 from perfkit.repo.environments import why_not_found
 from perfkit.repo.git import try_git
 from perfkit.runner.commands import run_command

@@ -9,11 +9,11 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from perfkit import bounded
 from perfkit.choices import Service
-from perfkit.features.init.records import FoundScript, Layout
 from perfkit.repo.git import list_with_git
 from perfkit.repo.prepare import build_backend, build_command, version_files
 from perfkit.repo.working_tree import ignored_files
@@ -76,6 +76,43 @@ _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _TESTED_WITH = re.compile(r"^(?:import|from)[ \t]+(?:pytest|hypothesis|unittest)\b", re.MULTILINE)
 _DEFINED = re.compile(r"^(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.MULTILINE)
 _TEST = re.compile(r"^[ \t]*(?:async[ \t]+)?def test_", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundScript:
+    """A training script, and its kind: "Lightning", "Hugging Face Trainer" or "training loop"."""
+
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What a repository is made of; paths are relative to the project's root, with slashes.
+
+    ``packages`` maps the name of each package, or module beside them, to its folder or file. ``sources`` are
+    the folders that imports start from. ``benchmark_files`` use pytest-benchmark already, and
+    ``asv_benchmarks`` is the folder of an asv suite. ``copied`` are files that git ignores and a checkout
+    lacks, ``version_files`` those of them that perfkit brings by itself, and ``prepare`` is the command that
+    builds compiled extensions, None where there are none. ``pytest_file`` has pytest's configuration, from
+    which ``python_files`` and ``test_paths`` are. ``services`` run continuous integration here already.
+    """
+
+    packages: dict[str, str]
+    sources: tuple[str, ...]
+    scripts: tuple[FoundScript, ...]
+    benchmark_files: tuple[str, ...]
+    asv_benchmarks: str | None
+    copied: tuple[str, ...]
+    version_files: tuple[str, ...]
+    prepare: str | None
+    python_files: tuple[str, ...]
+    test_paths: tuple[str, ...]
+    pytest_file: str | None
+    services: tuple[Service, ...]
+    installable: bool
+    requirements: str | None
+    nested_projects: tuple[str, ...]
 
 
 def read_layout(root: Path) -> Layout:
