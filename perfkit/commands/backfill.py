@@ -134,7 +134,7 @@ def run_backfill(
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.
 
-    ``log`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
+    ``log`` reports for which other perfkit this one waits, and what was removed of killed ones.
 
     Raises:
         RepositoryError: a commit is not known.
@@ -204,7 +204,7 @@ def run_range_backfill(
 ) -> RangeResult:
     """Measure the commits of ranges that are not in the ledger yet, each as a run of its own.
 
-    The same command goes on where an earlier one was stopped, in whatever way. ``log`` hears what is done,
+    The same command goes on where an earlier one was stopped, in whatever way. ``log`` reports the progress,
     and about how long the rest takes.
 
     Raises:
@@ -423,10 +423,10 @@ class BackfillPlan:
         self._known[task.machine].gaps.learn(place, _levels_of(rows))
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
-        told = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
+        outcome = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
         self._log(
             f"{self._before + self._measured} of {self._all}: commit {task.commits[0][:_SHA_DIGITS]}"
-            f" on {task.machine.machine_id}, {told}, {human_seconds(seconds)}{self._time_left()}"
+            f" on {task.machine.machine_id}, {outcome}, {human_seconds(seconds)}{self._time_left()}"
         )
 
     def failed(self, task: Task, reason: str) -> None:

@@ -15,7 +15,7 @@ Weight = Literal["forbids", "may matter", "means little"]
 
 @dataclass(frozen=True, kw_only=True)
 class FactChange:
-    """A fact of two environments or machines that is not the same; None where one does not say it."""
+    """A fact of two environments or machines that is not the same; None where one does not record it."""
 
     of: Literal["environment", "machine"]
     fact: str
@@ -51,7 +51,7 @@ _IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
 _PASSING = frozenset({"node", "load_1min"})
 # So end those facts of a device that are read anew around each launch.
 _OF_A_LAUNCH = ("_before", "_after", "_reserved_bytes")
-# Devices that differ by less are alike, in degrees and as a share of a clock.
+# Devices that differ by less are equal, in degrees and as a share of a clock.
 _OF_DEVICE, _NEAR_C, _NEAR_SHARE = "gpu", 5.0, 0.02
 _ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
 

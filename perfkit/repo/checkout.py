@@ -47,11 +47,7 @@ def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
 
 
 def add_worktree(repository: Path, sha: str, path: Path) -> None:
-    """Check out a commit as it was committed: no hook, filter or setting of the user's changes it.
-
-    Raises:
-        RepositoryError: git cannot check it out; where the repository takes no worktree, the line says so.
-    """
+    """Check out a commit as it was committed: no hook, filter or setting of the user's changes it."""
     try:
         run_git_checkout(repository, "worktree", "add", "--quiet", "--detach", str(path), sha)
     except RepositoryError as error:
@@ -196,7 +192,7 @@ class Generated:
 
     @classmethod
     def of(cls, project: Project) -> Generated:
-        """Return what a project's configuration says."""
+        """Return the settings of a project."""
         config = project.config
         return cls(project=project.root, copy=config.copy, link=config.link, prepare=config.prepare)
 
@@ -246,10 +242,10 @@ def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Gen
         ConfigError: a pattern matches nothing.
         NotMeasuredError: it has no folder of the project, or the command that makes it ready failed.
     """
-    side, told = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
+    side, called = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
     stored: list[StoredFile] = []
     sentences = list(_lay_out(side, root, stored))
-    return (*sentences, *_make_ready(side, "head", root, generated, sys.executable, stored, told=told))
+    return (*sentences, *_make_ready(side, "head", root, generated, sys.executable, stored, called=called))
 
 
 def _make_ready(
@@ -260,11 +256,11 @@ def _make_ready(
     python: str,
     stored: Sequence[StoredFile],
     *,
-    told: str | None = None,
+    called: str | None = None,
 ) -> Iterator[str]:
     """Give a root what is generated, and yield a sentence on what was used again and what is stood in for.
 
-    A command that makes it ready has to write the files in ``stored``. ``told`` is what an error calls the
+    A command that makes it ready has to write the files in ``stored``. ``called`` is what an error calls the
     root, by default its side.
     """
     if side.kind != "directory":
@@ -273,7 +269,7 @@ def _make_ready(
         folder = folder_in(side, generated.project)
         if not (root / folder).is_dir():
             raise SideNotMeasuredError(
-                f"{told or name} has no folder {folder}, in which the project lies", side=name
+                f"{called or name} has no folder {folder}, in which the project lies", side=name
             )
         bring_generated(generated.copy, key="copy", source=side.source, root=root, folder=folder)
         bring_generated(generated.link, key="link", source=side.source, root=root, folder=folder)
@@ -286,11 +282,11 @@ def _make_ready(
                 folder=folder,
                 commit=commit,
                 python=python,
-                told=told,
+                called=called,
             )
             if again is not None:
                 yield again
-    refuse_stored(stored, side=name, told=told or name)
+    refuse_stored(stored, side=name, called=called or name)
     if side.kind != "directory":
         for path in write_missing_versions(root):
             yield f"{path} is written by a build that was not run, so it says version 0.0.0"

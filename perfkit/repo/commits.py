@@ -60,11 +60,7 @@ def is_bare(place: Path) -> bool:
 
 
 def open_repository(start: Path) -> Path:
-    """Return the top of the git repository around ``start``.
-
-    Raises:
-        RepositoryError: there is none, or it has no commit yet.
-    """
+    """Return the top of the git repository around ``start``."""
     top = find_repository(start)
     if top is None:
         raise RepositoryError(f"{start} is in no git repository; run this inside one")
@@ -76,9 +72,6 @@ def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
     """Return the commit checked out at ``start``, and whether tracked files outside ``ignored`` differ.
 
     Outside any repository the commit comes from the environment variable ``PERFKIT_COMMIT``.
-
-    Raises:
-        RepositoryError: there is no commit to file results under, or ``PERFKIT_COMMIT`` is not HEAD.
     """
     claimed = os.environ.get(COMMIT_VARIABLE) or None
     if claimed and not _SHA.fullmatch(claimed):
@@ -116,9 +109,6 @@ def check_not_nested(places: Iterable[Path], root: Path) -> None:
     """Refuse to file what is measured at ``places`` under the commit of ``root``, which is not theirs.
 
     A submodule is part of the commit around it.
-
-    Raises:
-        RepositoryError: a place is in a git repository of its own, below ``root``.
     """
     around = find_repository(root)
     # Thousands of tests may be named, which lie in few folders.
@@ -137,11 +127,7 @@ def check_not_nested(places: Iterable[Path], root: Path) -> None:
 
 
 def resolve(top: Path, ref: str) -> Commit:
-    """Return the commit that ``ref`` names.
-
-    Raises:
-        RepositoryError: it names none.
-    """
+    """Return the commit that ``ref`` names."""
     if ref.startswith("-"):
         raise RepositoryError(f'"{ref}" is not a commit; a ref cannot begin with a dash')
     sha = find_commit(top, ref)
@@ -276,11 +262,7 @@ def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
 
 
 def commits_of(start: Path, ref: str) -> frozenset[str]:
-    """Return the commits that can be reached from ``ref``.
-
-    Raises:
-        RepositoryError: it names no commit.
-    """
+    """Return the commits that can be reached from ``ref``."""
     top = open_repository(start)
     return frozenset(run_git(top, "rev-list", resolve(top, ref).sha).split())
 
@@ -409,14 +391,14 @@ def _resolve(top: Path, ref: str) -> Commit:
 
 
 def _not_descendant(start: Path, good: Commit, bad: Commit) -> str:
-    said = f"BAD ({_title(bad)}) does not come after GOOD ({_title(good)})"
+    problem = f"BAD ({_title(bad)}) does not come after GOOD ({_title(good)})"
     if is_ancestor(start, bad.sha, good.sha):
-        return f"{said}, but before it: name the older commit first"
+        return f"{problem}, but before it: name the older commit first"
     if is_shallow(start):
-        return f"{said} in this shallow clone; run `git fetch --unshallow`"
+        return f"{problem} in this shallow clone; run `git fetch --unshallow`"
     fork = try_git(start, "merge-base", good.sha, bad.sha)
     named = f"their last common commit, {fork[:_SHOWN_DIGITS]}, may be the GOOD to name" if fork else ""
-    return f"{said}; {named or 'they have no commit in common'}"
+    return f"{problem}; {named or 'they have no commit in common'}"
 
 
 def _title(commit: Commit) -> str:
@@ -459,11 +441,7 @@ def _changed_blobs(top: Path, first: str, last: str) -> Iterator[tuple[str, str,
 
 
 def diff_stat(start: Path, first: str, last: str) -> DiffStat:
-    """Return how much differs between two commits; files that are not text count without lines.
-
-    Raises:
-        RepositoryError: git does not know one of them.
-    """
+    """Return how much differs between two commits; files that are not text count without lines."""
     entries = list_with_git(start, "diff", "--numstat", "--no-renames", "-z", first, last)
     lines = [entry.split("\t")[:2] for entry in entries]
     added, removed = (sum(int(line[side]) for line in lines if line[side].isdigit()) for side in (0, 1))
@@ -471,7 +449,7 @@ def diff_stat(start: Path, first: str, last: str) -> DiffStat:
 
 
 def author_of(start: Path, sha: str) -> str | None:
-    """Return who wrote a commit, None where git does not know it."""
+    """Return the author of a commit, None where git does not know it."""
     return try_git(start, "log", "-1", "--format=%an", sha)
 
 
@@ -553,9 +531,6 @@ def commits_in(start: Path, text: str) -> tuple[str, ...]:
     """Return the commits of "A..B" on the line of first parents that leads to B, oldest first, A included.
 
     Without B it ends at HEAD; without A it begins with the first commit.
-
-    Raises:
-        RepositoryError: either end is not known, or nothing lies between them.
     """
     begin, end = _ends(start, text)
     if begin is None:
@@ -567,11 +542,7 @@ def commits_in(start: Path, text: str) -> tuple[str, ...]:
 
 
 def all_commits_in(start: Path, text: str) -> frozenset[str]:
-    """Return all commits of "A..B", merged ones included, and A itself; "..B" is B with all before it.
-
-    Raises:
-        RepositoryError: either end is not known.
-    """
+    """Return all commits of "A..B", merged ones included, and A itself; "..B" is B with all before it."""
     if not is_range(text):
         return frozenset({resolve(open_repository(start), text).sha})
     begin, end = _ends(start, text)

@@ -53,7 +53,7 @@ _HARNESS = ("pytest", "pytest-benchmark")
 _MOST_REASON = 400
 # What uv draws before its sentences.
 _DRAWN = "×╰─▶│ \t"
-# Variables that say where packages come from, and how they are chosen.
+# Variables by which installers choose packages and their sources.
 _OBEYED = ("PIP_", "UV_")
 
 
@@ -80,7 +80,7 @@ Environments = Mapping[Side, SideEnvironment]
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """What an interpreter says of itself; ``problem`` is why it cannot import the harness."""
+    """The facts of an interpreter; ``problem`` is why it cannot import the harness."""
 
     python: str
     release: tuple[int, int]
@@ -113,7 +113,7 @@ def side_environments(
 ) -> Mapping[Side, SideEnvironment]:
     """Return the environments of both sides, built where they are not there yet; none where none is wanted.
 
-    ``log`` hears what takes long.
+    ``log`` reports slow steps.
 
     Raises:
         UsageError: one cannot be built, or cannot run the harness.
@@ -132,7 +132,7 @@ def changed_packages(environments: Environments) -> dict[str, tuple[str | None, 
 
 
 def installed_facts(environments: Environments) -> dict[Side, dict[str, str]]:
-    """Return what tells the environment of each side: Python, torch, and each package that differs.
+    """Return the facts of each side's environment: Python, torch, and each package that differs.
 
     Nothing is returned where both sides are measured in the present environment.
     """
@@ -175,11 +175,7 @@ def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]
 
 
 def _is_folder(wanted: Sequence[str], side: Side) -> bool:
-    """Tell whether an environment is wanted that exists already.
-
-    Raises:
-        UsageError: something else is wanted as well.
-    """
+    """Tell whether an environment is wanted that exists already."""
     folders = [one for one in wanted if (Path(one) / "bin" / "python").exists()]
     if folders and len(wanted) > 1:
         raise UsageError(
@@ -249,11 +245,7 @@ def _project_name(folder: Path) -> str:
 
 
 def _lines_of(file: Path, option: str) -> Iterator[str]:
-    """Yield the lines of requirements that a file stands for.
-
-    Raises:
-        UsageError: it is damaged, or needs uv, which is not installed.
-    """
+    """Yield the lines of requirements that a file stands for."""
     if file.name == "uv.lock":
         yield from _exported(file, option)
     elif file.suffix != ".toml":
@@ -367,8 +359,8 @@ def _present_folders() -> list[str]:
 def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
     """Return the kept folder of a key, built if it is not there as a whole; so many others are kept.
 
-    Its last file says that it is complete: a build that was killed has left none, and is begun anew. Who
-    builds holds the machine, so that nobody else builds meanwhile.
+    Its last file marks it as complete: a build that was killed has left none, and is begun anew. The
+    lock of the machine is held, so that no other process builds meanwhile.
     """
     place = caches() / "environments" / key
     if not (place / COMPLETE).is_file():
@@ -388,18 +380,14 @@ def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _complete(place: Path, whole: _Whole) -> None:
-    """Say that a kept folder is whole, with what is to be known of it."""
+    """Mark a kept folder as complete."""
     new = place / f"{COMPLETE}.new"
     new.write_bytes(msgspec.json.encode(whole))
     new.rename(place / COMPLETE)
 
 
 def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], None]) -> None:
-    """Build an environment of requirements in an empty folder.
-
-    Raises:
-        UsageError: the installer refuses them, or the harness cannot be imported with them.
-    """
+    """Build an environment of requirements in an empty folder."""
     log(f"building the environment of {side}")
     venv.EnvBuilder(symlinks=True).create(place)
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
@@ -423,11 +411,11 @@ def _build(place: Path, lines: Sequence[str], side: Side, log: Callable[[str], N
 
 
 def _install_with_pip(place: Path, python: Path, side: Side) -> Sequence[str]:
-    """Install what is wanted and not present in such a version, and return what pip said.
+    """Install what is wanted and not present in such a version, and return the output of pip.
 
     pip finds the present packages through the new environment, and cannot remove them, as they lie outside.
     """
-    # Only where modules lie: who asks all finders for pip has setuptools refuse to be imported afterwards.
+    # Asking all finders for pip would keep setuptools from being imported afterwards.
     if PathFinder.find_spec("pip") is None:
         raise UsageError("neither uv nor pip is installed here: run `python -m ensurepip`, or install uv")
     options = ["--no-input", "--disable-pip-version-check", "--no-warn-script-location", "--progress-bar=off"]
@@ -436,7 +424,7 @@ def _install_with_pip(place: Path, python: Path, side: Side) -> Sequence[str]:
 
 
 def _install_with_uv(uv: str, place: Path, python: Path, side: Side) -> Sequence[str]:
-    """Install what is wanted and not present in such a version, and return what uv said.
+    """Install what is wanted and not present in such a version, and return the output of uv.
 
     uv does not look for packages outside of an environment, so it solves the requirements first, preferring
     the present versions, and then installs those packages of its solution that are not present.
@@ -445,14 +433,14 @@ def _install_with_uv(uv: str, place: Path, python: Path, side: Side) -> Sequence
     solved, changed = place / "solved.txt", place / "changed.txt"
     solved.write_text("".join(f"{name}=={version}\n" for name, version in present.items()))
     options = ["--python", str(python), "--no-header", "--no-annotate", "--output-file", str(solved)]
-    said = _run([uv, "pip", "compile", str(place / _WANTED), *options], place, side)
+    output = _run([uv, "pip", "compile", str(place / _WANTED), *options], place, side)
     lines = [line for line in solved.read_text().splitlines() if not _is_present(line, present)]
     changed.write_text("\n".join(lines))
     if lines:
-        said = _run(
+        output = _run(
             [uv, "pip", "install", "--no-deps", "--python", str(python), "-r", str(changed)], place, side
         )
-    return said
+    return output
 
 
 def _is_present(line: str, present: Mapping[str, str]) -> bool:
@@ -461,30 +449,26 @@ def _is_present(line: str, present: Mapping[str, str]) -> bool:
 
 
 def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
-    """Run an installer in the current folder and return the lines that it printed.
-
-    Raises:
-        UsageError: it failed.
-    """
+    """Run an installer in the current folder and return the lines that it printed."""
     log = place / "output.log"
     ending = run_command(
         command, output=log, limit_s=_INSTALL_LIMIT_S, environment=outside_repository(os.environ)
     )
     lines = tail_of(log, 200)
     if ending.status != 0:
-        said = installer_error(lines) or ending.words
-        raise UsageError(f"--{side}-with: the environment cannot be built: {said}")
+        reason = installer_error(lines) or ending.words
+        raise UsageError(f"--{side}-with: the environment cannot be built: {reason}")
     return lines
 
 
 def installer_error(lines: Sequence[str]) -> str:
-    """Return why an installer failed, in a line: what it says of a conflict, or of an error, or at last."""
+    """Return why an installer failed, in a line: its conflict, its error, or its last line."""
     conflict = _from_first(lines, "The conflict is caused by:")[1:]
     by_pip = "; ".join(map(str.strip, itertools.takewhile(str.strip, conflict)))
     by_uv = " ".join(line.strip(_DRAWN) for line in _from_first(lines, "×", "error:"))
     marked = " ".join(_from_first(lines, "ERROR:")[:1]).removeprefix("ERROR:").strip()
-    said = by_pip or by_uv or marked or " ".join(lines[-1:])
-    return said if len(said) <= _MOST_REASON else f"{said[:_MOST_REASON]}…"
+    reason = by_pip or by_uv or marked or " ".join(lines[-1:])
+    return reason if len(reason) <= _MOST_REASON else f"{reason[:_MOST_REASON]}…"
 
 
 def _from_first(lines: Sequence[str], *signs: str) -> Sequence[str]:
@@ -494,11 +478,7 @@ def _from_first(lines: Sequence[str], *signs: str) -> Sequence[str]:
 
 
 def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironment:
-    """Return an environment that exists already, to which the harness is lent where it lacks it.
-
-    Raises:
-        UsageError: it cannot run the harness.
-    """
+    """Return an environment that exists already, to which the harness is lent where it lacks it."""
     interpreter = Interpreter(python=str(folder / "bin" / "python"))
     own = _ask(interpreter)
     option = f"--{side}-with {wanted[0]}"
@@ -562,11 +542,7 @@ def _link(names: Sequence[str], place: Path) -> None:
 
 
 def _ask(interpreter: Interpreter) -> _Answer:
-    """Return what an interpreter says of itself.
-
-    Raises:
-        NotMeasuredError: it says nothing.
-    """
+    """Return the facts of an interpreter."""
     command = [interpreter.python, "-c", Path(probe.__file__).read_text(encoding="utf-8")]
     environment = {**outside_repository(os.environ), **interpreter.variables}
     try:

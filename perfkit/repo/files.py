@@ -16,11 +16,7 @@ from perfkit.model import Commit
 
 
 def place_inside(root: Path, name: str) -> Path:
-    """Return where a file with a name relative to a root belongs.
-
-    Raises:
-        RepositoryError: the name, or a link on the way, leads out of the root.
-    """
+    """Return where a file with a name relative to a root belongs."""
     path = root / name
     if not path.parent.resolve().is_relative_to(root.resolve()):
         raise RepositoryError(
@@ -30,11 +26,7 @@ def place_inside(root: Path, name: str) -> Path:
 
 
 def put_file(source: Path, root: Path, name: str, *, follow_links: bool = False) -> None:
-    """Copy a file or link to its place in a root, over whatever file is there.
-
-    Raises:
-        RepositoryError: it cannot be put there.
-    """
+    """Copy a file or link to its place in a root, over whatever file is there."""
     path = place_inside(root, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,11 +88,7 @@ def is_code_file(name: str) -> bool:
 
 
 def describe_folder(folder: Path) -> Commit:
-    """Return what stands for a folder in place of a commit: a hash of the files that are measured.
-
-    Raises:
-        RepositoryError: a file in it cannot be read.
-    """
+    """Return what stands for a folder in place of a commit: a hash of the files that are measured."""
     try:
         sha = hash_files(folder, _files(folder))[:_SHA_DIGITS]
     except OSError as error:
@@ -118,11 +106,7 @@ def source_names(folder: Path) -> frozenset[str]:
 
 
 def copy_folder(source: Path, target: Path) -> None:
-    """Copy the files of a folder that are measured, links as links.
-
-    Raises:
-        RepositoryError: one of them cannot be copied, or the copy would lie in the folder itself.
-    """
+    """Copy the files of a folder that are measured, links as links."""
     if target.resolve().is_relative_to(source.resolve()):
         raise RepositoryError(f"{source} holds the temporary folder {target}; set TMPDIR to one outside it")
     try:
@@ -180,9 +164,6 @@ def overlay(files: Sequence[PurePosixPath | str], *, source: Path, target: Path)
 
     Returns:
         Those whose content is not what was there, new ones included; ``restore`` undoes each.
-
-    Raises:
-        RepositoryError: a file cannot be read or put there.
     """
     return tuple(name for name in map(str, files) if _lay(name, source, target))
 

@@ -61,9 +61,6 @@ def bring_filtered(
 
     Returns:
         The files whose content was found nowhere, and sentences on those that are left out on purpose.
-
-    Raises:
-        RepositoryError: a file cannot be copied.
     """
     place = [] if git_folder is None else [f"--git-dir={git_folder}", "--work-tree=."]
     excluded = _excluded(source, root)
@@ -91,11 +88,11 @@ def bring_filtered(
                 lacking.append(StoredFile(name=name, path=path, driver=driver, digest=_digest(path)))
             else:
                 left_out += 1
-    told = f"{counted(left_out, 'file')} stay Git LFS pointers, since lfs.fetchexclude leaves them out"
-    return lacking, [told] if left_out else []
+    sentence = f"{counted(left_out, 'file')} stay Git LFS pointers, since lfs.fetchexclude leaves them out"
+    return lacking, [sentence] if left_out else []
 
 
-def refuse_stored(files: Sequence[StoredFile], *, side: Side, told: str) -> None:
+def refuse_stored(files: Sequence[StoredFile], *, side: Side, called: str) -> None:
     """Refuse to measure a checkout in which files hold what git stores instead of their content.
 
     Raises:
@@ -117,13 +114,13 @@ def refuse_stored(files: Sequence[StoredFile], *, side: Side, told: str) -> None
             " run, and the working tree has no unchanged copy; set prepare under [tool.perfkit] to a command"
             " that writes it"
         )
-    raise SideNotMeasuredError(f"{told}: {reason}", side=side)
+    raise SideNotMeasuredError(f"{called}: {reason}", side=side)
 
 
 def unchanged_files(top: Path, sha: str, names: Sequence[str]) -> list[str]:
     """Return those of a working tree's filtered files that are as in a commit, though git calls them changed.
 
-    Git has to put a file through its filter where times and sizes do not tell enough, and may not do so here.
+    Git has to put a file through its filter where times and sizes do not suffice, and may not do so here.
     """
     filtered = sorted(_with_filter(top, names))
     entries = _entries(top, filtered) if filtered else {}
@@ -189,10 +186,9 @@ class _Originals:
 
 def _with_filter(top: Path, names: Sequence[str]) -> set[str]:
     """Return those of the files that have a filter."""
-    said: list[str] = []
-    for begin in range(0, len(names), _AT_ONCE):
-        said += list_with_git(top, "check-attr", "-z", "filter", "--", *names[begin : begin + _AT_ONCE])
-    return {name for name, value in zip(said[::3], said[2::3], strict=True) if value not in _NO_FILTER}
+    given = "".join(f"{name}\0" for name in names).encode(errors="surrogateescape")
+    found = run_git(top, "check-attr", "-z", "--stdin", "filter", given=given).split("\0")[:-1]
+    return {name for name, value in zip(found[::3], found[2::3], strict=True) if value not in _NO_FILTER}
 
 
 def _entries(top: Path, names: Sequence[str]) -> dict[str, _Entry]:
@@ -219,8 +215,8 @@ def _drivers(source: Path) -> list[str]:
 def _excluded(source: Path, root: Path) -> list[str]:
     """Return the patterns of files whose contents the user has Git LFS leave out."""
     get = ("--get", "lfs.fetchexclude")
-    said = try_git(source, "config", *get) or try_git(root, "config", "--file", ".lfsconfig", *get) or ""
-    return [pattern.strip() for pattern in said.split(",") if pattern.strip()]
+    patterns = try_git(source, "config", *get) or try_git(root, "config", "--file", ".lfsconfig", *get) or ""
+    return [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
 
 
 def _blobs(entries: Sequence[str]) -> dict[str, str]:

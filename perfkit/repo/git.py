@@ -69,9 +69,6 @@ def run_git(place: Path, *arguments: str, index: Path | None = None, given: byte
     """Return the output of a git command in ``place``; no filter of the repository runs.
 
     ``index`` replaces the repository's own index; ``given`` is the command's standard input.
-
-    Raises:
-        RepositoryError: it failed.
     """
     done = _run(place, arguments, _settings(place, arguments), _with_index(index), given)
     return os.fsdecode(_checked(place, arguments, done))
@@ -84,11 +81,7 @@ def run_git_checkout(
     variables: Mapping[str, str] | None = None,
     given: bytes = b"",
 ) -> str:
-    """Run a git command that writes files or objects as they are, with the user's filters off.
-
-    Raises:
-        RepositoryError: it failed.
-    """
+    """Run a git command that writes files or objects as they are, with the user's filters off."""
     settings = {**_WRITING, **_filters_off(place)}
     done = _run(place, arguments, settings, {**(variables or {}), **_with_index(index)}, given)
     return os.fsdecode(_checked(place, arguments, done))
@@ -106,20 +99,12 @@ def git_error(place: Path, *arguments: str) -> str:
 
 
 def list_with_git(place: Path, *arguments: str, index: Path | None = None) -> list[str]:
-    """Return the entries of a git command's output, each ended by a NUL.
-
-    Raises:
-        RepositoryError: it failed.
-    """
+    """Return the entries of a git command's output, each ended by a NUL."""
     return run_git(place, *arguments, index=index).split("\0")[:-1]
 
 
 def read_blobs(place: Path, blobs: Collection[str]) -> dict[str, bytes]:
-    """Return the contents of blobs by their hashes.
-
-    Raises:
-        RepositoryError: one is not there.
-    """
+    """Return the contents of blobs by their hashes."""
     if not blobs:
         return {}
     arguments = ("cat-file", "--batch")

@@ -28,9 +28,9 @@ _POLL_S = 0.01
 
 
 def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
-    """Remove what killed perfkits left among temporary files, and say in a line for each what it was.
+    """Remove what killed perfkits left among temporary files, and log a line for each.
 
-    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
+    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is logged.
     """
     swept: dict[str, _Swept] = {}
     for leftover in leftovers(place, prefix=prefix):
@@ -47,7 +47,7 @@ def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str 
             log(problem)
     for name, what in swept.items():
         if what.folders:
-            log(f"swept up after {name}, which was killed: {what.told}")
+            log(f"swept up after {name}, which was killed: {what.sentence}")
 
 
 def end_residents(folder: Path, owner: Owner | None = None) -> int:
@@ -64,9 +64,6 @@ def forget_lost(repository: Path, *, inside: Path | None = None) -> int:
 
     ``inside`` names that folder; otherwise it is any of perfkit's. ``git worktree prune`` would strike off
     the user's own on a disk that is not mounted now.
-
-    Raises:
-        RepositoryError: the repository cannot be read.
     """
     struck = 0
     for line in run_git(repository, "worktree", "list", "--porcelain").splitlines():
@@ -109,7 +106,7 @@ class _Swept:
         return ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """What it was, in a line."""
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         parts = [
@@ -150,10 +147,10 @@ def _lives_in(entry: Path, folder: str) -> bool:
             target = str((entry / link).readlink())
             if target == folder or target.startswith(f"{folder}/"):
                 return True
-    for text in _TEXTS:
+    for name in _TEXTS:
         with contextlib.suppress(OSError):
-            said = os.fsdecode((entry / text).read_bytes())
-            if f"{folder}/" in said or any(word.endswith(folder) for word in said.split("\0")):
+            text = os.fsdecode((entry / name).read_bytes())
+            if f"{folder}/" in text or any(word.endswith(folder) for word in text.split("\0")):
                 return True
     return False
 

@@ -64,9 +64,6 @@ def bring_versions(source: Path, root: Path) -> None:
     """Copy the version files that a build writes, where pyproject.toml names one that git does not keep.
 
     A root's own files stay as they are.
-
-    Raises:
-        RepositoryError: a file cannot be copied.
     """
     for path in version_files(source):
         if (source / path).is_file():
@@ -81,40 +78,34 @@ def write_missing_versions(root: Path) -> Iterator[str]:
 
     Code that imports its version could not be imported without one.
     """
-    for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
-        for name in _version_files(root / described):
-            path = os.path.normpath(Path(described).parent / name)
-            target = place_inside(root, path)
-            if target.suffix == ".py" and target.parent.is_dir() and not os.path.lexists(target):
-                target.write_text(_STAND_IN, encoding="utf-8")
-                yield path
+    for path in _written_versions(root):
+        target = place_inside(root, path)
+        if target.suffix == ".py" and target.parent.is_dir() and not os.path.lexists(target):
+            target.write_text(_STAND_IN, encoding="utf-8")
+            yield path
 
 
 def version_files(root: Path) -> tuple[str, ...]:
     """Return the version files that a build writes below ``root`` and that git does not keep."""
-    found = []
+    paths = _written_versions(root)
+    return tuple(one for one in paths if not list_with_git(root, "ls-files", "-z", "--", f":(literal){one}"))
+
+
+def _written_versions(root: Path) -> Iterator[str]:
+    """Yield the files that setuptools_scm, hatch-vcs, PDM and versioneer write as they build."""
     for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
-        for name in _version_files(root / described):
-            path = os.path.normpath(Path(described).parent / name)
-            if not list_with_git(root, "ls-files", "-z", "--", f":(literal){path}"):
-                found.append(path)
-    return tuple(found)
-
-
-def _version_files(file: Path) -> Iterator[str]:
-    """Yield what setuptools_scm, hatch-vcs, PDM and versioneer write, relative to the folder of the file."""
-    try:
-        document = tomllib.loads(read_text(file))
-    except (OSError, ValueError, RecursionError):
-        return
-    for *tables, key in _VERSION_KEYS:
-        table: object = document.get("tool", {})
-        for name in tables:
-            table = table.get(name) if isinstance(table, dict) else None
-        written = table.get(key) if isinstance(table, dict) else None
-        if isinstance(table, dict) and isinstance(written, str):
-            # What setuptools_scm calls its root is what this path starts from.
-            yield str(Path(str(table.get("root", "")), written)) if key == "write_to" else written
+        try:
+            document = tomllib.loads(read_text(root / described))
+        except (OSError, ValueError, RecursionError):
+            continue
+        for *tables, key in _VERSION_KEYS:
+            table = _table(document, "tool")
+            for name in tables:
+                table = _table(table, name)
+            if isinstance(written := table.get(key), str):
+                # This path starts from the root that setuptools_scm is configured with.
+                start = str(table.get("root", "")) if key == "write_to" else ""
+                yield os.path.normpath(Path(described).parent / start / written)
 
 
 def _matches(pattern: str, key: Key, source: Path, folder: PurePath) -> list[Path]:
@@ -177,7 +168,7 @@ _COMPILERS = ("cc", "gcc", "g++", "clang", "nvcc", "rustc", "gfortran")
 _PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed")
 _COMPILED = (b"\x7fELF", b"!<arch>")
 _NOT_KEPT = {".git", "__pycache__"}
-# What tells that a file was written: its time, its size and its kind.
+# A file was written where one of these differs: its time, its size and its kind.
 State = Mapping[str, tuple[int, int, int]]
 
 
@@ -206,10 +197,10 @@ def build_command(folder: Path) -> str | None:
 
 
 def _source_folder(folder: Path) -> str:
-    """Return the folder that a project's packages lie in, as its backend is told or as is usual."""
+    """Return the folder that a project's packages lie in, as its backend is configured or as is usual."""
     maturin = _table(_table(_described(folder), "tool"), "maturin")
-    told = maturin.get("python-source")
-    return str(told) if isinstance(told, str) else "src" if (folder / "src").is_dir() else "."
+    source = maturin.get("python-source")
+    return str(source) if isinstance(source, str) else "src" if (folder / "src").is_dir() else "."
 
 
 def _described(folder: Path) -> dict[str, object]:
@@ -232,13 +223,13 @@ def prepare_root(
     folder: PurePath,
     commit: str | None = None,
     python: str = sys.executable,
-    told: str | None = None,
+    called: str | None = None,
 ) -> str | None:
     """Run a shell command in a folder of a root, ``PERFKIT_SIDE`` naming its side.
 
-    ``told`` is what an error calls the root, by default its side. No process of it outlives the call. In it,
+    ``called`` is the root's name in an error, by default its side. No process outlives the call. In it,
     ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit`` of
-    which the command has made the same before, that is put in place, and a sentence says so.
+    which the command has made the same before, that is put in place, and a sentence is returned.
 
     Raises:
         SideNotMeasuredError: it failed.
@@ -247,14 +238,14 @@ def prepare_root(
     if kept is not None and _put_back(kept, root):
         return f"what prepare made of this commit before was used again; remove {kept} to have it anew"
     before = _state(root)
-    _run(command, side, root / folder, python, told or side)
+    _run(command, side, root / folder, python, called or side)
     if kept is not None:
         with contextlib.suppress(OSError):
             _keep(kept, root, before)
     return None
 
 
-def _run(command: str, side: Side, place: Path, python: str, told: str) -> None:
+def _run(command: str, side: Side, place: Path, python: str, called: str) -> None:
     with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
@@ -265,9 +256,9 @@ def _run(command: str, side: Side, place: Path, python: str, told: str) -> None:
         )
     if ending.status:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
-        said = ending.tail[-1].strip() if ending.tail else "it printed nothing"
+        reason = ending.tail[-1].strip() if ending.tail else "it printed nothing"
         raise SideNotMeasuredError(
-            f"tool.perfkit.prepare: `{command}` failed on {told} {how}: {said}", side=side
+            f"tool.perfkit.prepare: `{command}` failed on {called} {how}: {reason}", side=side
         )
 
 
@@ -356,7 +347,7 @@ def _keep(kept: Path, root: Path, before: State) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=kept.parent, prefix="new-"))
     try:
-        _copy_preparing(made, root, folder)
+        _copy_files(made, root, folder)
         folder.rename(kept)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -374,10 +365,10 @@ def _names(root: Path, file: Path) -> bool:
 
 
 def _put_back(kept: Path, root: Path) -> bool:
-    """Put what is kept into a root, and tell whether there was anything."""
+    """Put what is kept into a root, and return whether there was anything."""
     try:
         made = list(_files(kept))
-        _copy_preparing(made, kept, root)
+        _copy_files(made, kept, root)
         if made:
             os.utime(kept)
     except OSError:
@@ -385,7 +376,7 @@ def _put_back(kept: Path, root: Path) -> bool:
     return bool(made)
 
 
-def _copy_preparing(names: list[str], source: Path, target: Path) -> None:
+def _copy_files(names: list[str], source: Path, target: Path) -> None:
     for name in names:
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -80,9 +80,6 @@ def resolve_sides(
     A name that is both a ref and a directory is the ref; ``./NAME`` is the directory. Without a name head is
     the working tree where code in it outside ``ignored`` differs from HEAD, else HEAD; base is where head
     left the main branch, or head's parent on the main branch itself.
-
-    Raises:
-        RepositoryError: a side cannot be found, or both are one commit.
     """
     head_side, remarks = _head(start, head, ignored)
     base_side = _default_base(head_side) if base is None else named_side(start, base)
@@ -102,9 +99,6 @@ def resolve_same(
     """Return the sides of a comparison of environments: as they were named, and of one code where not.
 
     Without a name for base it is what head is.
-
-    Raises:
-        RepositoryError: a side cannot be found.
     """
     head_side, remarks = _head(start, head, ignored)
     base_side = head_side if base is None else named_side(start, base)
@@ -112,21 +106,13 @@ def resolve_same(
 
 
 def identical_sides(start: Path, ref: str | None = None) -> SidePair:
-    """Return a commit, HEAD where none is named, as both sides.
-
-    Raises:
-        RepositoryError: it cannot be found.
-    """
+    """Return a commit, HEAD where none is named, as both sides."""
     side = _commit_side(_open(start), ref or "HEAD")
     return SidePair(base=side, head=side)
 
 
 def named_side(start: Path, name: str) -> Side:
-    """Return the commit or directory of a name; one that is both is the commit.
-
-    Raises:
-        RepositoryError: it is neither.
-    """
+    """Return the commit or directory of a name; one that is both is the commit."""
     folder = Path(name)
     # Path.is_dir raises for a name that is too long.
     if name and os.path.isdir(folder) and find_commit(start, name) is None:  # noqa: PTH112

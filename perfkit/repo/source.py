@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import tempfile
+import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,38 @@ class _WithoutFunctions(ast.NodeTransformer):
 
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_FIXTURE = "benchmark"
+# Nobody's, and of no time: equal files make an equal commit.
+_COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Test:
+    """A function of a module or class: its node id, and the decorators of it and of its classes."""
+
+    name: str
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    decorators: tuple[ast.expr, ...]
+
+
+def _parsed(files: Iterable[Path], root: Path) -> Iterator[tuple[str, ast.Module, list[_Test]]]:
+    """Yield the text, the tree and the functions of each file that can be read and parsed."""
+    for file in files:
+        try:
+            with tokenize.open(file) as stream:
+                text = stream.read()
+            tree = ast.parse(text)
+        except (OSError, SyntaxError, ValueError):
+            continue
+        yield text, tree, list(_tests(tree, f"{file.relative_to(root).as_posix()}::"))
+
+
+def _tests(tree: ast.Module | ast.ClassDef, prefix: str, outer: tuple[ast.expr, ...] = ()) -> Iterator[_Test]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _tests(node, f"{prefix}{node.name}::", (*outer, *node.decorator_list))
+        elif isinstance(node, _FUNCTIONS):
+            yield _Test(name=prefix + node.name, node=node, decorators=(*outer, *node.decorator_list))
 
 
 def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[str]:
@@ -91,37 +125,20 @@ def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[
     read or parsed has none.
     """
     found: set[str] = set()
-    for file in files:
-        try:
-            tree = ast.parse(file.read_bytes())
-        except (OSError, SyntaxError, ValueError):
-            continue
-        name = file.relative_to(root).as_posix()
-        found.update(f"{name}::{test}" for test in _marked(tree, key, everywhere=_marks_module(tree, key)))
+    for _, tree, tests in _parsed(files, root):
+        module = _module_marks(tree)
+        found |= {one.name for one in tests if any(_sets(mark, key) for mark in (*module, *one.decorators))}
     return frozenset(found)
 
 
-def _marked(
-    tree: ast.Module | ast.ClassDef, key: str, *, everywhere: bool, prefix: str = ""
-) -> Iterator[str]:
-    for node in tree.body:
-        if isinstance(node, (_FUNCTIONS, ast.ClassDef)):
-            here = everywhere or any(_sets(decorator, key) for decorator in node.decorator_list)
-            if isinstance(node, ast.ClassDef):
-                yield from _marked(node, key, everywhere=here, prefix=f"{prefix}{node.name}::")
-            elif here:
-                yield f"{prefix}{node.name}"
-
-
-def _marks_module(tree: ast.Module, key: str) -> bool:
-    """Tell whether ``pytestmark``, one marker or a list of some, has the key."""
+def _module_marks(tree: ast.Module) -> Sequence[ast.expr]:
+    """Return the marks of ``pytestmark``, one marker or a list of some."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
         ):
-            marks = node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
-            return any(_sets(mark, key) for mark in marks)
-    return False
+            return node.value.elts if isinstance(node.value, ast.List | ast.Tuple) else [node.value]
+    return ()
 
 
 def _sets(mark: ast.expr, key: str) -> bool:
@@ -134,13 +151,6 @@ def _sets(mark: ast.expr, key: str) -> bool:
             for word in mark.keywords
         )
     )
-
-
-_FIXTURE = "benchmark"
-_AT_ONCE = 500
-_FUNCTIONS_todays = ast.FunctionDef | ast.AsyncFunctionDef
-# Nobody's, and of no time: equal files make an equal commit.
-_COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
 
 
 def benchmark_files(top: Path, root: Path, benchmarks: str, *, ignored: Collection[Path]) -> list[str]:
@@ -176,17 +186,12 @@ def commit_of_files(top: Path, files: Sequence[str]) -> str:
     """Return a commit of these files of the working tree and nothing else; no branch or index changes.
 
     Equal files make an equal commit. Git drops it some weeks after nobody has used it.
-
-    Raises:
-        RepositoryError: git cannot read them, or the repository cannot be written.
     """
     with tempfile.TemporaryDirectory() as folder:
         index = Path(folder) / "index"
         run_git_checkout(top, "read-tree", "--empty", index=index)
-        for begin in range(0, len(files), _AT_ONCE):
-            run_git_checkout(
-                top, "update-index", "--add", "--", *files[begin : begin + _AT_ONCE], index=index
-            )
+        names = "".join(f"{name}\0" for name in files).encode(errors="surrogateescape")
+        run_git_checkout(top, "update-index", "--add", "-z", "--stdin", index=index, given=names)
         tree = run_git_checkout(top, "write-tree", index=index).strip()
         text = Path(folder) / "commit"
         text.write_text(_COMMIT.format(tree), encoding="utf-8")
@@ -199,28 +204,14 @@ def benchmark_versions(files: Iterable[Path], root: Path) -> dict[str, str]:
     Nothing is imported. A file that cannot be parsed has none.
     """
     found: dict[str, str] = {}
-    for file in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-            tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError):
-            continue
-        name = file.relative_to(root).as_posix()
+    for text, _, tests in _parsed(files, root):
         lines = text.splitlines(keepends=True)
-        found |= {f"{name}::{test}": version for test, version in _versions(tree, lines)}
+        for one in tests:
+            if _takes_benchmark(one.node):
+                begin = min(part.lineno for part in (one.node, *one.node.decorator_list))
+                # To a function's source belong the comments behind its last line, which its tree leaves out.
+                found[one.name] = source_version("".join(inspect.getblock(lines[begin - 1 :])))
     return found
-
-
-def _versions(
-    tree: ast.Module | ast.ClassDef, lines: Sequence[str], prefix: str = ""
-) -> Iterator[tuple[str, str]]:
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            yield from _versions(node, lines, f"{prefix}{node.name}::")
-        elif isinstance(node, _FUNCTIONS_todays) and _takes_benchmark(node):
-            begin = min((node.lineno, *(decorator.lineno for decorator in node.decorator_list)))
-            # To a function's source belong the comments behind its last line, which its tree leaves out.
-            yield f"{prefix}{node.name}", source_version("".join(inspect.getblock(lines[begin - 1 :])))
 
 
 def _takes_benchmark(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

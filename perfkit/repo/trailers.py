@@ -29,20 +29,12 @@ _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
 
 
 def commits_in(top: Path, base_sha: str, head_sha: str) -> tuple[str, ...]:
-    """Return head and the other commits of base..head, newest first.
-
-    Raises:
-        RepositoryError: git does not know one of the two.
-    """
+    """Return head and the other commits of base..head, newest first."""
     return tuple(dict.fromkeys([head_sha, *_log(top, base_sha, head_sha, "%H")]))
 
 
 def accepted_in(top: Path, base_sha: str, head_sha: str) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
-    """Return what the messages of base..head accept, newest first, and a warning for each unreadable trailer.
-
-    Raises:
-        RepositoryError: git does not know one of the two commits.
-    """
+    """Return the acceptances in the messages of base..head, newest first, and warnings on unreadable ones."""
     read = [
         read_acceptance(sha, author, value)
         for record in _log(top, base_sha, head_sha, _FORMAT)
@@ -97,9 +89,6 @@ def patch_of(top: Path, first: str, last: str, *, ignored: Sequence[Path]) -> st
     """Return a hash of the edits between two commits to files that may be code, None where there are none.
 
     Edits have three lines around them and count with their white space; where in a file they are does not.
-
-    Raises:
-        RepositoryError: git does not know one of the commits.
     """
     names = list_with_git(top, *_TREE, "-z", "--name-only", first, last)
     code = sorted(filter(is_code, without_outputs(top, names, ignored)))

@@ -22,9 +22,6 @@ def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
     """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it.
 
     The diff hash covers the tracked changes, the contents of untracked files, and the same in submodules.
-
-    Raises:
-        RepositoryError: ``PERFKIT_COMMIT`` is not HEAD.
     """
     commit = read_commit(top, ignored=ignored)
     untracked = without_outputs(top, untracked_files(top), ignored)
@@ -58,9 +55,6 @@ def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> st
     Files that git does not track are part of the working tree, since they are measured. What tools have
     written, ``ignored`` places and pages of text are left out. None where a submodule differs from its
     commit, since no commit of this repository holds such code.
-
-    Raises:
-        RepositoryError: git does not know the commit.
     """
     entries = list_with_git(top, "ls-tree", "-r", "-z", "--full-tree", sha or "HEAD")
     objects = {name: about.split(" ")[2] for about, _, name in (entry.partition("\t") for entry in entries)}
@@ -90,11 +84,7 @@ def without_outputs(top: Path, names: Iterable[str], ignored: Sequence[Path]) ->
 
 
 def lay_working_tree(top: Path, target: Path) -> None:
-    """Make a checkout of HEAD hold what the working tree holds; submodules are left alone.
-
-    Raises:
-        RepositoryError: a file cannot be copied.
-    """
+    """Make a checkout of HEAD hold what the working tree holds; submodules are left alone."""
     present, gone = _uncommitted(top)
     # A file that became a folder must be out of the way of the folder's files.
     for name in gone:

@@ -94,10 +94,10 @@ def difference_of_sides(report: GateReport) -> str | None:
     if report.base_environment is None:
         return None
     changes = environment_changes(report.base_environment, report.environment)
-    return f"environments  {'; '.join(_told(changes)) or 'alike on both sides'}"
+    return f"environments  {'; '.join(_listed_changes(changes)) or 'alike on both sides'}"
 
 
-def _told(changes: Sequence[FactChange]) -> Iterator[str]:
+def _listed_changes(changes: Sequence[FactChange]) -> Iterator[str]:
     """Yield the versions that differ, and then what only one side has: an environment may have much more."""
     gone = [fact_title(one.fact) for one in changes if one.after == ABSENT]
     new = [fact_title(one.fact) for one in changes if one.before == ABSENT]
@@ -122,10 +122,10 @@ def surroundings_view(report: SurroundingsReport) -> Group:
 
 def surroundings_sentence(report: SurroundingsReport) -> str:
     """Return which run was found, or how many facts differ between two, in a sentence."""
-    told = [_heading(one) for one in report.found]
-    if len(told) == 1:
-        return told[0]
-    return f"what differs between {' and '.join(told)}: {counted(len(report.changes), 'fact')}"
+    headings = [_heading(one) for one in report.found]
+    if len(headings) == 1:
+        return headings[0]
+    return f"what differs between {' and '.join(headings)}: {counted(len(report.changes), 'fact')}"
 
 
 def _heading(one: Surroundings) -> str:
@@ -140,8 +140,8 @@ def _facts_table(one: Surroundings) -> Table:
     table.add_column(overflow="fold")
     for title, known in (("machine", one.machine.facts), ("environment", one.environment.facts)):
         table.add_row(Text(title, style="bold"), "")
-        for fact, said in known.items():
-            table.add_row(f"  {fact_title(fact)}", said or "none")
+        for fact, value in known.items():
+            table.add_row(f"  {fact_title(fact)}", value or "none")
     return table
 
 

@@ -104,7 +104,7 @@ def _cloned(code: Code, bundle: bytes, place: Path) -> Path:
 
 
 def _make_room(place: Path) -> None:
-    """Remove the clones that were used least lately; a task that uses one has just said so."""
+    """Remove the clones that were used least lately; a task that uses one has just touched it."""
     clones = [entry for entry in place.iterdir() if not entry.name.startswith(".")]
     for old in sorted(clones, key=lambda entry: entry.stat().st_mtime, reverse=True)[_MOST_KEPT:]:
         shutil.rmtree(old, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The engine of other machines: each worker of a Dask cluster does one measuring task at a time.
 
 This side chooses which worker does which task: a worker is free when its last task is over, and tasks belong
-to a class of machines. Dask carries texts and bytes, tells which workers there are, and keeps two commands
+to a class of machines. Dask carries texts and bytes, lists the workers, and keeps two commands
 from measuring on one worker at a time.
 """
 
@@ -72,9 +72,9 @@ class _Crew:
 class DaskEngine:
     """A cluster at ``dask://HOST:PORT``, for ``with``.
 
-    ``bundle`` returns the bytes of the code that tasks need, once for each worker. ``log`` hears which
-    workers are refused or lost. ``wanted`` are the ids of the machines that may be used, empty for all. It
-    waits ``connect_s`` seconds for a scheduler, and ``patience_s`` where there is no fit worker.
+    ``bundle`` returns the bytes of the code that tasks need, once for each worker. ``log`` reports the
+    workers that are refused or lost. ``wanted`` are the ids of the machines that may be used, empty for
+    all. It waits ``connect_s`` seconds for a scheduler, and ``patience_s`` where there is no fit worker.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class DaskEngine:
     def _workers(self) -> dict[str, Mapping[str, Any]]:
         if self._client.status != "running":
             raise _gone(self._address)
-        with _told(self._address):
+        with _connection_to(self._address):
             return dict(self._client.scheduler_info()["workers"])
 
     def _look(self) -> None:
@@ -226,13 +226,13 @@ class DaskEngine:
             self._judge(address, infos[address], facts)
 
     def _described(self, addresses: Sequence[str], *, thoroughly: bool) -> dict[str, WorkerFacts | str]:
-        """Return what workers say of themselves, or why one can say nothing.
+        """Return the facts of workers, or why one has none.
 
         They are not asked by a task: a worker that does not know its function would end.
         """
         if not addresses:
             return {}
-        with _told(self._address):
+        with _connection_to(self._address):
             answers = self._client.run(
                 worker.describe, workers=list(addresses), on_error="return", thoroughly=thoroughly
             )
@@ -272,7 +272,7 @@ class DaskEngine:
 
     def _send_code(self, task: Task, address: str) -> None:
         made = self._bundle()
-        with _told(self._address):
+        with _connection_to(self._address):
             (bundle,) = self._client.scatter([made], workers=[address], hash=False)
         self._follow(task, address, "code", self._submit(worker.take_code, address, encode(task), bundle))
 
@@ -293,7 +293,7 @@ class DaskEngine:
         resources: Mapping[str, float] | None = None,
     ) -> Future[Any]:
         """Call a function at one worker and nowhere else, once."""
-        with _told(self._address):
+        with _connection_to(self._address):
             return self._client.submit(
                 function,
                 *arguments,
@@ -306,13 +306,8 @@ class DaskEngine:
             )
 
     def _answer(self, future: Future[Any], *, limit_s: float | None = None) -> Any:  # noqa: ANN401 (of any call)
-        """Return what a call at a worker returned.
-
-        Raises:
-            NotMeasuredError: the scheduler is gone.
-            TimeoutError: the call was not over after so many seconds.
-        """
-        with _told(self._address):
+        """Return what a call at a worker returned."""
+        with _connection_to(self._address):
             try:
                 return future.result(timeout=limit_s)
             except TimeoutError:
@@ -325,7 +320,7 @@ class DaskEngine:
         for key, sent in list(self._sent.items()):
             if sent.address not in self._crew.fit:
                 del self._sent[key]
-                with _told(self._address):
+                with _connection_to(self._address):
                     sent.future.cancel()
                 self._lose(sent, work)
 
@@ -343,10 +338,10 @@ class DaskEngine:
         with contextlib.suppress(queue.Empty):
             key = self._over.get(timeout=_POLL_S)
             while True:
-                self._settle(self._sent.pop(key, None), work)
+                self._take_finished(self._sent.pop(key, None), work)
                 key = self._over.get_nowait()
 
-    def _settle(self, sent: _Sent | None, work: Work) -> None:
+    def _take_finished(self, sent: _Sent | None, work: Work) -> None:
         if sent is None:
             return
         if sent.future.status in ("cancelled", "lost"):
@@ -355,7 +350,7 @@ class DaskEngine:
                 raise _gone(self._address)
             self._lose(sent, work)
             return
-        with _told(self._address):
+        with _connection_to(self._address):
             error = sent.future.exception() if sent.future.status == "error" else None
         if error is not None:
             if type(error).__name__ == "KilledWorker":
@@ -374,13 +369,13 @@ class DaskEngine:
             else:
                 self._send(sent.task, sent.address)
             return
-        said, content = self._answer(sent.future)
-        state = json.loads(said)
-        if state["state"] == worker.LACKS_CODE:
+        state, content = self._answer(sent.future)
+        found = json.loads(state)
+        if found["state"] == worker.LACKS_CODE:
             self._send_code(sent.task, sent.address)
             return
-        if state["state"] == worker.FAILED:
-            self._fail(sent, state["reason"], work)
+        if found["state"] == worker.FAILED:
+            self._fail(sent, found["reason"], work)
             return
         try:
             work.done(sent.task, content, seconds=time.monotonic() - sent.begun)
@@ -425,7 +420,7 @@ def _connected(address: str, connect_s: float) -> Client:
         raise UsageError(
             "a Dask cluster needs a library that is not installed; `pip install 'perfkit[engine]'`"
         ) from None
-    # What is lost is told in a line of perfkit's own.
+    # perfkit reports what is lost in a line of its own.
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
@@ -440,17 +435,17 @@ def _connected(address: str, connect_s: float) -> Client:
 
 
 @contextlib.contextmanager
-def _told(address: str) -> Iterator[None]:
+def _connection_to(address: str) -> Iterator[None]:
     """Raise what a lost scheduler does to a call into the library as one line.
 
-    Only such calls belong into the block: what this side itself cannot write says nothing of the scheduler.
+    Only such calls belong into the block: an error of this side is not one of the scheduler.
     """
     try:
         yield
     except (OSError, TimeoutError, asyncio.CancelledError) as error:
         raise _gone(address) from error
     except Exception as error:
-        # The library has many ways to say that a connection is over, and one of its own tree of errors.
+        # The library has many errors for a lost connection, in a hierarchy of its own.
         if type(error).__module__.startswith(("distributed", "concurrent.futures", "asyncio", "tornado")):
             raise _gone(address) from error
         raise
@@ -461,7 +456,7 @@ def _gone(address: str) -> NotMeasuredError:
 
 
 def _facts_in(answer: object) -> WorkerFacts | str:
-    """Return what a worker said of itself, or why it could say nothing."""
+    """Return the facts of a worker, or why it has none."""
     # The library turns what went wrong there into an error of its own, with the other one as text.
     if isinstance(answer, BaseException) and "ModuleNotFoundError" in repr(answer):
         return "it has no perfkit, or an older one; install the one that this command is of"
@@ -476,8 +471,8 @@ def _facts_in(answer: object) -> WorkerFacts | str:
 def _problems_of(info: Mapping[str, Any]) -> Iterator[str]:
     found = info.get("resources", {}).get(RESOURCE)
     if found != 1:
-        said = f"it has {RESOURCE}={found:g}" if found else f"it has no resource {RESOURCE}"
-        yield f"{said}; start it with --resources {RESOURCE}=1, so that it measures one task at a time"
+        problem = f"it has {RESOURCE}={found:g}" if found else f"it has no resource {RESOURCE}"
+        yield f"{problem}; start it with --resources {RESOURCE}=1, so that it measures one task at a time"
 
 
 def _problems_in(facts: WorkerFacts) -> list[str]:

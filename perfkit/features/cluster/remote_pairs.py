@@ -168,12 +168,12 @@ class RemotePairMeter(PairMeter):
 
     def _asked(self, places: Sequence[int]) -> Mapping[int, str]:
         """Have a batch of places measured, file it and keep it; return which of them cannot be measured."""
-        told = " and ".join(self._sha(place)[:10] for place in dict.fromkeys(places))
-        self._log(f"asking a worker for {told}")
+        names = " and ".join(self._sha(place)[:10] for place in dict.fromkeys(places))
+        self._log(f"asking a worker for {names}")
         batch = _Batch(self._next_task(places), ledger=self._ledger)
         self._engine.perform(batch)
         if batch.reason:
-            raise NotMeasuredError(f"no worker could measure {told}: {batch.reason}")
+            raise NotMeasuredError(f"no worker could measure {names}: {batch.reason}")
         self.runs.append(run_of(batch.task))
         self._known_runs.add(run_of(batch.task))
         self._learn(batch.rows)
@@ -232,25 +232,27 @@ class _Batch:
 
 
 def measure_pair(doing: Doing) -> None:
-    """Measure the batch of a pair that a task says, and record it; what cannot be measured is a row too.
+    """Measure the batch of a pair of a task, and record it; what cannot be measured is a row too.
 
     Raises:
         UsageError: the clone lacks the range, or valgrind is not there and is needed.
         NotMeasuredError: other code was measured than a commit's own, or nothing can be started.
     """
-    task, said = doing.task, doing.task.settings
-    metric, known = said["metric"], said.get("known")
+    task, settings = doing.task, doing.task.settings
+    metric, known = settings["metric"], settings.get("known")
     if metric == INSTRUCTIONS:
         check_valgrind()
     project = load_project(doing.project)
-    commits = commit_range(project.root, said["good"], said["bad"], all_parents="all parents" in said)
+    commits = commit_range(
+        project.root, settings["good"], settings["bad"], all_parents="all parents" in settings
+    )
     places = [commits.places()[sha] for sha in task.commits]
-    # Only a report tells where the file is from, and the command writes that.
-    source = BenchmarkSource(sha=said["source"], file=task.benchmarks, kind="bad")
+    # The file's origin is part of a report, which the command writes.
+    source = BenchmarkSource(sha=settings["source"], file=task.benchmarks, kind="bad")
     benchmark = msgspec.json.decode(known, type=Benchmark) if known else None
     with temporary_folder() as folder:
-        alpha = float(said["alpha"])
-        wanted = Wanted.laid(project, commits, said["benchmark"], source, folder, alpha=alpha)
+        alpha = float(settings["alpha"])
+        wanted = Wanted.laid(project, commits, settings["benchmark"], source, folder, alpha=alpha)
         with PairMeter(wanted, Ledger(doing.ledger), log=doing.log, benchmark=benchmark) as meter:
             if metric != TIME:
                 meter.count(places, metric)

@@ -123,8 +123,8 @@ def perform(order: str) -> tuple[str, bytes]:
             folder=clone,
         )
         if ending.status:
-            said = (ending.tail or (ending.words,))[-1].removeprefix("perfkit: ")
-            return json.dumps({"state": FAILED, "reason": said}), b""
+            reason = (ending.tail or (ending.words,))[-1].removeprefix("perfkit: ")
+            return json.dumps({"state": FAILED, "reason": reason}), b""
         return json.dumps({"state": DONE}), (folder / file_name(task)).read_bytes()
 
 

@@ -39,10 +39,10 @@ def comment(
         bool, typer.Option("--gitlab", help="As a note on the merge request, updated in place.")
     ] = False,
 ) -> None:
-    """Tell a gate's result where the change is read: in a pull request, a job's summary, a merge request.
+    """Post a gate's result where the change is read: in a pull request, a job's summary, a merge request.
 
-    It measures nothing, and takes from the file only data. A service that does not allow it is told in a
-    line, and fails nothing: the gate itself ended with the exit code that counts.
+    It measures nothing, and takes from the file only data. A service that refuses it is a
+    line of output, and no failure: the gate itself ended with the exit code that counts.
     """
     from perfkit.commands.text_files import add_text
     from perfkit.features.hosting.command import (

@@ -91,7 +91,7 @@ def post(place: Place, text: str) -> Literal["updated", "made"]:
         try:
             request(place.one.format(id=known), place.headers, method=place.method, body=body)
         except HostError as error:
-            # It may be another's comment, who copied the marker with the text.
+            # Someone else may have copied the marker with the text.
             if error.status not in _DENIED:
                 raise
         else:
@@ -123,7 +123,7 @@ def request(
     data = None if body is None else json.dumps(body).encode()
     try:
         host = urllib.parse.urlsplit(address).netloc
-        sent = urllib.request.Request(  # noqa: S310 (the service's own address, as it tells its jobs)
+        sent = urllib.request.Request(  # noqa: S310 (the service's own address, from the environment of its jobs)
             address, data=data, method=method, headers={"Content-Type": "application/json", **headers}
         )
     except ValueError as error:
@@ -147,10 +147,10 @@ def request(
 
 def _refused(host: str, error: urllib.error.HTTPError) -> str:
     try:
-        said = json.loads(error.read()).get("message")
+        message = json.loads(error.read()).get("message")
     except (ValueError, AttributeError, OSError):
-        said = None
-    return f"{host} answered {error.code} ({said or error.reason})"
+        message = None
+    return f"{host} answered {error.code} ({message or error.reason})"
 
 
 def _marked(place: Place) -> int | None:
@@ -184,7 +184,7 @@ _GITLAB_TOKEN = "PERFKIT_GITLAB_TOKEN"  # noqa: S105 (the name of a variable)
 
 @dataclass(frozen=True, kw_only=True)
 class ReadReport:
-    """A gate's report, or the sentence that says why there is none."""
+    """A gate's report, or a sentence on why there is none."""
 
     report: GateReport | None
     problem: str = ""

@@ -221,7 +221,7 @@ def _loss_body(made: str, setup: Sequence[str], arguments: Sequence[str]) -> tup
 
 
 def _made(name: str, init: ast.FunctionDef | None) -> str | None:
-    """Return the call that makes an object of a class, None where its arguments cannot be told."""
+    """Return the call that makes an object of a class, None where its arguments are not known."""
     given = {one.name: _setting(one) for one in (_required(init, method=True) if init else ())}
     if None in given.values():
         return None
@@ -363,7 +363,7 @@ def _benchmarked(call: ast.Call) -> str:
 
 
 def module_of(file: str) -> str:
-    """Return the name by which a file's benchmark is told: "losses" for "src/package/losses.py"."""
+    """Return the name by which a file's benchmark is named: "losses" for "src/package/losses.py"."""
     path = PurePosixPath(file)
     return path.parent.name if path.stem == "__init__" else path.stem
 
@@ -488,10 +488,10 @@ def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bo
         imports = [f"{line}  # noqa: E402" for line in imports]
     parts = ["\n".join((*heading, *imports))]
     for name, one in named:
-        told = f'"""{one.candidate.name}: {human_seconds(one.call_s)} a call when this was written."""'
+        summary = f'"""{one.candidate.name}: {human_seconds(one.call_s)} a call when this was written."""'
         lines = [
             f"def test_{name}(benchmark):",
-            *(f"    {line}" if line else "" for line in (told, *one.attempt.body)),
+            *(f"    {line}" if line else "" for line in (summary, *one.attempt.body)),
         ]
         parts.append("\n".join(lines))
     return "\n\n\n".join(parts) + "\n"

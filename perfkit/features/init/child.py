@@ -149,7 +149,7 @@ def _try_all(order: Order, guard: _Guard, answer: TextIO) -> None:
     good: set[str] = set()
     for number, candidate in enumerate(order.candidates):
         if candidate.module in good:
-            # A second benchmark of the same file would say little more.
+            # A second benchmark of the same file would add little.
             continue
         if candidate.module not in modules:
             _log(answer, Step(candidate=number))
@@ -174,8 +174,8 @@ def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
             return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
-        said = str(error).strip().splitlines() or [""]
-        return Step(candidate=number, attempt=which, problem=f"{type(error).__name__}: {said[0]}")
+        lines = str(error).strip().splitlines() or [""]
+        return Step(candidate=number, attempt=which, problem=f"{type(error).__name__}: {lines[0]}")
 
 
 def run_attempt(attempt: Attempt) -> float | None:
@@ -194,8 +194,8 @@ def _import_problem(name: str, root: str) -> str | None:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             module = importlib.import_module(name)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
-        said = str(error).strip().splitlines() or [""]
-        return f"{type(error).__name__}: {said[0]}"
+        lines = str(error).strip().splitlines() or [""]
+        return f"{type(error).__name__}: {lines[0]}"
     file = getattr(module, "__file__", None) or root
     if not Path(file).resolve().is_relative_to(Path(root).resolve()):
         return f"ImportError: {name} is imported from {file}, not from here"

@@ -39,8 +39,8 @@ def init(
     """Look at this repository, and write a configuration and first benchmarks that run.
 
     It shows each file before it writes, asks on a terminal, and overwrites nothing. A benchmark is written
-    only if it ran, in a limited process of its own. Where nothing can be called it says how to measure the
-    training script as it is.
+    only if it ran, in a limited process of its own. Where nothing can be called it names the
+    command that measures the training script as it is.
     """
     from perfkit.errors import UsageError
     from perfkit.features.init.cli import starting_sentence, starting_view
@@ -65,11 +65,7 @@ def init(
 
 
 def _service(name: str) -> Service:
-    """Return the service of a name.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Return the service of a name."""
     from perfkit.config import told_choices
     from perfkit.errors import UsageError
 

@@ -50,7 +50,7 @@ def plan_start(
 ) -> StartingPlan:
     """Look at a repository, try which of its code can be called, and return what would be written.
 
-    ``log`` hears what is being done.
+    ``log`` reports the current step.
 
     Raises:
         RepositoryError: there is no git repository.
@@ -84,9 +84,9 @@ def plan_start(
         files.append(configured(root, configuration(layout, benchmarks=benchmarks)))
     files.append(ignoring(root))
     for service in services:
-        planned, told = service_files(service, root, layout)
+        planned, hints = service_files(service, root, layout)
         files += planned
-        remarks += [line for line in told if line not in remarks]
+        remarks += [line for line in hints if line not in remarks]
     log("asking pytest whether it takes this project's options")
     remarks += _pytest_problem(root, layout.pytest_file)
     has_benchmarks = bool(
@@ -229,10 +229,10 @@ def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
             limit_s=_PYTEST_LIMIT_S,
             folder=folder,
         )
-    said = [line.strip() for line in ending.tail if re.search(r"error: |Error\b|Warning\b", line)]
-    if ending.status not in (0, None) and said:
-        told = said[-1].removeprefix("E ").rpartition("error: ")[2].strip()
-        yield f"pytest refuses this project's options ({told}): install what they need before a gate"
+    errors = [line.strip() for line in ending.tail if re.search(r"error: |Error\b|Warning\b", line)]
+    if ending.status not in (0, None) and errors:
+        error = errors[-1].removeprefix("E ").rpartition("error: ")[2].strip()
+        yield f"pytest refuses this project's options ({error}): install what they need before a gate"
 
 
 def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_benchmarks: bool) -> Iterator[str]:

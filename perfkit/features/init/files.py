@@ -263,8 +263,8 @@ def _pre_commit(root: Path) -> Planned:
         return [], [f"{name} names perfkit already and stays as it is"]
     keys, item = _KEY.findall(before), _ITEM.search(before)
     if item is None or not keys or keys[-1] != "repos":
-        told = json.dumps(hook)[1:-1]
-        return [], [f"{name} does not end with its list of repos, so it stays as it is: add to that {told}"]
+        text = json.dumps(hook)[1:-1]
+        return [], [f"{name} does not end with its list of repos, so it stays as it is: add to that {text}"]
     text = textwrap.indent(hook, item[1])
     end = "" if before.endswith("\n") else "\n"
     added = f"{end}{text}".replace("\n", "\r\n" if "\r\n" in before else "\n")

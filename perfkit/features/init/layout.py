@@ -284,7 +284,7 @@ def _is_installable(root: Path) -> bool:
 
 
 def _pytest_options(root: Path) -> tuple[str | None, Mapping[str, object]]:
-    """Return the first of pytest's files that has its configuration, in its own order, and what it says."""
+    """Return the first of pytest's files that has its configuration, in its own order, and its options."""
     for name in ("pytest.ini", ".pytest.ini"):
         if (root / name).is_file():
             return name, _ini(root / name, "pytest")
