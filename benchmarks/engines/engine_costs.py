@@ -20,8 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfkit.commands.tasks import encode, own_class
-from perfkit.features.cluster.code import bundle_name, make_bundle, make_clone
-from perfkit.features.cluster.worker import perform
+from perfkit.features.cluster.worker import bundle_name, make_bundle, make_clone, perform
 from perfkit.ledger.store import Ledger
 from perfkit.model.tasks import Code, Task
 from perfkit.repo.checkout import add_worktree, worktree_folder

@@ -142,35 +142,6 @@ def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_p
     assert not set(found.report["runs"]).intersection(again.report["runs"])
 
 
-@pytest.mark.slow
-def test_a_scheduler_that_is_gone_is_told_and_the_same_command_goes_on(scene: Scene, tmp_path: Path) -> None:
-    """The command ends with exit code 4 and one line; what was filed is used by the next one."""
-    ledger = tmp_path / "ledger"
-    with cluster(tmp_path / "cluster", workers=1) as made:
-        made.wait_for_workers(1)
-        counted = ("--metric", "python_calls")
-        stopped: list[Bisected] = []
-
-        def bisect() -> None:
-            stopped.append(_bisect(scene.project, made.url, *counted, ledger=ledger))
-
-        running = threading.Thread(target=bisect)
-        running.start()
-        made.wait_for(lambda: any(ledger.glob("*.parquet")))
-        made.kill_scheduler()
-        running.join()
-        made.start_scheduler()
-        made.start_worker()
-        found = _bisect(scene.project, made.url, *counted, ledger=ledger)
-
-    assert 4 == stopped[0].exit_code
-    assert "is gone; start it again" in stopped[0].stderr.splitlines()[-1]
-    assert "the same command goes on" in stopped[0].stderr.splitlines()[-1]
-    assert 0 == found.exit_code, found.stderr
-    assert found.report["earlier"] > 0
-    assert [[scene.shas[CHANGED]]] == found.suspects
-
-
 def test_a_benchmark_of_the_working_tree_travels(scene: Scene, shared: Cluster, tmp_path: Path) -> None:
     """A benchmark that nobody committed is laid over the commits on the worker, and that is told."""
     file = scene.project.root / "tests/test_new.py"

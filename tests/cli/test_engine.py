@@ -18,7 +18,6 @@ from perfkit.ledger.store import Ledger
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 
 BENCHMARKS = "import work\n" + benchmark("one", "work.one")
-NOBODY = "dask://127.0.0.1:9"
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +106,6 @@ def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        # It is waited for: tests/engines/test_dask_engine.py has one that is not waited for that long.
-        pytest.param(
-            ("engine", "check", NOBODY),
-            2,
-            "no Dask scheduler answers at tcp://127.0.0.1:9",
-            marks=pytest.mark.slow,
-        ),
         (
             ("engine", "check", "somewhere"),
             2,

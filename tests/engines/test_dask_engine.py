@@ -6,7 +6,6 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
 from perfkit.commands.tasks import own_class, run_of
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
-from perfkit.model.tasks import Code, Task
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 
@@ -30,10 +28,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield made
 
 
-def _expected(count: int) -> list[tuple[str, str, str]]:
+def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
     return sorted(
         (run_of(task), task.commits[0], f"simulated[{number}]")
-        for task in simulated_tasks(count, seconds=0)
+        for task in simulated_tasks(count, seconds=seconds)
         for number in range(ROWS_OF_A_TASK)
     )
 
@@ -80,18 +78,6 @@ def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_pat
             engine.perform(pile)
 
 
-def test_workers_are_proven_fit(shared: Cluster) -> None:
-    """A check finds both workers fit, with the facts of this machine, and their tiny task came back."""
-    task = Task(
-        kind="check", commits=("0" * 40,), machine=own_class(), code=Code(head="0" * 40),
-        stamp=datetime(2026, 1, 1, tzinfo=UTC),
-    )  # fmt: skip
-    with DaskEngine(shared.url) as engine:
-        found = engine.check(task)
-
-    assert [(True, own_class())] * 2 == [(one.fit, one.facts and one.facts.machine) for one in found]
-
-
 @pytest.mark.parametrize(
     ("resources", "program", "reason"),
     [
@@ -134,7 +120,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         killer.join()
 
     assert [] == pile.failures
-    assert _expected_of(pile, 5, 0.2) == recorded(tmp_path / "ledger")
+    assert _expected(5, 0.2) == recorded(tmp_path / "ledger")
     assert any("is lost; its task is done anew" in line for line in said), said
 
 
@@ -166,16 +152,8 @@ def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
     assert "Traceback" not in capfd.readouterr().err
     assert 2 == len(done)
     assert 3 == len(rest.filed)
-    assert _expected_of(rest, 5, 0.1) == recorded(ledger)
-
-
-def _expected_of(pile: Pile, count: int, seconds: float) -> list[tuple[str, str, str]]:
-    assert [] == pile.failures
-    return sorted(
-        (run_of(task), task.commits[0], f"simulated[{number}]")
-        for task in simulated_tasks(count, seconds=seconds)
-        for number in range(ROWS_OF_A_TASK)
-    )
+    assert [] == rest.failures
+    assert _expected(5, 0.1) == recorded(ledger)
 
 
 def test_no_scheduler_is_a_line(tmp_path: Path) -> None:

@@ -26,8 +26,14 @@ from perfkit.commands.tasks import (
     unpack,
 )
 from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError
-from perfkit.features.cluster.code import bundle_name, clone_of, make_bundle, make_clone
-from perfkit.features.cluster.worker import own_version, run_work
+from perfkit.features.cluster.worker import (
+    bundle_name,
+    clone_of,
+    make_bundle,
+    make_clone,
+    own_version,
+    run_work,
+)
 from perfkit.identity import short_run_id
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.soundness import check_file

@@ -175,7 +175,7 @@ def test_a_commit_that_git_lacks_is_one_line(repository: Repository, read: type)
     head = repository.commit({"a.py": "1"})
 
     with pytest.raises(RepositoryError, match="git fetch --unshallow") as caught:
-        read(repository.git, "f" * 40, head)
+        read(repository.root, "f" * 40, head)
 
     assert "\n" not in str(caught.value)
 

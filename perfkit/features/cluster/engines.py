@@ -12,10 +12,9 @@ from pathlib import Path
 from perfkit.commands.engines import EngineChoice
 from perfkit.commands.tasks import Engine, own_class
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
-from perfkit.features.cluster.code import bundle_name, make_bundle
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
 from perfkit.features.cluster.remote_pairs import open_remote_pairs
-from perfkit.features.cluster.worker import CheckedWorker
+from perfkit.features.cluster.worker import CheckedWorker, bundle_name, make_bundle
 from perfkit.model.tasks import Code, Task
 
 __all__ = ["check_engine", "check_exit_code", "check_url", "open_remote", "open_remote_pairs", "sent_code"]
