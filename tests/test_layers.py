@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 HOMES = {
     "torch": {"runner", "profiling", "features/experiments", "features/tricks", "commands/machine_check"},
     "transformers": {"integrations"},
-    "git": {"repo"},
     "pyarrow": {"ledger"},
     "obstore": {"features/store"},
+    "packaging": {"repo"},
     "pandas": {"ledger"},
     "distributed": {"features/cluster"},
     "duckdb": {"ledger"},

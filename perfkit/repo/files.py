@@ -48,18 +48,10 @@ def remove_file(root: Path, name: str) -> None:
 
 _SHA_DIGITS = 40
 # Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.
-OUTPUTS = frozenset(
-    {
-        ".benchmarks",
-        ".hypothesis",
-        ".mypy_cache",
-        ".nox",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".tox",
-        "__pycache__",
-    }
-)
+OUTPUTS = frozenset({
+    ".benchmarks", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".tox",
+    "__pycache__",
+})  # fmt: skip
 _LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
 _LEFT_OUT_SUFFIX = ".egg-info"
 # What an interpreter, a compiler or a build reads.

@@ -27,32 +27,12 @@ _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
 _CALLS = 3
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_FORBIDDEN = frozenset(
-    {
-        *(
-            "os.remove",
-            "os.rename",
-            "os.rmdir",
-            "os.mkdir",
-            "os.link",
-            "os.symlink",
-            "os.truncate",
-            "os.chmod",
-        ),
-        *(
-            "os.chown",
-            "os.kill",
-            "os.killpg",
-            "os.fork",
-            "os.forkpty",
-            "os.exec",
-            "os.posix_spawn",
-            "os.spawn",
-        ),
-        *("os.system", "os.putenv", "shutil.rmtree", "shutil.move", "subprocess.Popen", "socket.connect"),
-        *("socket.bind", "socket.getaddrinfo", "webbrowser.open"),
-    }
-)
+_FORBIDDEN = frozenset({
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+    "os.chown", "os.kill", "os.killpg", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn",
+    "os.system", "os.putenv", "shutil.rmtree", "shutil.move", "subprocess.Popen", "socket.connect",
+    "socket.bind", "socket.getaddrinfo", "webbrowser.open",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +154,7 @@ def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
             return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
-        lines = str(error).strip().splitlines() or [""]
-        return Step(candidate=number, attempt=which, problem=f"{type(error).__name__}: {lines[0]}")
+        return Step(candidate=number, attempt=which, problem=_first_line(error))
 
 
 def run_attempt(attempt: Attempt) -> float | None:
@@ -194,12 +173,15 @@ def _import_problem(name: str, root: str) -> str | None:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             module = importlib.import_module(name)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
-        lines = str(error).strip().splitlines() or [""]
-        return f"{type(error).__name__}: {lines[0]}"
+        return _first_line(error)
     file = getattr(module, "__file__", None) or root
     if not Path(file).resolve().is_relative_to(Path(root).resolve()):
         return f"ImportError: {name} is imported from {file}, not from here"
     return None
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 class _Guard:
@@ -218,7 +200,7 @@ class _Guard:
             self._is_closed = False
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Hear of each thing that Python is about to do.
+        """Check each thing that Python is about to do.
 
         Raises:
             PermissionError: it is none that a benchmark should do.
@@ -254,7 +236,7 @@ def _at_most(limit_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what is printed, and the warnings, to nobody."""
+    """Discard output and warnings."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
 

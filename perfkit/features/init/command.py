@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -133,8 +134,6 @@ def _refuse_several(root: Path, layout: Layout) -> None:
 
 
 def _is_configured(root: Path) -> bool:
-    import tomllib
-
     text = read_as_is(root / "pyproject.toml")
     return text is not None and "perfkit" in tomllib.loads(text.replace("\r\n", "\n")).get("tool", {})
 
@@ -155,7 +154,7 @@ def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> P
 
 
 def _nothing_called(tried: Tried, layout: Layout) -> str:
-    """Say why there is no first benchmark, and what is measured instead."""
+    """Return why there is no first benchmark, and what is measured instead."""
     if tried.import_problem:
         why = f"no first benchmark could be made: {tried.import_problem}"
         if "No module named" in tried.import_problem:

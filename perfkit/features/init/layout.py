@@ -1,4 +1,4 @@
-"""Reads what a repository is made of from its files alone: nothing of it is imported or run."""
+"""Read the layout of a repository from its files alone: nothing of it is imported or run."""
 
 from __future__ import annotations
 
@@ -19,36 +19,11 @@ from perfkit.repo.prepare import build_backend, build_command, version_files
 from perfkit.repo.working_tree import ignored_files
 
 # Folders at the top that hold no code of the project's own.
-_NO_PACKAGES = frozenset(
-    {
-        *(
-            "asv_bench",
-            "bench",
-            "benchmark",
-            "benchmarks",
-            "build",
-            "ci",
-            "config",
-            "configs",
-            "data",
-            "dist",
-        ),
-        *(
-            "doc",
-            "docs",
-            "env",
-            "example",
-            "examples",
-            "notebooks",
-            "scripts",
-            "script",
-            "test",
-            "testing",
-            "tests",
-        ),
-        *("tools", "venv"),
-    }
-)
+_NO_PACKAGES = frozenset({
+    "asv_bench", "bench", "benchmark", "benchmarks", "build", "ci", "config", "configs", "data", "dist",
+    "doc", "docs", "env", "example", "examples", "notebooks", "script", "scripts", "test", "testing",
+    "tests", "tools", "venv",
+})  # fmt: skip
 _OWN_TESTS = frozenset({"test", "tests", "testing"})
 _NO_MODULES = frozenset({"conftest", "fabfile", "noxfile", "setup", "tasks", "versioneer"})
 _SOURCE_FOLDERS = ("src", "lib", "python")
