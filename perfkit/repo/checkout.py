@@ -27,6 +27,7 @@ from perfkit.repo.working_tree import SUBMODULE_MODE, is_initialised, lay_workin
 from perfkit.temporary import temporary_folder
 
 _NAME_DIGITS = 12
+_SHA_DIGITS = 10
 
 
 @contextmanager
@@ -77,58 +78,39 @@ def _kept_from_listing(repository: Path) -> str | None:
         return f"{listing} cannot be written ({error.strerror or error})"
 
 
-def fill_recorded(
-    source: Path, target: Path, sha: str, stored: list[StoredFile], *, within: str = ""
+def _fill_submodules(
+    source: Path, target: Path, sha: str | None, stored: list[StoredFile], *, within: str = ""
 ) -> Iterator[str]:
-    """Fill the submodules of a commit, and theirs, as it records them.
+    """Fill the submodules of a commit, and theirs, which ``git worktree add`` leaves empty.
 
     Args:
         source: the user's checkout of the repository, whatever commit it is at.
         target: a checkout of the commit.
-        sha: the commit.
+        sha: the commit; None for the submodules of the working tree, with their uncommitted changes.
         stored: files whose content was found nowhere are appended here.
         within: the name of the submodule that ``source`` is, for messages.
 
     Yields:
         A sentence for each submodule that could not be filled.
     """
-    for name, recorded in _recorded(source, sha):
-        lack = _lack(source / name, recorded, within + name)
-        if lack:
-            yield lack
-        else:
-            yield from _export(source / name, recorded, target / name, stored)
-            yield from fill_recorded(
-                source / name, target / name, recorded, stored, within=f"{within}{name}/"
-            )
-
-
-def fill_as_they_are(
-    source: Path, target: Path, stored: list[StoredFile], *, within: str = ""
-) -> Iterator[str]:
-    """Fill the submodules of the working tree, and theirs, as they are now, uncommitted changes too.
-
-    Files whose content was found nowhere are appended to ``stored``.
-
-    Yields:
-        A sentence for each submodule that could not be filled.
-    """
-    for name in submodules(source):
+    found = dict.fromkeys(submodules(source)) if sha is None else _recorded(source, sha)
+    for name, recorded in found.items():
         submodule = source / name
-        lack = _lack(submodule, "HEAD", within + name)
+        lack = _lack(submodule, recorded or "HEAD", within + name)
         if lack:
             yield lack
-        else:
-            head = run_git(submodule, "rev-parse", "HEAD").strip()
-            yield from _export(submodule, head, target / name, stored)
+            continue
+        commit = recorded or run_git(submodule, "rev-parse", "HEAD").strip()
+        yield from _export(submodule, commit, target / name, stored)
+        if recorded is None:
             lay_working_tree(submodule, target / name)
-            yield from fill_as_they_are(submodule, target / name, stored, within=f"{within}{name}/")
+        yield from _fill_submodules(submodule, target / name, recorded, stored, within=f"{within}{name}/")
 
 
-def _recorded(source: Path, sha: str) -> list[tuple[str, str]]:
-    """Return the path and the commit of each submodule of a commit."""
+def _recorded(source: Path, sha: str) -> dict[str, str | None]:
+    """Return the commit of each submodule of a commit, by its path."""
     entries = [entry.partition("\t") for entry in list_with_git(source, "ls-tree", "-r", "-z", sha)]
-    return [(name, about.split()[2]) for about, _, name in entries if about.startswith(SUBMODULE_MODE)]
+    return {name: about.split()[2] for about, _, name in entries if about.startswith(SUBMODULE_MODE)}
 
 
 def _lack(submodule: Path, sha: str, name: str) -> str | None:
@@ -158,9 +140,6 @@ def _export(submodule: Path, sha: str, target: Path, stored: list[StoredFile]) -
         lacking, sentences = bring_filtered(submodule, target, git_folder=git_folder, index=index)
         stored += lacking
         return sentences
-
-
-_SHA_DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,11 +288,10 @@ def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
     lacking, sentences = bring_filtered(side.source, root)
     stored += lacking
     yield from sentences
-    if side.kind == "commit":
-        yield from fill_recorded(side.source, root, side.commit.sha, stored)
-    else:
+    if side.kind == "worktree":
         lay_working_tree(side.source, root)
-        yield from fill_as_they_are(side.source, root, stored)
+    sha = side.commit.sha if side.kind == "commit" else None
+    yield from _fill_submodules(side.source, root, sha, stored)
 
 
 def project_roots(project: Project, pair: SidePair, laid: Roots) -> Roots:

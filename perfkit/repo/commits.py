@@ -45,9 +45,10 @@ def find_repository(start: Path) -> Path | None:
 def _git_folder(tree: Path) -> Path:
     """Return the git folder of a working tree: of a worktree or submodule, a file names it."""
     entry = tree / ".git"
-    if not entry.is_file():
+    try:
+        return tree / os.fsdecode(entry.read_bytes()).removeprefix("gitdir: ").strip()
+    except OSError:
         return entry
-    return tree / entry.read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir: ").strip()
 
 
 def _is_git_folder(folder: Path) -> bool:

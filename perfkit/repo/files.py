@@ -14,6 +14,27 @@ from pathlib import Path, PurePath, PurePosixPath
 from perfkit.errors import RepositoryError
 from perfkit.model import Commit
 
+_SHA_DIGITS = 40
+# Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.
+OUTPUTS = frozenset({
+    ".benchmarks", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".tox",
+    "__pycache__",
+})  # fmt: skip
+_LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
+_LEFT_OUT_SUFFIX = ".egg-info"
+# What an interpreter, a compiler or a build reads.
+_SOURCES = (
+    *(".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".f", ".f90", ".h", ".hh", ".hpp", ".hxx", ".rs"),
+    *(".py", ".pyi", ".pyx", ".pxd", ".pxi", ".cfg", ".toml"),
+)
+_NO_CODE = frozenset({".md", ".rst", ".stat", ".svg"})
+_CODE = frozenset(
+    {
+        *(".py", ".pyx", ".pxd", ".pxi", ".so", ".toml", ".cfg", ".ini"),
+        *(".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".f", ".f90"),
+    }
+)
+
 
 def place_inside(root: Path, name: str) -> Path:
     """Return where a file with a name relative to a root belongs."""
@@ -44,28 +65,6 @@ def remove_file(root: Path, name: str) -> None:
     for folder in path.relative_to(root).parents[:-1]:
         with contextlib.suppress(OSError):
             (root / folder).rmdir()
-
-
-_SHA_DIGITS = 40
-# Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.
-OUTPUTS = frozenset({
-    ".benchmarks", ".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".tox",
-    "__pycache__",
-})  # fmt: skip
-_LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
-_LEFT_OUT_SUFFIX = ".egg-info"
-# What an interpreter, a compiler or a build reads.
-_SOURCES = (
-    *(".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".f", ".f90", ".h", ".hh", ".hpp", ".hxx", ".rs"),
-    *(".py", ".pyi", ".pyx", ".pxd", ".pxi", ".cfg", ".toml"),
-)
-_NO_CODE = frozenset({".md", ".rst", ".stat", ".svg"})
-_CODE = frozenset(
-    {
-        *(".py", ".pyx", ".pxd", ".pxi", ".so", ".toml", ".cfg", ".ini"),
-        *(".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".f", ".f90"),
-    }
-)
 
 
 def is_code(name: str) -> bool:

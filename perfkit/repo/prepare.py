@@ -39,6 +39,20 @@ _STAND_IN = """# Written by perfkit, since the build that writes this file was n
 __version__ = version = "0.0.0"
 __version_tuple__ = version_tuple = (0, 0, 0)
 """
+# Only this build backend can compile in place; all others build for an installation.
+_IN_PLACE = "setuptools"
+SIDE_VARIABLE = "PERFKIT_SIDE"
+# So many builds are kept, the newest, and none that is larger.
+_MOST_KEPT, _MOST_BYTES = 8, 1 << 30
+# Variables that compilers and builds obey have such words in their names.
+_WORDS_OF_BUILDS = ("CC", "CXX", "FLAGS", "CUDA", "TORCH", "CMAKE", "BUILD", "ARCH", "LIBRARY", "INCLUDE")
+_COMPILERS = ("cc", "gcc", "g++", "clang", "nvcc", "rustc", "gfortran")
+# Each is written whenever the system's packages change.
+_PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed")
+_COMPILED = (b"\x7fELF", b"!<arch>")
+_NOT_KEPT = {".git", "__pycache__"}
+# A file was written where one of these differs: its time, its size and its kind.
+State = Mapping[str, tuple[int, int, int]]
 
 
 def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path, folder: PurePath) -> None:
@@ -154,22 +168,6 @@ def _copy(source: Path, target: Path) -> None:
 
 def _link(source: Path, target: Path) -> None:
     target.symlink_to(source.resolve())
-
-
-# Only this build backend can compile in place; all others build for an installation.
-_IN_PLACE = "setuptools"
-SIDE_VARIABLE = "PERFKIT_SIDE"
-# So many builds are kept, the newest, and none that is larger.
-_MOST_KEPT, _MOST_BYTES = 8, 1 << 30
-# Variables that compilers and builds obey have such words in their names.
-_WORDS_OF_BUILDS = ("CC", "CXX", "FLAGS", "CUDA", "TORCH", "CMAKE", "BUILD", "ARCH", "LIBRARY", "INCLUDE")
-_COMPILERS = ("cc", "gcc", "g++", "clang", "nvcc", "rustc", "gfortran")
-# Each is written whenever the system's packages change.
-_PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed")
-_COMPILED = (b"\x7fELF", b"!<arch>")
-_NOT_KEPT = {".git", "__pycache__"}
-# A file was written where one of these differs: its time, its size and its kind.
-State = Mapping[str, tuple[int, int, int]]
 
 
 def build_backend(folder: Path) -> str | None:

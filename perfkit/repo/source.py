@@ -19,6 +19,10 @@ from perfkit.repo.git import list_with_git, run_git, run_git_checkout
 _MOST_READ = 60
 
 ChangedCode = Mapping[str, tuple[str, ...] | None]
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_FIXTURE = "benchmark"
+# Nobody's, and of no time: equal files make an equal commit.
+_COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
 
 
 def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
@@ -81,12 +85,6 @@ class _WithoutFunctions(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:  # noqa: ANN401 (as the library has it)
         left_out = ast.FunctionDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
         return None if isinstance(node, left_out) else super().visit(node)
-
-
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
-_FIXTURE = "benchmark"
-# Nobody's, and of no time: equal files make an equal commit.
-_COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
 
 
 @dataclass(frozen=True, kw_only=True)

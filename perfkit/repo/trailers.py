@@ -4,6 +4,8 @@ A trailer, in the last paragraph of a commit's message, reads ``Perf-Accept: BEN
 ``Perf-Accept: BENCHMARK -- reason``. BENCHMARK is a node id or the end of one. It ends at the first ": " or
 " -- " right behind its last part: a Python name, with parameters up to the first "]" that one of the two
 follows. So parameters may hold spaces, colons and brackets, and the reason may hold anything.
+
+A patch names a change by its content, which a rebase or a squash leaves as it is.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ _VALUE = re.compile(
 )
 # "unfold" makes a trailer one line; an author's name is always one line.
 _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
+_DIGITS = 40
+_HUNK = re.compile(r"@@ -[0-9,]+ \+[0-9,]+ @@", re.MULTILINE)
+_BLOBS = re.compile(r"^index [0-9a-f]+\.\.[0-9a-f]+.*\n", re.MULTILINE)
+_TREE = ("diff-tree", "-r", "--no-renames")
+# What the user's settings could change is named.
+_PATCH = ("-p", "-U3", "--binary", "--full-index", "--diff-algorithm=myers", "--no-color", "--no-ext-diff")
 
 
 def commits_in(top: Path, base_sha: str, head_sha: str) -> tuple[str, ...]:
@@ -75,14 +83,6 @@ def _log(top: Path, base_sha: str, head_sha: str, form: str) -> list[str]:
         ) from error
     # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\0")[:-1]
-
-
-_DIGITS = 40
-_HUNK = re.compile(r"@@ -[0-9,]+ \+[0-9,]+ @@", re.MULTILINE)
-_BLOBS = re.compile(r"^index [0-9a-f]+\.\.[0-9a-f]+.*\n", re.MULTILINE)
-_TREE = ("diff-tree", "-r", "--no-renames")
-# What the user's settings could change is named.
-_PATCH = ("-p", "-U3", "--binary", "--full-index", "--diff-algorithm=myers", "--no-color", "--no-ext-diff")
 
 
 def patch_of(top: Path, first: str, last: str, *, ignored: Sequence[Path]) -> str | None:

@@ -33,6 +33,12 @@ from perfkit.runner.commands import SAFE_PATH, run_command
 from perfkit.runner.machine.conditions import read_conditions
 from perfkit.temporary import temporary_folder
 
+DONE, LACKS_CODE, FAILED = "done", "lacks code", "failed"
+_DIGITS = 8
+_REFS = "refs/perfkit"
+# Clones that nobody has used for so long make room.
+_MOST_KEPT = 8
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerFacts:
@@ -62,10 +68,6 @@ class CheckedWorker:
     def fit(self) -> bool:
         """Whether it may measure."""
         return not self.problems
-
-
-DONE, LACKS_CODE, FAILED = "done", "lacks code", "failed"
-_DIGITS = 8
 
 
 def describe(*, thoroughly: bool) -> str:
@@ -167,11 +169,6 @@ def _pair(doing: Doing) -> None:
 
 
 KINDS: dict[str, Kind] = {"pair": _pair}
-
-
-_REFS = "refs/perfkit"
-# Clones that nobody has used for so long make room.
-_MOST_KEPT = 8
 
 
 def bundle_name(commits: Collection[str], address: str) -> str:

@@ -26,6 +26,8 @@ _PER_PAGE, _MOST_PAGES = 100, 20
 _MOST_CHARACTERS = 65_000
 _CUT = "\n\n… cut here: the whole of it is in the run's artifact, perfkit-gate.md.\n"
 _DENIED = (401, 403, 404)
+_GITHUB_API = "https://api.github.com"
+_GITLAB_TOKEN = "PERFKIT_GITLAB_TOKEN"  # noqa: S105 (the name of a variable)
 
 
 class HostError(PerfkitError):
@@ -177,11 +179,6 @@ def _shortened(text: str) -> str:
     return kept + ("\n\n</details>" if is_open else "") + _CUT
 
 
-_GITHUB_API = "https://api.github.com"
-_DENIED_command = (401, 403, 404)
-_GITLAB_TOKEN = "PERFKIT_GITLAB_TOKEN"  # noqa: S105 (the name of a variable)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReadReport:
     """A gate's report, or a sentence on why there is none."""
@@ -254,7 +251,7 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
         advice = (
             "; the job needs `permissions: pull-requests: write`, which pull requests from forks only get in"
             " the workflow perfkit-comment.yml"
-            if error.status in _DENIED_command
+            if error.status in _DENIED
             else ""
         )
         return f"no comment: {error}{advice}"
@@ -283,7 +280,7 @@ def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
             gitlab_place(api=api, project=project, number=int(number), token=token), text, int(number)
         )
     except HostError as error:
-        advice = f"; {_GITLAB_TOKEN} needs the scope api" if error.status in _DENIED_command else ""
+        advice = f"; {_GITLAB_TOKEN} needs the scope api" if error.status in _DENIED else ""
         return f"no note: {error}{advice}"
 
 

@@ -26,6 +26,17 @@ CONFIGURATION = "pyproject.toml"
 IGNORED = (".benchmarks/",)
 _FOLDER = "benchmarks"
 _STEM = "first_benchmarks"
+_PYTHON = "3.12"
+# A shell ends with the message where the variable is empty.
+_ASKED = '"${PERFKIT:?say where perfkit comes from}"'
+_FOR_NOTES = (
+    "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
+    " for the environment perfkit-comment alone"
+)
+# What `perfkit comment` needs.
+_FOR_COMMENT = ("msgspec", "rich", "typer")
+_KEY = re.compile(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
+_ITEM = re.compile(r"^( *)- +repo:", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,18 +201,6 @@ def _target_name(path: str) -> str:
     stem = PurePosixPath(path).stem
     return stem if stem.replace("_", "").replace("-", "").isalnum() else "train"
 
-
-_PYTHON = "3.12"
-# A shell ends with the message where the variable is empty.
-_ASKED = '"${PERFKIT:?say where perfkit comes from}"'
-_FOR_NOTES = (
-    "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
-    " for the environment perfkit-comment alone"
-)
-# What `perfkit comment` needs.
-_FOR_COMMENT = ("msgspec", "rich", "typer")
-_KEY = re.compile(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
-_ITEM = re.compile(r"^( *)- +repo:", re.MULTILINE)
 
 Planned = tuple[list[PlannedFile | None], list[str]]
 
