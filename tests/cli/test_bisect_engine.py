@@ -87,7 +87,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_commit_is_found_by_counts(scene: Scene, shared: Cluster, tmp_path: Path) -> None:
-    """Each commit is counted once, on the worker, and the report has the ends of the step and its causes."""
     ledger = tmp_path / "ledger"
 
     found = _bisect(scene.project, shared.url, "--metric", "python_calls", ledger=ledger)
@@ -108,11 +107,6 @@ def test_a_commit_is_found_by_counts(scene: Scene, shared: Cluster, tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_path: Path) -> None:
-    """A worker that is killed at work costs its batch, which another one measures; no run is there twice.
-
-    The same command afterwards begins with all that the first one measured. In the usual run counts are
-    bisected on workers, test_bisect.py bisects times without them, and test_dask_engine.py kills workers.
-    """
     ledger = tmp_path / "ledger"
     with cluster(tmp_path / "cluster", workers=2) as made:
         made.wait_for_workers(2)
@@ -143,7 +137,6 @@ def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_p
 
 
 def test_a_benchmark_of_the_working_tree_travels(scene: Scene, shared: Cluster, tmp_path: Path) -> None:
-    """A benchmark that nobody committed is laid over the commits on the worker, and that is told."""
     file = scene.project.root / "tests/test_new.py"
     file.write_text(BENCHMARK.replace("test_steady", "test_uncommitted"))
 
@@ -169,7 +162,6 @@ def test_a_benchmark_of_the_working_tree_travels(scene: Scene, shared: Cluster, 
 def test_what_cannot_be_is_told_in_a_line(
     scene: Scene, shared: Cluster, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    """A choice that means nothing, or a machine that is not there, ends with one line and files nothing."""
     found = _bisect(scene.project, shared.url, *arguments, ledger=tmp_path / "ledger")
 
     assert found.exit_code in (2, 4)

@@ -53,7 +53,6 @@ def _perfkit(project: GitProject, shared: Cluster, *arguments: str) -> subproces
 
 @pytest.mark.slow
 def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, project: GitProject) -> None:
-    """Commits are measured in clones with an uncommitted benchmark; once more there is nothing to do."""
     command = ("backfill", "..HEAD", "--launches", "1", "--benchmarks", "tests", "--engine", shared.url)
 
     done = _perfkit(project, shared, *command)
@@ -76,7 +75,6 @@ def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, pro
 
 @pytest.mark.slow
 def test_a_calibration_goes_to_workers(shared: Cluster, project: GitProject) -> None:
-    """Its gates run there, and the study goes on where it was: nothing is rehearsed twice."""
     project.commit({}, "Keep the benchmark")
     command = (
         "calibrate", "--gates", "1", "--plant", "90%", "--margin", "40%", "--budget", "20",
@@ -94,7 +92,6 @@ def test_a_calibration_goes_to_workers(shared: Cluster, project: GitProject) -> 
 
 
 def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> None:
-    """The table names both workers and their class, and the exit code says that they may measure."""
     command = ["engine", "check", shared.url]
     done = run_perfkit(*command, cwd=project.root, env=shared.environment())
 
@@ -121,7 +118,6 @@ def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> Non
 def test_mistakes_are_told_in_a_line(
     project: GitProject, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    """No cluster, no such engine and no such place each have one line, and nothing is measured."""
     more = ("--every", "1") if arguments[0] == "backfill" else ()
     done = run_perfkit(*arguments, *more, cwd=project.root, env=project.environment())
 

@@ -62,7 +62,6 @@ def project(tmp_path: Path) -> GitProject:
 
 
 def test_nothing_is_written_unasked(project: GitProject) -> None:
-    """Without a terminal it shows what it would write, as a difference, and how to have it written."""
     project.commit({"pyproject.toml": '[project]\nname = "work"\nversion = "1"\n'})
 
     for arguments in ((), ("--dry-run",)):
@@ -76,7 +75,6 @@ def test_nothing_is_written_unasked(project: GitProject) -> None:
 
 
 def test_yes_writes_and_tells_the_next_commands(project: GitProject) -> None:
-    """The three next commands are there, and the plan is JSON for whoever wants it."""
     project.commit({"pyproject.toml": '[project]\nname = "work"\nversion = "1"\n'})
 
     done = perfkit(project.root, "init", "--yes", "--json", "plan.json")
@@ -97,7 +95,6 @@ def test_yes_writes_and_tells_the_next_commands(project: GitProject) -> None:
     ],
 )
 def test_wrong_usage_is_one_line(project: GitProject, arguments: tuple[str, ...], message: str) -> None:
-    """Nothing is tried before the command line is understood."""
     done = perfkit(project.root, "init", *arguments)
 
     assert 2 == done.returncode
@@ -106,7 +103,6 @@ def test_wrong_usage_is_one_line(project: GitProject, arguments: tuple[str, ...]
 
 
 def test_the_files_are_what_the_services_read(project: GitProject) -> None:
-    """Each file keeps to its service's schema, as check-jsonschema has it."""
     checker = shutil.which(
         "check-jsonschema", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     )
@@ -126,7 +122,6 @@ def test_the_files_are_what_the_services_read(project: GitProject) -> None:
 
 
 def test_each_step_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) -> None:
-    """What the job of a pull request runs finds the slowdown, and hands on a comment and an annotation."""
     yaml = pytest.importorskip("yaml")
     root, steps = _clone(project, tmp_path, yaml, "gate")
     summary = tmp_path / "summary.md"
@@ -144,7 +139,6 @@ def test_each_step_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) ->
 
 
 def test_each_line_of_gitlab_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) -> None:
-    """What a job of a merge request runs finds the slowdown, and what runs after it leaves a note."""
     yaml = pytest.importorskip("yaml")
     root = _cloned(project, tmp_path)
     jobs = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())
@@ -181,7 +175,6 @@ def test_each_line_of_gitlab_runs_in_a_clean_clone(project: GitProject, tmp_path
 
 
 def test_a_job_of_gitlab_without_a_result_or_a_token_says_so(project: GitProject, tmp_path: Path) -> None:
-    """What runs after a gate that ended early tells of it, and a merge request of a fork has no token."""
     yaml = pytest.importorskip("yaml")
     root = _cloned(project, tmp_path)
     jobs = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())
@@ -204,7 +197,6 @@ def test_a_job_of_gitlab_without_a_result_or_a_token_says_so(project: GitProject
 
 
 def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path: Path) -> None:
-    """What the job of a push runs counts, and puts its ledger where the next one finds it."""
     yaml = pytest.importorskip("yaml")
     root, steps = _clone(project, tmp_path, yaml, "counts")
     variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
@@ -223,7 +215,6 @@ def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path
 
 
 def test_nothing_that_may_write_runs_the_projects_code(project: GitProject) -> None:
-    """Actions are pinned to commits, packages to versions, and no step follows an Install that failed."""
     yaml = pytest.importorskip("yaml")
     assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
     for name in ("perfkit", "perfkit-comment"):
@@ -276,8 +267,6 @@ SHA = "0123456789" * 4
 def test_perfkit_is_pinned_to_what_is_installed(
     monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, expected: str | None
 ) -> None:
-    """The name alone is anybody's on an index, and a place that others cannot read is of no use to them."""
-
     class Installed:
         """What pip wrote when it installed perfkit."""
 
@@ -291,7 +280,6 @@ def test_perfkit_is_pinned_to_what_is_installed(
 
 
 def test_without_a_source_the_job_ends_at_install(project: GitProject) -> None:
-    """With a line that says what to set, before anything is fetched."""
     yaml = pytest.importorskip("yaml")
     assert 0 == perfkit(project.root, "init", "--yes", "--ci", "github").returncode
     jobs = yaml.safe_load((project.root / ".github/workflows/perfkit.yml").read_text())["jobs"]
@@ -315,7 +303,6 @@ def _counted_base(step: str, root: Path, before: str) -> str:
 
 
 def test_all_commits_of_a_push_are_counted(project: GitProject, tmp_path: Path) -> None:
-    """From where the branch was, from where a new one left main, and from where a rewritten one parted."""
     yaml = pytest.importorskip("yaml")
     root, steps = _clone(project, tmp_path, yaml, "counts")
     clone = git.Repo(root)
@@ -343,7 +330,6 @@ def test_all_commits_of_a_push_are_counted(project: GitProject, tmp_path: Path) 
 def test_a_push_of_unknown_beginning_counts_its_last_commit_and_says_so(
     project: GitProject, tmp_path: Path
 ) -> None:
-    """As the first push of the main branch is."""
     yaml = pytest.importorskip("yaml")
     root, steps = _clone(project, tmp_path, yaml, "counts")
     clone = git.Repo(root)
@@ -356,7 +342,6 @@ def test_a_push_of_unknown_beginning_counts_its_last_commit_and_says_so(
 
 
 def test_the_hook_counts_before_a_commit(project: GitProject) -> None:
-    """The entry of the hook is a command that sees uncommitted changes, and leaves git's state alone."""
     yaml = pytest.importorskip("yaml")
     assert 0 == perfkit(project.root, "init", "--yes", "--ci", "pre-commit").returncode
     project.commit({"work.py": work(steady=10) + LESS_COUNTED})
@@ -370,7 +355,6 @@ def test_the_hook_counts_before_a_commit(project: GitProject) -> None:
 
 
 def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Path) -> None:
-    """A gate that ended before it had one must not read as one that found nothing."""
     summary = tmp_path / "summary.md"
 
     done = perfkit(
@@ -385,7 +369,6 @@ def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Pat
 
 
 def test_a_comment_needs_few_libraries(project: GitProject) -> None:
-    """The workflow that comments installs three libraries, and none that computes or reads a ledger."""
     assert ("msgspec", "rich", "typer") == files._FOR_COMMENT
     code = (
         "import sys\n"
@@ -452,7 +435,6 @@ def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.Comp
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])
 def test_a_question_that_is_broken_off_ends_as_an_interruption(project: GitProject, key: bytes) -> None:
-    """Ctrl-C and Ctrl-D at the question end with 130 as anywhere else, and nothing is written."""
     ours, theirs = os.openpty()
     before = sorted(project.root.iterdir())
     process = subprocess.Popen(

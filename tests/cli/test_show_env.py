@@ -74,7 +74,6 @@ def lines(folder: Path, *arguments: str) -> list[str]:
 
 
 def test_a_run_is_shown_as_a_table(folder: Path) -> None:
-    """Its machine and its environment, each fact under the name that a person gives it."""
     found = lines(folder, "first")
     assert any(line.split() == ["CPU", "governor", "powersave"] for line in found)
     assert any(line.split() == ["GPUs", "none"] for line in found)
@@ -82,7 +81,6 @@ def test_a_run_is_shown_as_a_table(folder: Path) -> None:
 
 
 def test_what_forbids_a_comparison_comes_first(folder: Path) -> None:
-    """Then what may matter, then what says little; each in words."""
     assert [
         "perfkit compares no times of these two, since",
         "  torch 2.12.1 became 2.13.0",
@@ -94,7 +92,6 @@ def test_what_forbids_a_comparison_comes_first(folder: Path) -> None:
 
 
 def test_another_machine_forbids_a_comparison(folder: Path) -> None:
-    """What identifies a machine differs."""
     assert [
         "perfkit compares no times of these two, since",
         "  CPU Fast CPU became Slow CPU",
@@ -102,7 +99,6 @@ def test_another_machine_forbids_a_comparison(folder: Path) -> None:
 
 
 def test_a_commit_and_a_file_name_runs_too(folder: Path) -> None:
-    """The newest run of the commit is meant, and the one run of the file."""
     (file,) = (folder / "ledger").glob("*newer-torch.parquet")
     assert lines(folder, "same", "newer") == lines(folder, "same", str(file))
     assert lines(folder, "same", "newer") == lines(folder, "same", NEW[:8])
@@ -110,20 +106,17 @@ def test_a_commit_and_a_file_name_runs_too(folder: Path) -> None:
 
 
 def test_runs_that_are_alike_are_said_to_be(folder: Path) -> None:
-    """Nothing differs, which is an answer."""
     told = "The machines and environments are alike in all that is recorded of them."
     assert told == lines(folder, "first", "same")[-1]
 
 
 def test_both_sides_of_a_gate_of_environments_are_compared(folder: Path) -> None:
-    """One run has two environments."""
     found = lines(folder, "two-sides")
     assert ["base", "head"] == [line.split()[2] for line in found[:2]]
     assert "  x 1.0 is not there any more" == found[3]
 
 
 def test_json_has_the_changes(folder: Path) -> None:
-    """Standard output is JSON and nothing else."""
     done = show_env(folder, "first", "newer", "--json", "-")
     found = json.loads(done.stdout)
     assert ["first-run", "newer-torch"] == [one["run_id"] for one in found["found"]]
@@ -146,7 +139,6 @@ def test_json_has_the_changes(folder: Path) -> None:
     ],
 )
 def test_what_is_not_known_ends_with_one_line(folder: Path, arguments: list[str], told: str) -> None:
-    """The line says what to do."""
     done = show_env(folder, *arguments)
     assert (2, "") == (done.returncode, done.stdout)
     assert 1 == len(done.stderr.splitlines())

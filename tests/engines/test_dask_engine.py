@@ -37,7 +37,6 @@ def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
 
 
 def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> None:
-    """Five tasks become five files with all their rows, at one worker or the other, one at a time each."""
     tasks = simulated_tasks(5, seconds=0)
     pile = Pile(waiting=tasks, ledger=tmp_path)
 
@@ -51,7 +50,6 @@ def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> No
 
 
 def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Path) -> None:
-    """One of three tasks fails at each worker: the others are filed, and it has a line with the reason."""
     said: list[str] = []
     pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
 
@@ -65,7 +63,6 @@ def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Pa
 
 
 def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_path: Path) -> None:
-    """The reader of an output that left, and a full disk here, are not mended by a new scheduler."""
     pile = Pile(waiting=simulated_tasks(1, seconds=0), ledger=tmp_path)
 
     def leave(_: int) -> None:
@@ -94,7 +91,6 @@ def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_pat
 def test_a_worker_that_is_not_fit_is_refused_in_words(
     tmp_path: Path, resources: str | None, program: str, reason: str
 ) -> None:
-    """A cluster with no other worker measures nothing, and says what is wrong with it."""
     with cluster(tmp_path / "cluster", workers=0) as made:
         made.start_worker(resources=resources, program=program)
 
@@ -106,7 +102,6 @@ def test_a_worker_that_is_not_fit_is_refused_in_words(
 
 
 def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    """SIGKILL of a worker at work: its task is done by the other one, and every task is filed once."""
     said: list[str] = []
     with cluster(tmp_path / "cluster", workers=2) as made:
         made.wait_for_workers(2)
@@ -128,7 +123,6 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What was filed stays, one line says what to do, and with a new scheduler only the rest is done."""
     tasks = simulated_tasks(5, seconds=0.1)
     ledger = tmp_path / "ledger"
     with cluster(tmp_path / "cluster", workers=1) as made:
@@ -157,7 +151,6 @@ def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
 
 
 def test_no_scheduler_is_a_line(tmp_path: Path) -> None:
-    """Where nobody listens, the command ends before anything is measured."""
     nobody = Cluster(folder=tmp_path)
 
     with (
@@ -169,11 +162,9 @@ def test_no_scheduler_is_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["dask://", "dask://host:port", "tcp://host:1", "dask://a/b:1"])
 def test_a_url_of_another_form_is_refused(url: str) -> None:
-    """An engine is local or a cluster by its scheduler."""
     with pytest.raises(UsageError, match="an engine must read local or dask://HOST:PORT"):
         scheduler_address(url)
 
 
 def test_the_port_may_be_left_out() -> None:
-    """Dask's own port holds where none is named."""
     assert "tcp://host:8786" == scheduler_address("dask://host")

@@ -75,7 +75,6 @@ def _silent(_: str) -> None:
 
 
 def test_a_run_follows_from_what_is_measured(task: Task) -> None:
-    """Where its code lies and when it was made change nothing; each other field makes another run."""
     later = dataclasses.replace(task, stamp=task.stamp + timedelta(days=1))
     elsewhere = dataclasses.replace(task, code=Code(head="1" * 40, bundle="abc", address="git://host"))
     others = [
@@ -92,7 +91,6 @@ def test_a_run_follows_from_what_is_measured(task: Task) -> None:
 
 
 def test_a_task_done_twice_is_filed_once(task: Task, tmp_path: Path) -> None:
-    """The second file has the same name, and is left out; the first is sound and holds the task's run."""
     first, second = (perform_here(task, tmp_path, _silent) for _ in range(2))
 
     assert [True, False] == [file_once(tmp_path / "ledger", task, one) for one in (first, second)]
@@ -104,7 +102,6 @@ def test_a_task_done_twice_is_filed_once(task: Task, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("days", [0, 1])
 def test_a_task_whose_run_was_compacted_is_not_filed_again(task: Task, tmp_path: Path, days: int) -> None:
-    """Nor is it with another stamp: its run is the same."""
     ledger = tmp_path / "ledger"
     again = dataclasses.replace(task, stamp=task.stamp + timedelta(days=days))
     file_once(ledger, task, perform_here(task, tmp_path, _silent))
@@ -118,7 +115,6 @@ def test_a_task_whose_run_was_compacted_is_not_filed_again(task: Task, tmp_path:
 def test_two_machines_file_a_task_into_a_store_once(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store keeps what came first, and the other machine's copy becomes that one."""
     pytest.importorskip("moto")
     url = f"s3://{BUCKET}/tasks"
     contents = [perform_here(task, tmp_path, _silent) for _ in range(2)]
@@ -136,7 +132,6 @@ def test_two_machines_file_a_task_into_a_store_once(
 
 
 def test_what_is_no_task_or_of_another_run_is_refused(task: Task, tmp_path: Path) -> None:
-    """A worker may send anything; only the whole file of that very task is taken."""
     other = dataclasses.replace(task, seed=1)
     content = perform_here(other, tmp_path, _silent)
 
@@ -153,7 +148,6 @@ def test_what_is_no_task_or_of_another_run_is_refused(task: Task, tmp_path: Path
 def test_a_task_that_finds_no_room_here_is_told_so(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no fault of the worker, nor of the scheduler, and doing it elsewhere would not help."""
     content = perform_here(task, tmp_path, _silent)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
 
@@ -162,7 +156,6 @@ def test_a_task_that_finds_no_room_here_is_told_so(
 
 
 def test_a_task_for_other_machines_is_not_done(task: Task, tmp_path: Path) -> None:
-    """The class is looked at once more where the task is done; a kind that nobody brought has a line."""
     foreign = dataclasses.replace(task, machine=dataclasses.replace(task.machine, machine_id="another"))
     file = tmp_path / "task.json"
     file.write_text(encode(foreign))
@@ -178,7 +171,6 @@ def test_a_task_for_other_machines_is_not_done(task: Task, tmp_path: Path) -> No
 def test_code_travels_as_a_bundle_and_leaves_no_trace(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clone made of it has all commits, also one on no branch, and today's uncommitted benchmarks."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     old = repository.commit({"mycode.py": "1", "benchmarks/bench_a.py": "committed"})
     repository.git.git.commit("--quiet", "--allow-empty", "--amend", "-m", "Another")
@@ -206,7 +198,6 @@ def test_code_travels_as_a_bundle_and_leaves_no_trace(
 def test_code_from_an_address_is_cloned(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers may clone themselves; a commit that is not there yet is named."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     head = repository.commit({"mycode.py": "1"})
     address = str(repository.root)
@@ -220,7 +211,6 @@ def test_code_from_an_address_is_cloned(
 
 
 def test_versions_by_source_are_those_of_rows(repository: Repository) -> None:
-    """What is read from the text of a benchmark is what a session records of it."""
     repository.commit({"bench/test_a.py": BENCHMARKS, "bench/test_broken.py": "def ("})
     command = [sys.executable, "-m", "pytest", "bench/test_a.py", "--perfkit-ledger=ledger"]
     subprocess.run(command, cwd=repository.root, check=True, capture_output=True)
@@ -233,7 +223,6 @@ def test_versions_by_source_are_those_of_rows(repository: Repository) -> None:
 
 
 def test_no_stamp_is_ever_in_the_way() -> None:
-    """Of a commit whose time git does not know, the name begins with the first second of all."""
     (task,) = simulated_tasks(1, seconds=0)
     unknown = dataclasses.replace(task, stamp=datetime.fromtimestamp(0, UTC))
 

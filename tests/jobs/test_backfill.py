@@ -70,7 +70,6 @@ def two_commits(repository: Repository) -> tuple[Repository, str, str]:
 
 
 def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str, str]) -> None:
-    """One run holds every launch of both, each from its own code, and the log shows their ratio."""
     repository, quick, slow = two_commits
 
     result = _run(repository, slow, quick)
@@ -94,7 +93,6 @@ def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str,
 def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
     two_commits: tuple[Repository, str, str],
 ) -> None:
-    """A commit whose code does not import owes its benchmarks, and the others keep their rows."""
     repository, quick, _ = two_commits
     broken = repository.commit({"mycode.py": "import nothing_at_all\n"}, "Break it")
 
@@ -107,7 +105,6 @@ def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
 
 
 def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Repository, str, str]) -> None:
-    """A launch that ran but could not measure everything is no success, and its row says why."""
     repository, quick, _ = two_commits
     raising = repository.commit(
         {"mycode.py": "def work():\n    raise ValueError('no work')\n"}, "Stop working"
@@ -125,7 +122,6 @@ def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Reposi
 def test_what_was_measured_before_an_interruption_is_kept(
     two_commits: tuple[Repository, str, str],
 ) -> None:
-    """Ctrl-C during the third launch keeps the rows of two, removes the worktrees and is exit code 130."""
     repository, quick, slow = two_commits
 
     with pytest.raises(RunInterruptedError, match="its rows so far are in") as caught:
@@ -144,7 +140,6 @@ def _interrupt_at_third(number: int, *_: object) -> None:
 def test_a_launch_that_is_killed_keeps_what_it_had_measured(
     two_commits: tuple[Repository, str, str],
 ) -> None:
-    """The benchmark that was over is there, marked partial; the one that it died in owes a failure row."""
     repository, _, _ = two_commits
     another = "def test_another(benchmark):\n    benchmark.pedantic(mycode.more, rounds=3, iterations=1)\n"
     whole = repository.commit(
@@ -171,7 +166,6 @@ def test_a_launch_that_is_killed_keeps_what_it_had_measured(
 
 
 def test_a_backfill_that_is_killed_is_recovered(two_commits: tuple[Repository, str, str]) -> None:
-    """Each launch is staged when it is over: SIGKILL in the second one keeps the rows of the first."""
     repository, quick, slow = two_commits
     ledger = repository.root / "benchmarks/ledger"
     child = os.fork()
@@ -194,7 +188,6 @@ def _die_at_second(number: int, *_: object) -> None:
 
 
 def test_a_commit_that_is_on_no_branch_any_more_is_measured(repository: Repository) -> None:
-    """The commit before an amend is found by the reflog, and comes before what came after it."""
     before = repository.commit(
         {
             "benchmarks/bench_work.py": BENCHMARK,
@@ -213,7 +206,6 @@ def test_a_commit_that_is_on_no_branch_any_more_is_measured(repository: Reposito
 
 
 def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:
-    """A selection that matches nothing adds no file and says so."""
     repository, quick, _ = two_commits
 
     with pytest.raises(NotMeasuredError, match="no launch could be run"):
@@ -225,7 +217,6 @@ def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str,
 def test_mistakes_are_refused_beforehand(
     two_commits: tuple[Repository, str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """An unknown commit, no launches, and a claimed commit each have one line."""
     repository, quick, _ = two_commits
     with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
         _run(repository, "nowhere")
@@ -238,11 +229,6 @@ def test_mistakes_are_refused_beforehand(
 
 
 def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> None:
-    """A project below the top of its repository is built there, and its own benchmarks alone are measured.
-
-    What is generated is copied from there too. A commit that cannot be built, or that has no such folder yet,
-    has a row that says so, and the other one is measured.
-    """
     one = "packages/one"
     settings = (
         CONFIGURATION

@@ -69,7 +69,6 @@ def history(repository: Repository) -> tuple[Repository, list[str]]:
 
 
 def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[str]]) -> None:
-    """Each commit of a range has a run of its own, though it had no benchmark; then all is known."""
     repository, shas = history
     said: list[str] = []
 
@@ -95,7 +94,6 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
 def test_what_other_runs_measured_is_known_by_its_version(
     history: tuple[Repository, list[str]],
 ) -> None:
-    """A commit that was measured counts as long as the benchmark is the same and launches suffice."""
     repository, shas = history
     _run(repository, shas[0], shas[4], own_benchmarks=False, launches=2)
 
@@ -112,7 +110,6 @@ def _known(result: RangeResult) -> tuple[int, int]:
 def test_a_commit_that_fails_is_a_row_and_is_not_tried_again(
     history: tuple[Repository, list[str]],
 ) -> None:
-    """A commit that does not import owes its file's benchmarks; only --again measures it anew."""
     repository, shas = history
     broken = repository.commit({"mycode.py": "import nothing_at_all\n"}, "Break it")
     tried = f"{shas[4]}..{broken}"
@@ -130,7 +127,6 @@ def test_a_commit_that_fails_is_a_row_and_is_not_tried_again(
 
 
 def test_an_old_build_is_prepared_by_its_own_command(history: tuple[Repository, list[str]]) -> None:
-    """Commits of a range are made ready by the command of that range; one whose build fails says so."""
     repository, shas = history
     rules = (
         f'[[tool.perfkit.prepare_for]]\nrange = "..{shas[0]}"\ncommand = "echo no compiler; false"\n'
@@ -148,7 +144,6 @@ def test_an_old_build_is_prepared_by_its_own_command(history: tuple[Repository, 
 
 
 def test_an_interrupted_backfill_goes_on(history: tuple[Repository, list[str]]) -> None:
-    """Ctrl-C after the first commit keeps it; the same command measures the others, and each once."""
     repository, shas = history
 
     def interrupt(line: str) -> None:
@@ -163,7 +158,6 @@ def test_an_interrupted_backfill_goes_on(history: tuple[Repository, list[str]]) 
 
 
 def test_own_benchmarks_and_tags(history: tuple[Repository, list[str]]) -> None:
-    """Only tagged commits of a range are measured, and with their own benchmarks the first has none."""
     repository, shas = history
     repository.git.create_tag("v1", shas[0])
     repository.git.create_tag("v2", shas[4], message="The second")
@@ -195,7 +189,6 @@ def test_mistakes_are_told(
     kind: type[Exception],
     said: str,
 ) -> None:
-    """What means nothing is refused before anything is measured."""
     repository, _ = history
 
     with pytest.raises(kind, match=said):
@@ -205,7 +198,6 @@ def test_mistakes_are_told(
 
 
 def test_a_rule_needs_range_and_command(repository: Repository) -> None:
-    """A rule of preparing that lacks its command is a mistake in the configuration."""
     repository.commit({"pyproject.toml": '[[tool.perfkit.prepare_for]]\nrange = "..v1"\n'})
 
     with pytest.raises(ConfigError, match=r"prepare_for.*command"):

@@ -55,7 +55,6 @@ def gitlab(service: Service, **changed: str) -> dict[str, str]:
 
 
 def test_a_comment_is_made_and_then_updated(service: Service, tmp_path: Path) -> None:
-    """A second result takes the place of the first, also behind a hundred other comments."""
     service.comments = dict.fromkeys(range(1, 131), "other")
     step = github(service, tmp_path, {"pull_request": {"number": 7}})
 
@@ -68,7 +67,6 @@ def test_a_comment_is_made_and_then_updated(service: Service, tmp_path: Path) ->
 
 
 def test_a_run_for_a_fork_finds_its_pull_request(service: Service, tmp_path: Path) -> None:
-    """GitHub names no pull request of a fork, so that it is found by its branch."""
     run = {"id": 9, "head_branch": "topic", "head_repository": {"owner": {"login": "someone"}}}
     step = github(service, tmp_path, {"workflow_run": {**run, "pull_requests": []}})
 
@@ -79,7 +77,6 @@ def test_a_run_for_a_fork_finds_its_pull_request(service: Service, tmp_path: Pat
 
 
 def test_anothers_copy_of_the_comment_stays(service: Service, tmp_path: Path) -> None:
-    """One that may not be changed is left alone, and a comment of its own is made."""
     service.comments, service.guarded = {1: f"{MARKER}\ncopied"}, {1}
     step = github(service, tmp_path, {"pull_request": {"number": 7}})
 
@@ -89,7 +86,6 @@ def test_anothers_copy_of_the_comment_stays(service: Service, tmp_path: Path) ->
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_what_is_not_allowed_is_one_line(service: Service, tmp_path: Path, status: int) -> None:
-    """It names the answer and the permission, and fails nothing."""
     service.refuses = status
     step = github(service, tmp_path, {"pull_request": {"number": 7}})
 
@@ -102,7 +98,6 @@ def test_what_is_not_allowed_is_one_line(service: Service, tmp_path: Path, statu
 
 
 def test_without_a_token_or_a_service_it_is_said(service: Service, tmp_path: Path) -> None:
-    """A fork has no token, and a service may be down."""
     step = github(service, tmp_path, {"pull_request": {"number": 7}}, GITHUB_TOKEN="")
 
     assert "GITHUB_TOKEN is not set" in comment_on_github("one", step)
@@ -119,7 +114,6 @@ def test_without_a_token_or_a_service_it_is_said(service: Service, tmp_path: Pat
 
 
 def test_a_note_is_made_and_then_updated(service: Service) -> None:
-    """GitLab's notes of a merge request are kept in the same way."""
     assert "made the note on merge request 3" == comment_on_gitlab("one", gitlab(service))
     assert "updated the note on merge request 3" == comment_on_gitlab("two", gitlab(service))
     assert "PUT /projects/42/merge_requests/3/notes/1" == service.asked[-1]
@@ -128,7 +122,6 @@ def test_a_note_is_made_and_then_updated(service: Service) -> None:
 
 @pytest.mark.parametrize("end", ["\n", " \r\n"])
 def test_a_line_end_behind_a_token_is_left_out(service: Service, tmp_path: Path, end: str) -> None:
-    """A file and a copied text have one."""
     event = {"pull_request": {"number": 7}}
     tokens = dict.fromkeys(("GITHUB_TOKEN", "PERFKIT_GITLAB_TOKEN"), f"secret{end}")
 
@@ -140,7 +133,6 @@ def test_a_line_end_behind_a_token_is_left_out(service: Service, tmp_path: Path,
 
 @pytest.mark.parametrize("token", ["glpat-SECRET\nrest", "glpat-SECRET\u20ac"])
 def test_a_token_that_no_header_may_have_is_not_told(service: Service, tmp_path: Path, token: str) -> None:
-    """What is printed stands in the log of a job, for whoever may read that."""
     event = {"pull_request": {"number": 7}}
     tokens = dict.fromkeys(("GITHUB_TOKEN", "PERFKIT_GITLAB_TOKEN"), token)
 
@@ -165,7 +157,6 @@ def test_a_token_that_no_header_may_have_is_not_told(service: Service, tmp_path:
 def test_an_address_that_is_none_is_told_as_such(
     service: Service, tmp_path: Path, address: str, told: str
 ) -> None:
-    """Nothing is wrong with the token then."""
     event = {"pull_request": {"number": 7}}
 
     said = (
@@ -177,7 +168,6 @@ def test_an_address_that_is_none_is_told_as_such(
 
 
 def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Path) -> None:
-    """GitHub refuses what is longer than 65,536 characters; an open fold is closed."""
     step = github(service, tmp_path, {"pull_request": {"number": 7}})
 
     comment_on_github("<details>\n" + "a line\n" * 20_000 + "</details>", step)
@@ -189,7 +179,6 @@ def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Pat
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """An interval without a limit, which JSON cannot hold, is one again."""
     report = build_report(build_comparison("test_a", "INCONCLUSIVE", 1.02, 0.9, float("inf")))
     file = tmp_path / "gate.json"
     file.write_bytes(msgspec.json.encode(report))
@@ -199,7 +188,6 @@ def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", '{"run_id": 3}', "[" * 100_000])
 def test_anything_else_is_no_result(tmp_path: Path, text: str) -> None:
-    """What a fork hands over may be anything; it is not repeated."""
     file = tmp_path / "gate.json"
     file.write_text(text)
 

@@ -79,7 +79,6 @@ def text_of(planned: StartingPlan, path: str) -> str:
 
 
 def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: Path) -> None:
-    """One function a module is kept; what fails, writes a file, or wants a path is not."""
     written = tmp_path / "written"
     code = LISTS.replace("WRITTEN", repr(str(written)))
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
@@ -114,7 +113,6 @@ ONLY_TESTS = "class TestLists:\n    def test_none(self):\n        assert not []\
 def test_tests_are_no_code_to_measure_whatever_their_folder_is_called(
     repository: Repository, folder: str
 ) -> None:
-    """They are known by what they import and define; a plain module among them does not change that."""
     repository.commit(
         {
             "pyproject.toml": PROJECT,
@@ -136,7 +134,6 @@ def test_tests_are_no_code_to_measure_whatever_their_folder_is_called(
 
 
 def test_a_package_with_tests_of_its_own_is_measured(repository: Repository) -> None:
-    """Many tests in its folder, and a module that imports pytest, do not make it one of tests."""
     tests = {f"widgets/tests/test_{number}.py": PROPERTIES for number in range(5)}
     plugin = "import pytest\n\ndef pytest_configure(config):\n    pass\n"
     repository.commit(
@@ -155,7 +152,6 @@ def test_a_package_with_tests_of_its_own_is_measured(repository: Repository) -> 
 
 
 def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Repository) -> None:
-    """A loss gets classes and gradients, a metric is made anew, an example is as it was written."""
     repository.commit(
         {
             "pyproject.toml": PROJECT,
@@ -185,7 +181,6 @@ def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Re
 
 
 def test_a_second_time_there_is_nothing_to_write(repository: Repository) -> None:
-    """What was written is found, and no file grows twice."""
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
     write_plan(plan(repository.root, "github", "gitlab", "pre-commit"))
 
@@ -196,7 +191,6 @@ def test_a_second_time_there_is_nothing_to_write(repository: Repository) -> None
 
 
 def test_existing_benchmarks_are_configured_and_none_is_written(repository: Repository) -> None:
-    """Where tests use pytest-benchmark, their common folder is all that is written down."""
     measured = "def test_speed(benchmark):\n    benchmark(sum, [1])\n"
     repository.commit(
         {
@@ -214,7 +208,6 @@ def test_existing_benchmarks_are_configured_and_none_is_written(repository: Repo
 
 
 def test_an_asv_suite_is_configured(repository: Repository) -> None:
-    """The folder is the one that asv's configuration names, whose lines may be comments."""
     settings = '{\n    // where they are\n    "benchmark_dir": "suite",\n    "repo": ".",\n}\n'
     repository.commit(
         {
@@ -229,7 +222,6 @@ def test_an_asv_suite_is_configured(repository: Repository) -> None:
 
 
 def test_generated_files_and_builds_are_told(repository: Repository) -> None:
-    """Ignored code is copied, a version file needs no setting, and an extension is built in each checkout."""
     scm = '[tool.setuptools_scm]\nversion_file = "src/widgets/_version.py"\n'
     repository.commit(
         {
@@ -255,7 +247,6 @@ def test_generated_files_and_builds_are_told(repository: Repository) -> None:
 
 
 def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
-    """What trains as soon as it is imported is never imported: it is offered as a target."""
     script = (
         "import argparse\nraise SystemExit('imported')\nif __name__ == '__main__':\n    loss.backward()\n"
     )
@@ -270,7 +261,6 @@ def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
 
 
 def test_a_library_that_is_missing_is_named(repository: Repository) -> None:
-    """The error of an import comes with the command that mends it."""
     code = f"import no_such_library\n{LISTS}"
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
 
@@ -280,7 +270,6 @@ def test_a_library_that_is_missing_is_named(repository: Repository) -> None:
 
 
 def test_code_that_ends_the_process_or_hangs_is_left_out(repository: Repository) -> None:
-    """The candidates after it are tried in a process of their own."""
     repository.commit(
         {
             "pyproject.toml": PROJECT,
@@ -297,7 +286,6 @@ def test_code_that_ends_the_process_or_hangs_is_left_out(repository: Repository)
 
 
 def test_windows_line_ends_are_kept(repository: Repository) -> None:
-    """What is added has the line ends of the file, and no other line changes."""
     repository.commit({"widgets/__init__.py": ""})
     before = PROJECT.replace("\n", "\r\n").encode()
     (repository.root / "pyproject.toml").write_bytes(before)
@@ -310,7 +298,6 @@ def test_windows_line_ends_are_kept(repository: Repository) -> None:
 
 
 def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
-    """No file is overwritten, and a remark names the one that was in the way."""
     mine = "# mine\n"
     repository.commit(
         {
@@ -346,7 +333,6 @@ def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
 def test_the_job_names_a_file_of_dependencies_that_is_there(
     repository: Repository, files: dict[str, str], named: str
 ) -> None:
-    """The step that keeps what pip fetched fails where none is."""
     repository.commit({**files, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
 
     text = text_of(plan(repository.root, "github"), ".github/workflows/perfkit.yml")
@@ -357,7 +343,6 @@ def test_the_job_names_a_file_of_dependencies_that_is_there(
 
 
 def test_names_that_pytest_collects_are_kept_to(repository: Repository) -> None:
-    """The first benchmarks' file is named as the project's pytest collects it."""
     settings = PROJECT + '\n[tool.pytest.ini_options]\npython_files = ["check_*.py"]\ntestpaths = ["tests"]\n'
     repository.commit({"pyproject.toml": settings, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
 
@@ -367,7 +352,6 @@ def test_names_that_pytest_collects_are_kept_to(repository: Repository) -> None:
 
 
 def test_options_that_pytest_refuses_are_told(repository: Repository) -> None:
-    """A plugin that is not installed would end each session before it begins."""
     settings = PROJECT + '\n[tool.pytest.ini_options]\naddopts = "--no-such-option"\n'
     repository.commit({"pyproject.toml": settings, "widgets/__init__.py": ""})
 
@@ -379,7 +363,6 @@ def test_options_that_pytest_refuses_are_told(repository: Repository) -> None:
 
 
 def test_a_broken_configuration_is_never_rewritten(repository: Repository) -> None:
-    """It is named, and stays to the byte."""
     repository.commit({"pyproject.toml": "[project\n", "widgets/__init__.py": ""})
 
     with pytest.raises(ConfigError, match=r"pyproject\.toml is not valid TOML"):
@@ -389,7 +372,6 @@ def test_a_broken_configuration_is_never_rewritten(repository: Repository) -> No
 
 
 def test_several_projects_are_told_apart(repository: Repository) -> None:
-    """At the top of a repository of projects, the next command is one in a project."""
     repository.commit({"libs/a/pyproject.toml": PROJECT, "libs/b/pyproject.toml": PROJECT})
 
     with pytest.raises(UsageError, match=r"holds libs/a, libs/b; run `cd libs/a && perfkit init`"):
@@ -397,13 +379,11 @@ def test_several_projects_are_told_apart(repository: Repository) -> None:
 
 
 def test_without_a_repository_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    """The message says which commands make one."""
     with pytest.raises(RepositoryError, match="run `git init`, commit, then `perfkit init`"):
         plan(tmp_path)
 
 
 def test_a_submodule_is_not_the_projects_own(repository: Repository, tmp_path: Path) -> None:
-    """Code of a submodule is neither imported nor called."""
     other = tmp_path / "other"
     other.mkdir()
     Repository(other, create_repository(other)).commit({"__init__.py": "", "lists.py": LISTS})
@@ -416,7 +396,6 @@ def test_a_submodule_is_not_the_projects_own(repository: Repository, tmp_path: P
 
 
 def test_a_shallow_clone_is_told_to_fetch(repository: Repository, tmp_path: Path) -> None:
-    """Without history a gate has nothing to compare with."""
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": ""})
     repository.commit({"widgets/__init__.py": "x = 1\n"})
     shallow = tmp_path / "shallow"
@@ -426,7 +405,6 @@ def test_a_shallow_clone_is_told_to_fetch(repository: Repository, tmp_path: Path
 
 
 def test_a_place_that_cannot_be_written_is_named(repository: Repository) -> None:
-    """Nothing is written where one of the files has no place."""
     repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "benchmarks": "a file\n"})
     (repository.root / "widgets/lists.py").write_text(LISTS)
     planned = plan(repository.root)
@@ -438,7 +416,6 @@ def test_a_place_that_cannot_be_written_is_named(repository: Repository) -> None
 
 
 def test_a_hook_is_added_to_those_that_are_there(repository: Repository) -> None:
-    """The entry goes to the end of the list, as far in as the others."""
     before = "repos:\n- repo: local\n  hooks: []\n"
     repository.commit(
         {"pyproject.toml": PROJECT, "widgets/__init__.py": "", ".pre-commit-config.yaml": before}
@@ -451,7 +428,6 @@ def test_a_hook_is_added_to_those_that_are_there(repository: Repository) -> None
 
 @pytest.mark.parametrize("ignored", ["data/x.bin", "libfast.so"])
 def test_nothing_is_built_where_there_is_nothing_to_build(repository: Repository, ignored: str) -> None:
-    """A project of one module without a build backend needs no command, whatever git ignores."""
     repository.commit(
         {
             "pyproject.toml": '[tool.ruff]\nline-length = 100\n[project]\nname = "one"\n',
@@ -467,7 +443,6 @@ def test_nothing_is_built_where_there_is_nothing_to_build(repository: Repository
 
 
 def test_a_module_for_another_system_is_passed_over(repository: Repository) -> None:
-    """It takes no place among what is tried, and nobody is told to install a part of Python."""
     windows = "import winreg\n" + "".join(
         f"def {name}(numbers: list[int]) -> int:\n    return sum(numbers)\n" for name in ("one", "two")
     )
@@ -503,7 +478,6 @@ BACKENDS = {
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_extension_is_built_by_the_projects_own_backend(repository: Repository, backend: str) -> None:
-    """Setuptools builds in place; what another backend builds is installed into the checkout."""
     table, command = BACKENDS[backend]
     folder = "python/widgets" if backend == "maturin" else "widgets"
     files = {

@@ -142,7 +142,6 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_a_batch_is_asked_for_once_and_handed_out_by_launches(scene: Scene) -> None:
-    """Eight launches are one task; the ninth is another batch, whose run is another."""
     engine = scene.engine()
     with scene.meter(engine) as meter:
         assert {} == meter.open(0, 3)
@@ -164,7 +163,6 @@ def test_a_batch_is_asked_for_once_and_handed_out_by_launches(scene: Scene) -> N
 
 
 def test_what_is_left_of_a_pair_waits_until_it_is_asked_for_again(scene: Scene) -> None:
-    """Another pair in between costs a batch of its own, and none of the first one is lost."""
     engine = scene.engine()
     with scene.meter(engine) as meter:
         meter.open(0, 3)
@@ -182,7 +180,6 @@ def test_what_is_left_of_a_pair_waits_until_it_is_asked_for_again(scene: Scene) 
 
 
 def test_the_next_command_goes_on_from_the_ledger(scene: Scene) -> None:
-    """It has the launches of the first command as earlier ones, but not its own, and asks for another run."""
     first, second = scene.engine(), scene.engine()
     with scene.meter(first) as meter:
         meter.open(0, 3)
@@ -196,7 +193,6 @@ def test_the_next_command_goes_on_from_the_ledger(scene: Scene) -> None:
 
 
 def test_commits_that_cannot_be_measured_are_told_and_remembered(scene: Scene) -> None:
-    """Only the broken side is named, its reason is filed, and the next command knows it."""
     engine = scene.engine()
     engine.broken = {scene.sha(1): "does not import"}
     with scene.meter(engine) as meter:
@@ -213,7 +209,6 @@ def test_commits_that_cannot_be_measured_are_told_and_remembered(scene: Scene) -
 
 
 def test_counts_are_asked_for_once_each(scene: Scene) -> None:
-    """A place that was counted beside another one is not counted again; one place is a task of one commit."""
     engine = scene.engine()
     with scene.meter(engine, CALLS.name) as meter:
         meter.open(0, 3)
@@ -230,7 +225,6 @@ def test_counts_are_asked_for_once_each(scene: Scene) -> None:
 
 
 def test_a_lost_task_is_done_by_another_worker(scene: Scene) -> None:
-    """The same task comes again, and its run is filed once."""
     engine = scene.engine()
     engine.losses = 2
     with scene.meter(engine) as meter:
@@ -240,7 +234,6 @@ def test_a_lost_task_is_done_by_another_worker(scene: Scene) -> None:
 
 
 def test_a_task_that_no_worker_can_do_ends_the_search(scene: Scene) -> None:
-    """One line has the commits and the reason; nothing is filed."""
     engine = scene.engine()
     engine.refusal = "valgrind is not there"
     with scene.meter(engine) as meter, pytest.raises(NotMeasuredError) as caught:

@@ -13,12 +13,10 @@ from perfkit.errors import UsageError
 
 
 def test_an_absent_file_reads_as_the_default(tmp_path: Path) -> None:
-    """A file that is not there yet begins with what it is given."""
     assert "begin" == read_text(tmp_path / "x.md", default="begin")
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
-    """A folder and a binary file of that name each give one line."""
     (tmp_path / "folder.md").mkdir()
     (tmp_path / "binary.md").write_bytes(b"\xff\xfe\x00")
 
@@ -29,7 +27,6 @@ def test_what_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_a_failed_writing_leaves_nothing_behind(tmp_path: Path) -> None:
-    """What cannot be replaced stays, and no temporary file stays beside it."""
     (tmp_path / "folder.md").mkdir()
 
     with pytest.raises(UsageError, match="cannot write"):
@@ -39,7 +36,6 @@ def test_a_failed_writing_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_new_text_takes_the_place_of_the_old_one_at_once(tmp_path: Path) -> None:
-    """Who has the old file open reads it to its end; a link to it and its permissions stay."""
     file, link = tmp_path / "x.md", tmp_path / "link.md"
     file.write_text("old")
     file.chmod(0o640)
@@ -54,7 +50,6 @@ def test_a_new_text_takes_the_place_of_the_old_one_at_once(tmp_path: Path) -> No
 
 
 def test_of_texts_that_belong_together_all_are_replaced_or_none(tmp_path: Path) -> None:
-    """A picture that cannot be written leaves the document beside it as it was."""
     document, picture = tmp_path / "x.md", tmp_path / "x.svg"
     document.write_text("old")
     picture.mkdir()
@@ -67,7 +62,6 @@ def test_of_texts_that_belong_together_all_are_replaced_or_none(tmp_path: Path) 
 
 
 def test_a_pipe_is_written_into(tmp_path: Path) -> None:
-    """A pipe or a device gets the text and stays what it is."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -94,7 +88,6 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
 def test_a_place_is_refused_before_there_is_anything_to_write(
     tmp_path: Path, place: str, reason: str
 ) -> None:
-    """The reason and the option to choose another with are told, and looking leaves no trace."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
 
@@ -105,7 +98,6 @@ def test_a_place_is_refused_before_there_is_anything_to_write(
 
 
 def test_a_good_place_is_left_as_it_was(tmp_path: Path) -> None:
-    """An existing file keeps its text; a missing folder that will be made is not made by the look."""
     (tmp_path / "x.md").write_text("old")
 
     check_writable_place(tmp_path / "x.md", option="--markdown")

@@ -68,7 +68,6 @@ def _assert_nothing_left(repository: Repository, *, worktrees: int = 1) -> None:
 
 
 def test_commits_stand_side_by_side_and_go_away(two: Repository) -> None:
-    """Each root is a real path of equal length, holds its commit, and nothing is left afterwards."""
     with _checked_out(two) as roots:
         assert {"a.py": "old", "pkg/b.py": "same"} == _files(roots.base)
         assert {"a.py": "new", "pkg/b.py": "same"} == _files(roots.head)
@@ -85,7 +84,6 @@ def test_commits_stand_side_by_side_and_go_away(two: Repository) -> None:
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
 def test_nothing_is_left_after_an_exception(two: Repository, failure: type[BaseException]) -> None:
-    """An interruption or error while measuring removes the roots, also with files written into them."""
     with pytest.raises(failure), _checked_out(two) as roots:
         _write_and_raise(roots.head, failure)
 
@@ -99,7 +97,6 @@ def _write_and_raise(root: Path, failure: type[BaseException]) -> None:
 
 
 def test_hooks_filters_and_settings_have_no_say(two: Repository) -> None:
-    """Hooks do not run, smudge and process filters do not, lines keep their ends, and no file is missing."""
     data = "x\ny\n"
     two.commit({".gitattributes": "*.bin filter=loud\n*.lot filter=gone\n", "d.bin": data, "d.lot": data})
     for hook in ("post-checkout", "reference-transaction"):
@@ -123,7 +120,6 @@ def test_hooks_filters_and_settings_have_no_say(two: Repository) -> None:
 
 
 def test_a_commit_checked_out_elsewhere_is_no_obstacle(two: Repository, tmp_path: Path) -> None:
-    """Another worktree of the same commit, and one named base, stay as they are."""
     two.git.git.worktree("add", "--quiet", "--detach", str(tmp_path / "base"), "HEAD~1")
 
     with _checked_out(two) as roots:
@@ -133,7 +129,6 @@ def test_a_commit_checked_out_elsewhere_is_no_obstacle(two: Repository, tmp_path
 
 
 def test_the_working_tree_is_laid_out_as_it_is(two: Repository) -> None:
-    """Changes, staged or not, untracked files, deletions and renames show; ignored files do not."""
     two.commit({".gitignore": "*.so\n", "gone/x.py": "1", "old.py": "renamed", "run.sh": "run"})
     changes = {"a.py": "changed", "pkg/b.py": "staged", "new/ä b.py": "untracked", "built.so": "ignored"}
     for name, text in changes.items():
@@ -159,7 +154,6 @@ def test_the_working_tree_is_laid_out_as_it_is(two: Repository) -> None:
 
 
 def test_files_folders_and_links_may_change_places(two: Repository, tmp_path: Path) -> None:
-    """A file become a folder, a folder become a file and a folder become a link are laid out so."""
     two.commit({"file": "1", "folder/x.py": "1", "moved/x.py": "1"})
     (two.root / "file").unlink()
     (two.root / "file").mkdir()
@@ -177,7 +171,6 @@ def test_files_folders_and_links_may_change_places(two: Repository, tmp_path: Pa
 
 
 def test_a_linked_worktree_is_a_place_to_start_from(two: Repository, tmp_path: Path) -> None:
-    """The gate of a worktree of the user's own lays out what that one holds."""
     two.git.git.worktree("add", "--quiet", "-b", "other", str(tmp_path / "other"))
     linked = Repository(tmp_path / "other", git.Repo(tmp_path / "other"))
     (linked.root / "a.py").write_text("changed here")
@@ -189,7 +182,6 @@ def test_a_linked_worktree_is_a_place_to_start_from(two: Repository, tmp_path: P
 
 
 def test_a_hook_that_runs_a_gate_is_left_alone(two: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables that git sets around a hook neither change the user's index nor reach `prepare`."""
     (two.root / "a.py").write_text("staged")
     two.git.git.add("a.py")
     (two.root / "a.py").write_text("later")
@@ -206,7 +198,6 @@ def test_a_hook_that_runs_a_gate_is_left_alone(two: Repository, monkeypatch: pyt
 
 
 def test_directories_are_copied_without_their_caches(tmp_path: Path) -> None:
-    """Outside git a copy is measured, links as links, and the user's folder stays untouched."""
     for name in ("old", "new"):
         (tmp_path / name / "__pycache__").mkdir(parents=True)
         (tmp_path / name / "__pycache__/x.pyc").write_text("cache")
@@ -225,7 +216,6 @@ def test_directories_are_copied_without_their_caches(tmp_path: Path) -> None:
 
 
 def test_a_directory_around_the_temporary_folder_is_refused(two: Repository, tmp_path: Path) -> None:
-    """A copy into the folder that is copied would never end."""
     pair = resolve_sides(two.root, base=str(tmp_path), head="HEAD")
 
     with pytest.raises(RepositoryError, match="set TMPDIR"), checkouts(pair):
@@ -234,7 +224,6 @@ def test_a_directory_around_the_temporary_folder_is_refused(two: Repository, tmp
 
 
 def test_worktrees_of_a_killed_run_are_forgotten(two: Repository, tmp_path: Path) -> None:
-    """A lost worktree of an earlier perfkit leaves git's list, locked or not; one of the user's stays."""
     for folder in ("perfkit-lost", "perfkit-kept", "disk"):
         two.git.git.worktree("add", "--quiet", "--detach", str(tmp_path / folder / "base"))
     two.git.git.worktree("lock", str(tmp_path / "perfkit-lost/base"))
@@ -283,7 +272,6 @@ INNER_FILE = "libs/outer/deps/inner/i.py"
 
 
 def test_submodules_are_filled_as_each_side_records_them(nested: tuple[Repository, Repository]) -> None:
-    """Each side has its own commit of the submodule, all its files, and the submodule's own submodule."""
     repository, _ = nested
 
     with _checked_out(repository, head="HEAD") as roots:
@@ -298,7 +286,6 @@ def test_submodules_are_filled_as_each_side_records_them(nested: tuple[Repositor
 
 
 def test_submodules_of_the_working_tree_are_taken_as_they_are(nested: tuple[Repository, Repository]) -> None:
-    """Uncommitted changes in a submodule, however deep, belong to the working tree."""
     repository, _ = nested
     (repository.root / "libs/outer/o.py").write_text("changed")
     half_changed = resolve_sides(repository.root, base="HEAD", head=None).head.commit
@@ -316,7 +303,6 @@ def test_submodules_of_the_working_tree_are_taken_as_they_are(nested: tuple[Repo
 
 
 def test_a_submodule_that_cannot_be_filled_is_a_warning(nested: tuple[Repository, Repository]) -> None:
-    """A commit the submodule lacks, and one that is not initialised, leave a folder empty and say so."""
     repository, outer = nested
     ahead = outer.commit({"o.py": "ahead"})
     repository.git.git.update_index("--cacheinfo", f"160000,{ahead},libs/outer")
@@ -333,7 +319,6 @@ def test_a_submodule_that_cannot_be_filled_is_a_warning(nested: tuple[Repository
 
 
 def test_a_submodule_is_a_repository_to_start_from(nested: tuple[Repository, Repository]) -> None:
-    """Two commits of a submodule are compared like those of any repository."""
     repository, _ = nested
     inside = Repository(repository.root / "libs/outer", git.Repo(repository.root / "libs/outer"))
 
@@ -355,7 +340,6 @@ def generated(two: Repository) -> Repository:
 
 
 def test_generated_files_are_copied_or_linked(generated: Repository) -> None:
-    """Patterns reach both roots: files by themselves, folders whole, and never over a tracked file."""
     with _checked_out(
         generated, base="HEAD~1", head="HEAD", copy=("**/*.so", "data"), link=("out",)
     ) as roots:
@@ -370,13 +354,11 @@ def test_generated_files_are_copied_or_linked(generated: Repository) -> None:
 
 
 def test_a_folder_with_all_below_it_is_linked_once(generated: Repository) -> None:
-    """What lies in a folder that is brought whole needs no link of its own, whatever ``**`` matches there."""
     with _checked_out(generated, base="HEAD~1", head="HEAD", link=("out/**",)) as roots:
         assert generated.root / "out" == (roots.head / "out").readlink()
 
 
 def test_links_stop_at_what_a_root_has(generated: Repository) -> None:
-    """In a folder that the root has, only what is missing is linked."""
     with _checked_out(generated, base="HEAD~1", head="HEAD", link=("data",)) as roots:
         assert not (roots.head / "data").is_symlink()
         assert generated.root / "data/big" == (roots.head / "data/big").readlink()
@@ -384,7 +366,6 @@ def test_links_stop_at_what_a_root_has(generated: Repository) -> None:
 
 
 def test_a_link_is_copied_as_a_link_to_the_same_place(generated: Repository) -> None:
-    """A relative link keeps its meaning on another path."""
     (generated.root / "data/big_link").symlink_to("../out/deep")
 
     with _checked_out(generated, base="HEAD~1", head="HEAD", copy=("data/big_link",)) as roots:
@@ -394,7 +375,6 @@ def test_a_link_is_copied_as_a_link_to_the_same_place(generated: Repository) -> 
 @pytest.mark.parametrize("pattern", ["*.none", "/etc/passwd", "../x", "", ".", "a**", ".git/config"])
 @pytest.mark.parametrize("key", ["copy", "link"])
 def test_a_pattern_without_a_match_names_its_key(two: Repository, pattern: str, key: str) -> None:
-    """A pattern that matches nothing in the repository is a mistake in the configuration."""
     copy, link = ((pattern,), ()) if key == "copy" else ((), (pattern,))
 
     with (
@@ -406,7 +386,6 @@ def test_a_pattern_without_a_match_names_its_key(two: Repository, pattern: str, 
 
 
 def test_prepare_runs_in_each_root(two: Repository) -> None:
-    """The command finds its root, its side and the generated files, and leaves nothing with the user."""
     with _checked_out(two, prepare='echo "$PERFKIT_SIDE $(cat a.py)" > built') as roots:
         assert ["base old\n", "head new\n"] == [(r / "built").read_text() for r in (roots.base, roots.head)]
 
@@ -425,7 +404,6 @@ def _prepared(repository: Repository, tmp_path: Path, command: str) -> tuple[int
 
 
 def test_what_prepare_made_of_a_commit_is_used_again(two: Repository, tmp_path: Path) -> None:
-    """A commit is built once, and that is said; another command builds it anew."""
     command = "cp a.py built; chmod +x built; echo more >> pkg/b.py"
     times, roots = _prepared(two, tmp_path, command)
 
@@ -439,7 +417,6 @@ def test_what_prepare_made_of_a_commit_is_used_again(two: Repository, tmp_path: 
 
 
 def test_what_prepare_made_of_changes_is_not_kept(two: Repository, tmp_path: Path) -> None:
-    """Uncommitted code has no name that it could be found by: only base is built once."""
     (two.root / "a.py").write_text("newer")
 
     assert 3 == _prepared(two, tmp_path, "cp a.py built")[0]
@@ -447,12 +424,10 @@ def test_what_prepare_made_of_changes_is_not_kept(two: Repository, tmp_path: Pat
 
 @pytest.mark.parametrize("command", ["cp a.py built; pwd >> built", "mv a.py built"])
 def test_what_fits_no_other_root_is_made_anew(two: Repository, tmp_path: Path, command: str) -> None:
-    """A build that wrote down where it is, or that took files away, is not put into another checkout."""
     assert 4 == _prepared(two, tmp_path, command)[0]
 
 
 def test_a_prepare_that_fails_is_told(two: Repository) -> None:
-    """Side, command, exit code and the last line of output make one line; nothing is left behind."""
     command = 'echo building; test "$PERFKIT_SIDE" = base || { echo "no compiler" >&2; exit 7; }'
 
     with pytest.raises(NotMeasuredError) as caught, _checked_out(two, prepare=command):
@@ -465,7 +440,6 @@ def test_a_prepare_that_fails_is_told(two: Repository) -> None:
 
 
 def test_processes_of_prepare_end_with_it(two: Repository, tmp_path: Path) -> None:
-    """A process that the command leaves in the background neither holds up the gate nor outlives the call."""
     os.mkfifo(tmp_path / "pipe")
     reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
 
@@ -478,7 +452,6 @@ def test_processes_of_prepare_end_with_it(two: Repository, tmp_path: Path) -> No
 
 
 def test_what_git_cannot_check_out_is_one_line(two: Repository) -> None:
-    """A commit that went away between naming and checking out is told, and nothing is left behind."""
     pair = resolve_sides(two.root, base="HEAD~1", head="HEAD")
     tree = two.git.commit("HEAD").tree.hexsha
     (two.root / ".git/objects" / tree[:2] / tree[2:]).unlink()
@@ -492,7 +465,6 @@ def test_what_git_cannot_check_out_is_one_line(two: Repository) -> None:
 
 @pytest.mark.parametrize("prepare", [None, "printf 'version = 4' > pkg/_version.py"])
 def test_a_version_file_that_nothing_has_is_written(repository: Repository, prepare: str | None) -> None:
-    """A build that makes it comes first, and nothing is written into a folder that is not there."""
     names = {"setuptools_scm": "pkg/_version.py", "hatch.build.hooks.vcs": "gone/_version.py"}
     tables = "\n".join(
         f"[tool.{tool}]\n{'version_file' if tool == 'setuptools_scm' else 'version-file'} = '{file}'"
@@ -519,7 +491,6 @@ def test_a_version_file_that_nothing_has_is_written(repository: Repository, prep
 
 
 def test_a_project_below_the_top_is_made_ready_in_its_own_folder(repository: Repository) -> None:
-    """Patterns start from the project's root and the command runs there, as a configuration there says."""
     repository.commit({".gitignore": "_made.py\n", "one/a.py": "old", "common/b.py": ""})
     repository.commit({"one/a.py": "new"})
     project = repository.root / "one"
@@ -537,7 +508,6 @@ def test_a_project_below_the_top_is_made_ready_in_its_own_folder(repository: Rep
 def test_a_project_that_a_side_lacks_cannot_be_made_ready(
     repository: Repository, prepare: str | None
 ) -> None:
-    """A base from before the project had its folder is told, and a command runs nowhere else."""
     repository.commit({"a.py": "old"})
     repository.commit({"one/a.py": "new"})
 
@@ -549,7 +519,6 @@ def test_a_project_that_a_side_lacks_cannot_be_made_ready(
 
 
 def test_a_pattern_may_not_lead_out_of_the_repository(repository: Repository) -> None:
-    """What lies beside it is nobody's to bring."""
     repository.commit({"one/a.py": "old"})
     repository.commit({"one/a.py": "new"})
 

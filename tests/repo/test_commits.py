@@ -25,7 +25,6 @@ from perfkit.repo.commits import (
 
 
 def test_head_is_read_with_all_that_is_known_of_it(repository: Repository) -> None:
-    """Commit, subject, branch and time come from git; a clean tree is not dirty."""
     sha = repository.commit({"a.py": "1"}, "Add a")
 
     commit = read_commit(repository.root)
@@ -42,7 +41,6 @@ def test_head_is_read_with_all_that_is_known_of_it(repository: Repository) -> No
 
 
 def test_a_tracked_change_makes_the_tree_dirty(repository: Repository) -> None:
-    """A changed file shows in the diff hash, staged or not; other contents give another hash."""
     repository.commit({"a.py": "1"})
     (repository.root / "a.py").write_text("2")
     changed = read_commit(repository.root)
@@ -56,7 +54,6 @@ def test_a_tracked_change_makes_the_tree_dirty(repository: Repository) -> None:
 
 
 def test_own_output_and_untracked_files_are_not_dirt(repository: Repository) -> None:
-    """What perfkit writes, and files git does not know, leave the tree clean."""
     repository.commit({"perf_log.md": "old", "benchmarks/ledger/x": "old"})
     (repository.root / "perf_log.md").write_text("new")
     (repository.root / "benchmarks/ledger/x").write_text("new")
@@ -69,7 +66,6 @@ def test_own_output_and_untracked_files_are_not_dirt(repository: Repository) -> 
 
 
 def test_a_detached_head_has_no_branch(repository: Repository) -> None:
-    """A checkout of a commit has no branch name to record."""
     sha = repository.commit({"a.py": "1"})
     repository.git.git.checkout("--quiet", "--detach", sha)
 
@@ -79,7 +75,6 @@ def test_a_detached_head_has_no_branch(repository: Repository) -> None:
 def test_outside_a_repository_the_commit_may_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PERFKIT_COMMIT names the commit of code that lies outside git."""
     monkeypatch.setenv("PERFKIT_COMMIT", "b" * 40)
 
     commit = read_commit(tmp_path)
@@ -90,7 +85,6 @@ def test_outside_a_repository_the_commit_may_be_given(
 def test_inside_a_repository_a_given_commit_must_be_head(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A result cannot be filed under another commit than the one measured."""
     sha = repository.commit({"a.py": "1"})
     monkeypatch.setenv("PERFKIT_COMMIT", sha)
     assert sha == read_commit(repository.root).sha
@@ -103,7 +97,6 @@ def test_inside_a_repository_a_given_commit_must_be_head(
 def test_without_any_commit_the_way_out_is_named(
     tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No repository, no commit, no trust and a malformed PERFKIT_COMMIT each have one clear line."""
     outside = tmp_path / "outside"
     outside.mkdir()
     with pytest.raises(RepositoryError, match="is in no git repository"):
@@ -120,7 +113,6 @@ def test_without_any_commit_the_way_out_is_named(
 
 
 def test_history_is_topological(repository: Repository) -> None:
-    """Commits of one second still come in the order of their parents; unknown ones are left out."""
     shas = [repository.commit({"a.py": str(number)}) for number in range(4)]
 
     order = history_order(repository.root, [*shas, "f" * 40])
@@ -130,7 +122,6 @@ def test_history_is_topological(repository: Repository) -> None:
 
 @pytest.mark.parametrize("ref", ["nothing", "-x", "f" * 40])
 def test_an_unknown_ref_is_refused(repository: Repository, ref: str) -> None:
-    """A ref that names no commit, or would be read as an option, is one clear line."""
     repository.commit({"a.py": "1"})
 
     with pytest.raises(RepositoryError, match=f'"{ref}"'):
@@ -138,7 +129,6 @@ def test_an_unknown_ref_is_refused(repository: Repository, ref: str) -> None:
 
 
 def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> None:
-    """Each commit stands on a path of equal length, untouched by hooks, and nothing is left behind."""
     old = repository.commit({"a.py": "old"})
     new = repository.commit({"a.py": "new"})
     hook = repository.root / ".git/hooks/post-checkout"
@@ -158,7 +148,6 @@ def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> Non
 
 
 def test_git_tells_what_people_call_commits(repository: Repository) -> None:
-    """Subject, author and place in history; commits that it does not know are left out."""
     shas = [repository.commit({"a": str(number)}, f"Change | {number}") for number in range(3)]
 
     facts = commit_facts(repository.root, [shas[2], shas[0], "f" * 40])
@@ -169,7 +158,6 @@ def test_git_tells_what_people_call_commits(repository: Repository) -> None:
 
 
 def test_a_setting_that_shows_signatures_changes_nothing(repository: Repository) -> None:
-    """Git would put lines about the signature of a commit, as GitHub's merges have one, among the facts."""
     repository.commit({"a": "1"}, "Signed")
     made = repository.git.git
     head, _, message = made.cat_file("commit", "HEAD").partition("\n\n")
@@ -187,7 +175,6 @@ def test_a_setting_that_shows_signatures_changes_nothing(repository: Repository)
 
 
 def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:
-    """The ledger may lie anywhere."""
     assert {} == commit_facts(tmp_path, ["f" * 40])
     assert {} == releases(tmp_path)
     assert commits_between(tmp_path, "a" * 40, "b" * 40) is None
@@ -196,7 +183,6 @@ def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:
 
 
 def test_commits_between_two_are_counted_with_those_of_branches(repository: Repository) -> None:
-    """All that the later one has and the earlier one has not."""
     first = repository.commit({"a": "1"})
     repository.git.git.checkout("--quiet", "-b", "side")
     repository.commit({"b": "1"})
@@ -212,7 +198,6 @@ def test_commits_between_two_are_counted_with_those_of_branches(repository: Repo
 
 
 def test_commits_after_one_are_those_of_its_descendant(repository: Repository) -> None:
-    """None where the one does not come from the other."""
     first = repository.commit({"a": "1"})
     repository.git.git.checkout("--quiet", "-b", "side")
     side = repository.commit({"b": "1"})
@@ -227,7 +212,6 @@ def test_commits_after_one_are_those_of_its_descendant(repository: Repository) -
 
 
 def test_releases_are_the_tags_that_head_comes_from(repository: Repository) -> None:
-    """Light ones and annotated ones, oldest first, each with its commit."""
     first = repository.commit({"a": "1"})
     repository.git.create_tag("v1")
     second = repository.commit({"a": "2"})

@@ -81,7 +81,6 @@ def sides(base: SideEnvironment, head: SideEnvironment) -> Environments:
 
 
 def test_a_requirement_stands_for_itself_and_names_a_package() -> None:
-    """The name is the normalised one."""
     found = [requirements_of(text, "base") for text in ("My_Package[extra]>=2,<3", "x @ file:///x.whl")]
     assert [(("My_Package[extra]>=2,<3",), "my-package"), (("x @ file:///x.whl",), "x")] == [
         (one.lines, one.name) for one in found
@@ -89,7 +88,6 @@ def test_a_requirement_stands_for_itself_and_names_a_package() -> None:
 
 
 def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
-    """A list is read by the installer, a lock and a project file are read here; none names one package."""
     for name, text in (("some.txt", "numpy"), ("pylock.toml", PYLOCK), ("pyproject.toml", PROJECT)):
         (tmp_path / name).write_text(text)
     found = [
@@ -119,7 +117,6 @@ def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
-    """The line names the file and what to do."""
     (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=told) as caught:
         check_wanted({"base": [str(tmp_path / name)]})
@@ -127,7 +124,6 @@ def test_a_damaged_file_is_told(tmp_path: Path, name: str, text: str, told: str)
 
 
 def test_an_environment_stands_alone(tmp_path: Path) -> None:
-    """Nothing is installed into one that exists already."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").touch()
     with pytest.raises(UsageError, match="is an environment, which is measured as it is: give it alone"):
@@ -135,7 +131,6 @@ def test_an_environment_stands_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_wanted_is_nothing_built() -> None:
-    """The usual gate measures both sides in the present environment."""
     wanted: dict[Side, list[str]] = {"base": [], "head": []}
     assert {} == side_environments(wanted, log=pytest.fail)
 
@@ -143,7 +138,6 @@ def test_nothing_wanted_is_nothing_built() -> None:
 def test_the_key_of_an_environment_follows_from_all_it_depends_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same is found again; another requirement, another content of a file or another index is another."""
     listed = tmp_path / "some.txt"
     listed.write_text("numpy==1")
     lines = [f"-r {listed}"]
@@ -158,7 +152,6 @@ def test_the_key_of_an_environment_follows_from_all_it_depends_on(
 
 
 def test_packages_that_differ_are_told_from_those_that_were_named() -> None:
-    """A package that nobody named is worth a warning, unless a file or folder stands for all of them."""
     base = described(frozenset({"torch"}), torch="2.12.1", numpy="2.4.0", both="1")
     head = described(frozenset({"torch"}), torch="2.13.0", numpy="2.4.1", both="1", new="3")
     both = sides(base, head)
@@ -172,7 +165,6 @@ def test_packages_that_differ_are_told_from_those_that_were_named() -> None:
 
 
 def test_the_facts_of_both_sides_are_what_differs() -> None:
-    """Python and torch are always known; of other packages only those that differ, on both sides."""
     both = sides(described(torch="2.12.1", x="1", same="0"), described(python="CPython 3.13.0", same="0"))
     assert {
         "base": {"python": "CPython 3.11.7", "torch": "2.12.1", "package x": "1"},
@@ -195,7 +187,6 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
     ],
 )
 def test_the_reason_of_an_installer_is_one_line(said: str, told: str) -> None:
-    """What pip and uv say over many lines is told in one."""
     assert told == installer_error(said.splitlines())
 
 
@@ -212,7 +203,6 @@ def finish(place: Path) -> None:
 
 
 def test_so_many_environments_are_kept(kept: Path) -> None:
-    """The oldest go, and one that is used again is among the newest."""
     keys = [f"key-{number}" for number in range(MOST_KEPT)]
     for age, key in enumerate(keys):
         os.utime(kept_folder(key, finish), (age, age))
@@ -222,8 +212,6 @@ def test_so_many_environments_are_kept(kept: Path) -> None:
 
 
 def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
-    """The next command finds no half of it, and what a killed one left goes away."""
-
     def fail(place: Path) -> None:
         (place / "half").touch()
         raise UsageError("no such package")
@@ -237,7 +225,6 @@ def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
 
 
 def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path: Path) -> None:
-    """A file that the requirements include is part of them, and so is every source file of a project."""
     (tmp_path / "all.txt").write_text(
         "-r more.txt\n-c limits.txt  # and no later ones\n-e ./theirs[fast] ; python_version > '3'\n"
     )
@@ -261,7 +248,6 @@ def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path
 
 
 def test_generated_files_and_submodules_are_part_of_a_project(repository: Repository, tmp_path: Path) -> None:
-    """A package is built of them as well, while git lists neither among the files of the repository."""
     inner = Repository(tmp_path / "inner", create_repository(tmp_path / "inner"))
     inner.commit({"v.py": "N = 1"})
     repository.commit({".gitignore": "_core.c\ndata/\n", "m.py": ""})
@@ -280,7 +266,6 @@ def test_generated_files_and_submodules_are_part_of_a_project(repository: Reposi
 
 
 def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(repository: Repository) -> None:
-    """Git lists no file of it then."""
     repository.commit({".gitignore": "build/\n"})
     source = repository.root / "build/mine/fast.c"
     source.parent.mkdir(parents=True)
@@ -293,7 +278,6 @@ def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(reposit
 
 
 def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -> None:
-    """Pip finds the file by the line that stands for it, and the environment follows its content."""
     place = tmp_path / "my files" / "of us.txt"
     place.parent.mkdir()
     place.write_text("-r more.txt\n")

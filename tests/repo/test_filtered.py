@@ -50,7 +50,6 @@ def stored(repository: Repository) -> Repository:
 
 @pytest.mark.parametrize("store", [".git/lfs", "elsewhere"])
 def test_pointers_are_filled_from_the_local_store(stored: Repository, store: str) -> None:
-    """Each side has its own content, wherever the store lies, and the mode of the file stays."""
     if store != ".git/lfs":
         stored.git.git.config("lfs.storage", str(stored.root / store))
         (stored.root / ".git/info/exclude").write_text(f"/{store}\n")
@@ -62,7 +61,6 @@ def test_pointers_are_filled_from_the_local_store(stored: Repository, store: str
 
 
 def test_a_pointer_without_content_is_refused(stored: Repository) -> None:
-    """What the store lacks is named with its side, unless the user has Git LFS leave it out."""
     _keep(stored, NEW)
 
     with (
@@ -80,7 +78,6 @@ def test_a_pointer_without_content_is_refused(stored: Repository) -> None:
 
 
 def test_prepare_may_write_the_content(stored: Repository) -> None:
-    """A command that fills the pointers by itself is enough, and one that does not is refused."""
     with _checked_out(stored, prepare="echo filled > a.big") as roots:
         assert "filled\n" == (roots.base / "a.big").read_text()
     with pytest.raises(NotMeasuredError), _checked_out(stored, prepare="true"):
@@ -88,7 +85,6 @@ def test_prepare_may_write_the_content(stored: Repository) -> None:
 
 
 def test_pointers_of_a_submodule_are_filled_too(stored: Repository, tmp_path: Path) -> None:
-    """A submodule has a store of its own."""
     for content in (OLD, NEW):
         _keep(stored, content)
     (tmp_path / "outer").mkdir()
@@ -110,7 +106,6 @@ def test_pointers_of_a_submodule_are_filled_too(stored: Repository, tmp_path: Pa
 
 
 def test_a_working_tree_with_contents_is_clean(stored: Repository) -> None:
-    """Files that hold what their pointers name are no change, though git has to compare them."""
     for content in (OLD, NEW):
         _keep(stored, content)
     (stored.root / "a.big").write_text(NEW)
@@ -127,7 +122,6 @@ def test_a_working_tree_with_contents_is_clean(stored: Repository) -> None:
 
 
 def test_a_filter_of_ones_own_never_runs(repository: Repository) -> None:
-    """An unchanged file of the working tree serves both sides; another version of it is refused."""
     ran = repository.root.parent / "ran"
     repository.commit({".gitattributes": ATTRIBUTES, "b.own": "secret", "code.py": "1"})
     for way, command in {"smudge": "tr a-z A-Z", "clean": "tr A-Z a-z"}.items():

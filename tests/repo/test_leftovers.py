@@ -82,7 +82,6 @@ def killed(temporary: Path, repository: Repository) -> Iterator[tuple[Path, list
 def test_nothing_of_a_killed_perfkit_stays(
     temporary: Path, repository: Repository, killed: tuple[Path, list[psutil.Process], int]
 ) -> None:
-    """Its folders, worktree and processes go, the stopped ones too, and one line says so."""
     folder, residents, pid = killed
     heard: list[str] = []
     folders = sorted(path for path in temporary.iterdir() if path.is_dir())
@@ -105,7 +104,6 @@ def test_nothing_of_a_killed_perfkit_stays(
 def test_a_second_sweep_has_nothing_to_say(
     killed: tuple[Path, list[psutil.Process], int],
 ) -> None:
-    """What is gone is told once."""
     heard: list[str] = []
     sweep(lambda _: None)
     sweep(heard.append)
@@ -115,7 +113,6 @@ def test_a_second_sweep_has_nothing_to_say(
 
 
 def test_what_lives_or_is_not_perfkits_is_left_alone(temporary: Path, repository: Repository) -> None:
-    """A living one's folder, a user's worktree and a folder that happens to be called so stay."""
     repository.commit({"a.py": "1"})
     (temporary / "perfkit-users").mkdir()
     repository.git.git.worktree("add", "--detach", str(temporary / "perfkit-users/base"))
@@ -136,7 +133,6 @@ def test_what_lives_or_is_not_perfkits_is_left_alone(temporary: Path, repository
 def test_a_person_who_looks_at_what_was_left_is_not_ended(
     killed: tuple[Path, list[psutil.Process], int],
 ) -> None:
-    """Nothing that perfkit starts has a terminal; a shell that stands in the folder has one."""
     folder, *_ = killed
     pid, terminal = pty.fork()
     if pid == 0:
@@ -157,7 +153,6 @@ def test_a_person_who_looks_at_what_was_left_is_not_ended(
 def test_only_what_perfkit_started_is_ended(
     temporary: Path, killed: tuple[Path, list[psutil.Process], int]
 ) -> None:
-    """A process of one's own that stands in the folder, or that another perfkit started there, lives on."""
     folder, residents, _ = killed
     waits = [sys.executable, "-c", "import signal; signal.pause()", f"{folder}/log"]
     heard: list[str] = []
@@ -177,7 +172,6 @@ def test_only_what_perfkit_started_is_ended(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 @pytest.mark.parametrize("folder_of", [0, 65534])
 def test_another_users_files_end_and_remove_nothing(temporary: Path, folder_of: int) -> None:
-    """Everyone may write to a folder for temporary files, and name a process of somebody else's there."""
     folder = temporary / "perfkit-0123"
     folder.mkdir()
     owner = folder.with_suffix(".owner")
@@ -199,7 +193,6 @@ def test_another_users_files_end_and_remove_nothing(temporary: Path, folder_of: 
 def test_what_cannot_be_removed_is_told(
     temporary: Path, killed: tuple[Path, list[psutil.Process], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason and what to do; the next sweep tries again."""
     folder, residents, _ = killed
     heard: list[str] = []
 
@@ -220,7 +213,6 @@ def test_what_cannot_be_removed_is_told(
 
 
 def test_a_damaged_owner_is_told(temporary: Path) -> None:
-    """Whose the folder was cannot be known, so a person has to look."""
     (temporary / "perfkit-0123").mkdir()
     (temporary / "perfkit-0123.owner").write_text("{")
     heard: list[str] = []

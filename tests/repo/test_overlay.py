@@ -36,7 +36,6 @@ FILES = ("b/bench_same.py", PurePosixPath("b/bench_changed.py"), "b/deep/bench_n
 
 
 def test_only_what_differs_is_told(roots: tuple[Path, Path]) -> None:
-    """Changed and new files are returned and laid; base's other files stay."""
     head, base = roots
 
     assert ("b/bench_changed.py", "b/deep/bench_new.py") == overlay(FILES, source=head, target=base)
@@ -45,7 +44,6 @@ def test_only_what_differs_is_told(roots: tuple[Path, Path]) -> None:
 
 
 def test_restoring_brings_back_what_base_had(roots: tuple[Path, Path]) -> None:
-    """Base's own versions return after any number of overlays; new files go, and their folders."""
     head, base = roots
     before = _contents(base)
     overlay(FILES, source=head, target=base)
@@ -60,7 +58,6 @@ def test_restoring_brings_back_what_base_had(roots: tuple[Path, Path]) -> None:
 
 
 def test_a_file_that_was_never_laid_is_left_alone(roots: tuple[Path, Path]) -> None:
-    """Restoring a file no overlay touched changes nothing."""
     head, base = roots
     overlay(FILES, source=head, target=base)
 
@@ -70,7 +67,6 @@ def test_a_file_that_was_never_laid_is_left_alone(roots: tuple[Path, Path]) -> N
 
 
 def test_links_are_laid_as_what_they_lead_to(roots: tuple[Path, Path]) -> None:
-    """Head's link brings head's content; a link of base's is replaced, not written through, and returns."""
     head, base = roots
     (head / "b/bench_link.py").symlink_to("bench_changed.py")
     (base / "b/bench_link.py").symlink_to("bench_own.py")
@@ -83,7 +79,6 @@ def test_links_are_laid_as_what_they_lead_to(roots: tuple[Path, Path]) -> None:
 
 
 def test_cached_bytecode_never_stands_for_another_version(roots: tuple[Path, Path]) -> None:
-    """Versions of equal size and time are told apart by an import, once laid and once restored."""
     head, base = roots
     name = "b/bench_changed.py"
     for root, value in ((head, 2), (base, 1)):
@@ -107,7 +102,6 @@ def _imported(root: Path) -> str:
 
 @pytest.mark.parametrize("name", ["../bench_x.py", "b/outside/bench_x.py", "/bench_x.py"])
 def test_nothing_is_laid_outside_the_checkout(roots: tuple[Path, Path], tmp_path: Path, name: str) -> None:
-    """A name that leads out of the root, or a link on its way, is refused and writes nothing."""
     head, base = roots
     _write(tmp_path, {"head/b/outside/bench_x.py": "1", "bench_x.py": "1"})
     (tmp_path / "elsewhere").mkdir()
@@ -119,7 +113,6 @@ def test_nothing_is_laid_outside_the_checkout(roots: tuple[Path, Path], tmp_path
 
 
 def test_a_missing_or_blocked_file_is_one_line(roots: tuple[Path, Path]) -> None:
-    """A file head lacks, and one whose folder is a file on base, are told with their names."""
     head, base = roots
     with pytest.raises(RepositoryError, match=r"bench_none\.py.*No such file"):
         overlay(["b/bench_none.py"], source=head, target=base)

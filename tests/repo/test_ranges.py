@@ -36,7 +36,6 @@ def _merged(repository: Repository) -> list[str]:
 
 
 def test_a_merge_is_one_place(repository: Repository) -> None:
-    """By first parents the commits of a branch are part of its merge; with all parents each has a place."""
     first, second, merge, third, *side = _merged(repository)
 
     by_first = commit_range(repository.root, first, "main")
@@ -50,7 +49,6 @@ def test_a_merge_is_one_place(repository: Repository) -> None:
 
 
 def test_what_is_no_range_is_refused(repository: Repository) -> None:
-    """One commit, commits in the wrong order or on two branches, and unknown ones are told apart."""
     first, second, _, third, side, _ = _merged(repository)
 
     with pytest.raises(UsageError, match="one commit"):
@@ -64,7 +62,6 @@ def test_what_is_no_range_is_refused(repository: Repository) -> None:
 
 
 def test_changes_are_read_from_git(repository: Repository) -> None:
-    """Texts are no code; functions of files that are read are named, also for a project in a folder."""
     repository.commit({"part/a.py": "def one(): pass\ndef two(): pass\n", "part/c.py": "def three(): pass\n"})
     repository.commit({"part/README.md": "Text"})
     repository.commit({"part/a.py": "def one(): return 1\ndef two(): pass\n"})
@@ -79,7 +76,6 @@ def test_changes_are_read_from_git(repository: Repository) -> None:
 
 
 def test_a_commit_is_described(repository: Repository) -> None:
-    """It has an author, and so many files and lines; a file that is no text has no lines."""
     first = repository.commit({"a.py": "1\n2\n"})
     (repository.root / "b.bin").write_bytes(b"\0\1")
     second = repository.commit({"a.py": "1\n3\n4\n"})
@@ -89,7 +85,6 @@ def test_a_commit_is_described(repository: Repository) -> None:
 
 
 def test_a_benchmark_is_looked_for_at_bad_then_in_the_tree_then_at_good(repository: Repository) -> None:
-    """The bad commit's file comes first; one that was removed is taken from the good commit."""
     good = repository.commit({"tests/test_old.py": TEST, "a.py": "1"})
     (repository.root / "tests/test_old.py").unlink()
     bad = repository.commit({"benchmarks/bench.py": TEST.replace("speed", "new")})
@@ -110,7 +105,6 @@ def test_a_benchmark_is_looked_for_at_bad_then_in_the_tree_then_at_good(reposito
 
 
 def test_a_name_of_several_files_is_refused(repository: Repository) -> None:
-    """Those of the configured benchmarks are preferred; where several are left, more has to be given."""
     files = {"tests/test_a.py": TEST, "benchmarks/bench_a.py": TEST}
     good = repository.commit(files)
     bad = repository.commit({"a.py": "1"})
@@ -124,7 +118,6 @@ def test_a_name_of_several_files_is_refused(repository: Repository) -> None:
 
 
 def test_a_benchmark_is_laid_with_its_conftest_files(repository: Repository, tmp_path: Path) -> None:
-    """The files of the commit are written, whatever the working tree holds."""
     sha = repository.commit({"tests/a/test_x.py": TEST, "tests/conftest.py": "old", "conftest.py": "top"})
     (repository.root / "tests/conftest.py").write_text("new")
     source = BenchmarkSource(sha=sha, file="tests/a/test_x.py", kind="bad")

@@ -32,7 +32,6 @@ def branch(repository: Repository) -> tuple[Repository, str, str]:
 
 
 def test_a_feature_branch_is_compared_with_where_it_left_main(branch: tuple[Repository, str, str]) -> None:
-    """Unnamed sides are HEAD, with its branch, and its merge base with main, however far main has gone."""
     repository, fork, tip = branch
     repository.git.git.checkout("--quiet", "main")
     repository.commit({"c.py": "1"}, "Go on")
@@ -51,7 +50,6 @@ def test_a_feature_branch_is_compared_with_where_it_left_main(branch: tuple[Repo
 
 
 def test_on_the_main_branch_the_base_is_the_parent(repository: Repository) -> None:
-    """HEAD that is its own merge base is compared with its first parent."""
     parent = repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
 
@@ -65,7 +63,6 @@ def _left_out(repository: Repository) -> list[str]:
 
 
 def test_commits_that_came_to_main_together_are_counted(branch: tuple[Repository, str, str]) -> None:
-    """After a fast-forward only the last one is compared; a merge commit's parent is where main was."""
     repository, fork, _ = branch
     git_ = repository.git.git
     git_.checkout("--quiet", "main")
@@ -78,7 +75,6 @@ def test_commits_that_came_to_main_together_are_counted(branch: tuple[Repository
 
 
 def test_commits_that_were_pushed_together_are_counted(repository: Repository, tmp_path: Path) -> None:
-    """Before the push and after it; commits of earlier pushes are past."""
     hub = git.Repo.init(tmp_path / "hub.git", bare=True)
     first = repository.commit({"a.py": "1"})
     repository.git.create_remote("origin", str(hub.git_dir))
@@ -97,7 +93,6 @@ def test_commits_that_were_pushed_together_are_counted(repository: Repository, t
 
 
 def test_a_commit_alone_leaves_none_out(repository: Repository) -> None:
-    """Nor does a named base."""
     repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
     repository.commit({"a.py": "3"})
@@ -109,7 +104,6 @@ def test_a_commit_alone_leaves_none_out(repository: Repository) -> None:
 def test_the_main_branch_may_be_that_of_the_origin(
     branch: tuple[Repository, str, str], tmp_path: Path
 ) -> None:
-    """Where the origin's HEAD is another branch than main, that one is the main branch."""
     upstream, _, tip = branch
     clone = git.Repo.clone_from(upstream.root, tmp_path / "clone")
     clone.git.checkout("--quiet", "-b", "mine")
@@ -122,7 +116,6 @@ def test_the_main_branch_may_be_that_of_the_origin(
 
 
 def test_master_serves_where_there_is_no_main(repository: Repository) -> None:
-    """The older name of the main branch is found too."""
     fork = repository.commit({"a.py": "1"})
     repository.git.git.branch("--move", "main", "master")
     repository.git.git.checkout("--quiet", "-b", "feature")
@@ -132,7 +125,6 @@ def test_master_serves_where_there_is_no_main(repository: Repository) -> None:
 
 
 def test_a_dirty_tree_is_the_head(branch: tuple[Repository, str, str]) -> None:
-    """A tracked change makes the working tree the head, recorded as dirty, against the same base."""
     repository, fork, tip = branch
     (repository.root / "a.py").write_text("3")
 
@@ -147,7 +139,6 @@ def test_a_dirty_tree_is_the_head(branch: tuple[Repository, str, str]) -> None:
 
 
 def test_a_dirty_main_branch_is_compared_with_its_own_head(repository: Repository) -> None:
-    """The uncommitted change is what is compared, so the base is the commit it is made on."""
     repository.commit({"a.py": "1"})
     head = repository.commit({"a.py": "2"})
     (repository.root / "new.py").write_text("1")
@@ -159,7 +150,6 @@ def test_a_dirty_main_branch_is_compared_with_its_own_head(repository: Repositor
 
 
 def test_the_diff_hash_covers_untracked_contents(repository: Repository) -> None:
-    """Another content of an untracked file, or another tracked change beside it, is another state."""
     repository.commit({"a.py": "1"})
     new = repository.root / "new.py"
     states = []
@@ -173,7 +163,6 @@ def test_the_diff_hash_covers_untracked_contents(repository: Repository) -> None
 
 
 def test_own_output_and_ignored_files_leave_the_tree_clean(repository: Repository) -> None:
-    """What perfkit writes, what git ignores and a repository within do not make the tree the head."""
     repository.commit({"perf_log.md": "old", ".gitignore": "build/\n"})
     head = repository.commit({"a.py": "1"})
     for name in ("perf_log.md", "ledger/new", "build/new"):
@@ -202,7 +191,6 @@ def test_own_output_and_ignored_files_leave_the_tree_clean(repository: Repositor
 def test_what_is_no_code_does_not_make_the_tree_the_head(
     repository: Repository, name: str, remarks: list[str]
 ) -> None:
-    """What a run left, and pages of text, would have HEAD compared with itself, not with its parent."""
     base = repository.commit({"a.py": "1", "README.md": "old"})
     head = repository.commit({"a.py": "2"})
     place = repository.root / name
@@ -218,7 +206,6 @@ def test_what_is_no_code_does_not_make_the_tree_the_head(
 
 @pytest.mark.parametrize("name", ["a.py", "data.json", "new.py", "new.cpp"])
 def test_what_may_be_code_makes_the_tree_the_head(repository: Repository, name: str) -> None:
-    """A tracked file that benchmarks may read is part of what is measured, and so is new code."""
     repository.commit({"a.py": "1", "data.json": "1"})
     (repository.root / name).write_text("2")
 
@@ -226,7 +213,6 @@ def test_what_may_be_code_makes_the_tree_the_head(repository: Repository, name: 
 
 
 def test_sides_without_a_difference_in_code_are_remarked(repository: Repository) -> None:
-    """A change of a page of text cannot make anything slower."""
     repository.commit({"a.py": "1"})
     repository.commit({"README.md": "new"})
 
@@ -247,7 +233,6 @@ def test_sides_without_a_difference_in_code_are_remarked(repository: Repository)
 def test_code_is_the_same_where_only_documentation_differs(
     repository: Repository, files: dict[str, str], *, same: bool
 ) -> None:
-    """What a benchmark may read is no documentation, whatever its name ends in."""
     repository.commit({"own.py": ""})
     repository.commit(files)
 
@@ -255,7 +240,6 @@ def test_code_is_the_same_where_only_documentation_differs(
 
 
 def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, str, str]) -> None:
-    """`worktree` is the working tree, clean or not; HEAD is the commit, whatever was changed since."""
     repository, fork, tip = branch
     clean = resolve_sides(repository.root, base=None, head="worktree")
     (repository.root / "a.py").write_text("3")
@@ -275,7 +259,6 @@ def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, st
 
 
 def test_any_name_git_knows_names_a_side(branch: tuple[Repository, str, str]) -> None:
-    """Abbreviated commits, ancestors, searches and the upstream branch are git's to resolve."""
     repository, fork, tip = branch
     repository.git.git.branch("--set-upstream-to=main")
 
@@ -285,7 +268,6 @@ def test_any_name_git_knows_names_a_side(branch: tuple[Repository, str, str]) ->
 
 
 def test_directories_need_no_git(tmp_path: Path) -> None:
-    """Two folders outside any repository are sides, filed under a hash of their contents."""
     for name, text in (("old", "1"), ("new", "2"), ("same", "1")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(text)
@@ -306,7 +288,6 @@ def test_directories_need_no_git(tmp_path: Path) -> None:
 
 
 def test_caches_and_environments_are_no_part_of_a_directory(tmp_path: Path) -> None:
-    """What a tool leaves in a folder does not change the hash; names, modes and links in it do."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code/a.py").write_text("1")
     before = _directory(tmp_path, str(tmp_path / "code")).commit.sha
@@ -326,7 +307,6 @@ def test_caches_and_environments_are_no_part_of_a_directory(tmp_path: Path) -> N
 def test_a_name_of_both_a_ref_and_a_directory_is_the_ref(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A branch wins over a folder of its name, which `./` in front still reaches."""
     sha = repository.commit({"old/a.py": "1", "plain/a.py": "1"})
     repository.git.git.branch("old")
     repository.commit({"a.py": "2"})
@@ -342,7 +322,6 @@ def test_a_name_of_both_a_ref_and_a_directory_is_the_ref(
 
 
 def test_a_directory_can_be_compared_with_the_working_tree(repository: Repository, tmp_path: Path) -> None:
-    """Sides of unlike kinds are fine; which files differ is then not known."""
     repository.commit({"a.py": "1"})
     shutil.copytree(repository.root, tmp_path / "copy")
     (repository.root / "a.py").write_text("2")
@@ -354,7 +333,6 @@ def test_a_directory_can_be_compared_with_the_working_tree(repository: Repositor
 
 
 def test_changed_files_of_two_commits(repository: Repository) -> None:
-    """Changed, added, removed and both names of renamed files are told, in git's order."""
     repository.commit({"same.py": "1", "changed.py": "1", "gone.py": "gone", "sub/old.py": "renamed\n" * 9})
     (repository.root / "gone.py").unlink()
     (repository.root / "sub/old.py").rename(repository.root / "sub/new name.py")
@@ -366,7 +344,6 @@ def test_changed_files_of_two_commits(repository: Repository) -> None:
 
 
 def test_changed_files_of_the_working_tree(repository: Repository) -> None:
-    """Committed, staged, unstaged and untracked changes since the base all count, ignored files do not."""
     base = repository.commit({"a.py": "1", "b.py": "1", "c.py": "1", ".gitignore": "*.so\n"})
     repository.commit({"a.py": "2"})
     for name in ("b.py", "c.py", "new.py", "built.so"):
@@ -380,7 +357,6 @@ def test_changed_files_of_the_working_tree(repository: Repository) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "-x", "--output=x", "f" * 40, "HEAD~9", "main..main", ""])
 def test_an_unknown_side_is_one_line(repository: Repository, name: str) -> None:
-    """A name git does not know, or would read as an option, is wrong usage for either side."""
     repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
 
@@ -392,7 +368,6 @@ def test_an_unknown_side_is_one_line(repository: Repository, name: str) -> None:
 
 
 def test_equal_sides_are_refused(repository: Repository) -> None:
-    """One commit on both sides, under whatever names, cannot differ from itself; a dirty tree can."""
     repository.commit({"a.py": "1"})
     sha = repository.commit({"a.py": "2"}, "Change a")
 
@@ -404,7 +379,6 @@ def test_equal_sides_are_refused(repository: Repository) -> None:
 
 
 def test_what_a_shallow_clone_lacks_is_told(repository: Repository, tmp_path: Path) -> None:
-    """A base beyond the cut of a shallow clone, named or not, names the way to get it."""
     old = repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
     clone = git.Repo.clone_from(f"file://{repository.root}", tmp_path / "clone", depth=1)
@@ -417,7 +391,6 @@ def test_what_a_shallow_clone_lacks_is_told(repository: Repository, tmp_path: Pa
 
 
 def test_a_base_that_does_not_exist_is_told(repository: Repository) -> None:
-    """The first commit, unrelated histories and a repository without a main branch ask for --base."""
     repository.commit({"a.py": "1"})
     with pytest.raises(RepositoryError, match="has no parent to compare with; name one with --base"):
         _default(repository)
@@ -431,7 +404,6 @@ def test_a_base_that_does_not_exist_is_told(repository: Repository) -> None:
 
 
 def test_a_directory_has_no_base_of_its_own(repository: Repository, tmp_path: Path) -> None:
-    """A directory as head needs a named base."""
     repository.commit({"a.py": "1"})
 
     with pytest.raises(RepositoryError, match=r"is a directory.*add --base"):
@@ -439,7 +411,6 @@ def test_a_directory_has_no_base_of_its_own(repository: Repository, tmp_path: Pa
 
 
 def test_without_a_repository_only_directories_serve(tmp_path: Path) -> None:
-    """A ref asked for outside git, or before the first commit, is one line that names both ways out."""
     for base in (None, "main", "./missing"):
         with pytest.raises(RepositoryError, match=r"is in no git repository.*two existing directories"):
             resolve_sides(tmp_path, base=base, head="HEAD")
@@ -449,7 +420,6 @@ def test_without_a_repository_only_directories_serve(tmp_path: Path) -> None:
 
 
 def test_a_bare_repository_has_no_sides(repository: Repository, tmp_path: Path) -> None:
-    """Where there is no working tree the person is told to take a checkout."""
     repository.commit({"a.py": "1"})
     git.Repo.clone_from(repository.root, tmp_path / "bare", bare=True)
 

@@ -31,7 +31,6 @@ MARK = "@pytest.mark.perfkit(sentinel=True)"
 def test_the_marker_may_stand_wherever_pytest_takes_one(
     tmp_path: Path, source: str, expected: set[str]
 ) -> None:
-    """At a function, at its class and in the module; a file that is no Python has none."""
     file = tmp_path / "b.py"
     file.write_text(source)
 
@@ -39,7 +38,6 @@ def test_the_marker_may_stand_wherever_pytest_takes_one(
 
 
 def test_a_file_that_is_gone_has_no_marker(tmp_path: Path) -> None:
-    """It may have been removed since it was listed."""
     assert frozenset() == marked_benchmarks([tmp_path / "b.py"], tmp_path, "sentinel")
 
 
@@ -84,7 +82,6 @@ class Kind:
     ],
 )
 def test_what_differs_is_named(tmp_path: Path, old: str, new: str, found: tuple[str, ...] | None) -> None:
-    """Layout, texts and imports are no difference; anything outside of functions concerns them all."""
     assert old in OLD
     for side, text in (("base", OLD), ("head", OLD.replace(old, new))):
         (tmp_path / side).mkdir()
@@ -95,7 +92,6 @@ def test_what_differs_is_named(tmp_path: Path, old: str, new: str, found: tuple[
 
 
 def test_a_new_file_differs_as_a_whole(tmp_path: Path) -> None:
-    """So do the files of a change that has more of them than are worth reading."""
     (tmp_path / "new.py").write_text("x = 1\n")
 
     assert {"new.py": None} == changed_code(["new.py"], tmp_path / "none", tmp_path)

@@ -40,7 +40,6 @@ def _accepted(repository: Repository, *trailers: str) -> tuple[list[tuple[str, s
 def test_the_separator_stands_right_behind_the_last_part(
     repository: Repository, value: str, name: str, reason: str
 ) -> None:
-    """Neither parameters nor the reason are mistaken for it."""
     assert ([(name, reason)], ()) == _accepted(repository, f"Perf-Accept: {value}")
 
 
@@ -59,7 +58,6 @@ def test_the_separator_stands_right_behind_the_last_part(
     ],
 )
 def test_a_trailer_without_a_reason_is_warned_of(repository: Repository, value: str) -> None:
-    """It accepts nothing, and the warning quotes it and says what is expected."""
     accepted, warnings = _accepted(repository, f"Perf-Accept: {value}")
 
     (warning,) = warnings
@@ -70,7 +68,6 @@ def test_a_trailer_without_a_reason_is_warned_of(repository: Repository, value: 
 
 @pytest.mark.parametrize("reason", ["REASON", "…", "reason", "why"])
 def test_a_line_that_was_offered_has_no_reason_yet(repository: Repository, reason: str) -> None:
-    """Who pastes it as it stands is asked for one, and nothing is accepted."""
     accepted, (warning,) = _accepted(repository, f"Perf-Accept: bench_a.py::test_a: {reason}")
 
     assert [] == accepted
@@ -78,7 +75,6 @@ def test_a_line_that_was_offered_has_no_reason_yet(repository: Repository, reaso
 
 
 def test_a_message_may_accept_several_things(repository: Repository) -> None:
-    """Good trailers count beside bad ones and beside other people's; the key's case does not matter."""
     accepted, warnings = _accepted(
         repository,
         "Perf-Accept: bench_a.py::test_a: one",
@@ -92,7 +88,6 @@ def test_a_message_may_accept_several_things(repository: Repository) -> None:
 
 
 def test_only_trailers_count(repository: Repository) -> None:
-    """A line in the middle of a message is prose, as git reads it."""
     base = repository.commit({"a.py": "1"}, "Begin")
     head = repository.commit(
         {}, "Change a\n\nPerf-Accept: bench_a.py::test_a: no\n\nMore was done, in prose."
@@ -102,7 +97,6 @@ def test_only_trailers_count(repository: Repository) -> None:
 
 
 def test_every_commit_of_the_range_counts_and_none_outside(repository: Repository) -> None:
-    """A merged side branch counts too, newest first, each with its commit and author; base does not."""
     base = repository.commit({"a.py": "1"}, "Begin\n\nPerf-Accept: bench_a.py::test_base: too old")
     repository.git.git.checkout("--quiet", "-b", "side")
     side = repository.commit({"b.py": "1"}, "Side\n\nPerf-Accept: bench_a.py::test_side: from the side")
@@ -128,7 +122,6 @@ def test_every_commit_of_the_range_counts_and_none_outside(repository: Repositor
 
 
 def test_head_belongs_to_its_range_even_where_it_is_base(repository: Repository) -> None:
-    """Uncommitted changes are gated against their own commit: its message was judged before."""
     head = repository.commit({"a.py": "1"}, "Begin\n\nPerf-Accept: bench_a.py::test_a: wanted")
 
     assert (head,) == commits_in(repository.root, head, head)
@@ -136,7 +129,6 @@ def test_head_belongs_to_its_range_even_where_it_is_base(repository: Repository)
 
 
 def test_the_user_settings_of_git_log_change_nothing(repository: Repository) -> None:
-    """Decorations, another encoding and colours are kept out of what is read."""
     with repository.git.config_writer() as config:
         config.set_value("log", "decorate", "full")
         config.set_value("i18n", "logOutputEncoding", "ISO-8859-1")
@@ -149,7 +141,6 @@ def test_the_user_settings_of_git_log_change_nothing(repository: Repository) -> 
 
 
 def test_what_is_said_of_a_signature_is_no_acceptance(repository: Repository, tmp_path: Path) -> None:
-    """With ``log.showSignature`` git prints the words of the verifying program among the commits."""
     program = tmp_path / "verify"
     program.write_text("#!/bin/sh\necho not verified >&2\nexit 1\n")
     program.chmod(0o755)
@@ -171,7 +162,6 @@ def test_what_is_said_of_a_signature_is_no_acceptance(repository: Repository, tm
 
 @pytest.mark.parametrize("read", [accepted_in, commits_in])
 def test_a_commit_that_git_lacks_is_one_line(repository: Repository, read: type) -> None:
-    """As in a shallow clone: the way to bring its history is named."""
     head = repository.commit({"a.py": "1"})
 
     with pytest.raises(RepositoryError, match="git fetch --unshallow") as caught:
@@ -183,7 +173,6 @@ def test_a_commit_that_git_lacks_is_one_line(repository: Repository, read: type)
 def test_the_author_is_the_one_that_git_would_name(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name comes from the repository's configuration, and is not known where none is set."""
     for variable in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(variable, "/dev/null")
     assert "A Tester" == author_name(repository.root)
