@@ -133,7 +133,8 @@ def resolve(top: Path, ref: str) -> Commit:
         raise RepositoryError(f'"{ref}" is not a commit; a ref cannot begin with a dash')
     sha = find_commit(top, ref)
     if sha is None:
-        raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`')
+        hint = " in this shallow clone; run `git fetch --unshallow`" if is_shallow(top) else ""
+        raise RepositoryError(f'unknown commit "{ref}"{hint or "; see `git log --oneline`"}')
     return _read_commits(top, [sha])[sha]
 
 
@@ -374,7 +375,7 @@ def commit_range(start: Path, good: str, bad: str, *, all_parents: bool = False)
         UsageError: they are one commit, or bad does not follow from good.
     """
     top = open_repository(start)
-    first, last = (_resolve(top, ref) for ref in (good, bad))
+    first, last = (resolve(top, ref) for ref in (good, bad))
     if first.sha == last.sha:
         raise UsageError(f"GOOD and BAD are one commit, {_title(first)}: name two, such as v1.2 HEAD")
     if not is_ancestor(start, first.sha, last.sha):
@@ -383,12 +384,6 @@ def commit_range(start: Path, good: str, bad: str, *, all_parents: bool = False)
     between = run_git(top, "rev-list", kind, "--reverse", f"{first.sha}..{last.sha}").split()
     known = _read_commits(top, between)
     return CommitRange(root=start, commits=(first, *(known[sha] for sha in between[:-1]), last))
-
-
-def _resolve(top: Path, ref: str) -> Commit:
-    if find_commit(top, ref) is None and is_shallow(top) and not ref.startswith("-"):
-        raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
-    return resolve(top, ref)
 
 
 def _not_descendant(start: Path, good: Commit, bad: Commit) -> str:

@@ -202,10 +202,7 @@ def _is_page(name: str) -> bool:
 
 
 def _commit_side(top: Path, ref: str) -> Side:
-    sha = find_commit(top, ref)
-    if sha is None and not ref.startswith("-") and is_shallow(top):
-        raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
-    return Side(kind="commit", commit=resolve(top, sha or ref), source=top)
+    return Side(kind="commit", commit=resolve(top, ref), source=top)
 
 
 def _default_base(head: Side) -> Side:
