@@ -29,12 +29,6 @@ from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
 from perfkit.model.history import ChangePoint
 from perfkit.model.tasks import Code, MachineClass, Task
-from perfkit.repo.checkout import Generated, lay_out_commit
-from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
-from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, tagged_commits
-from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
-from perfkit.repo.worktrees import worktree_folder
-from perfkit.runner.launches import SessionSlot, plan_launches
 from perfkit.repo.checkout import Generated, lay_out_commit, worktree_folder
 from perfkit.repo.commits import (
     COMMIT_VARIABLE,
@@ -48,8 +42,7 @@ from perfkit.repo.commits import (
     tagged_commits,
 )
 from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
-from perfkit.runner.clock import utc_now
-from perfkit.runner.launches import Slot, plan_launches
+from perfkit.runner.launches import SessionSlot, plan_launches
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10

@@ -18,16 +18,10 @@ from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
 from perfkit.model.tasks import Task
 from perfkit.repo.checkout import Generated, add_worktree, lay_out_commit, worktree_folder
 from perfkit.repo.commits import open_repository, resolve
-from perfkit.repo.overlay import overlay
-from perfkit.repo.worktrees import add_worktree, worktree_folder
-from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
-from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.repo.files import overlay
 from perfkit.repo.git import list_with_git
-from perfkit.runner.clock import utc_now
-from perfkit.runner.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
-from perfkit.runner.machine.environment import read_environment
-from perfkit.runner.machine.facts import read_machine
+from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
+from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
 _DEFAULT_LIMIT_S = 900.0

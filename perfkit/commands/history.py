@@ -61,7 +61,6 @@ from perfkit.repo.commits import (
 from perfkit.repo.git import author_name, reading_only
 from perfkit.repo.sides import resolve_sides
 from perfkit.repo.source import marked_benchmarks
-from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 # A change of these alone makes no code slower.

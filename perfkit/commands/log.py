@@ -16,9 +16,8 @@ from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.model.change_log import ChangeLog, Column, History
 from perfkit.repo.commits import history_order, open_repository, resolve
-from perfkit.report.change_log import render_change_log, trend_name
 from perfkit.repo.git import reading_only
-from perfkit.report.change_log import render_change_log
+from perfkit.report.change_log import render_change_log, trend_name
 from perfkit.report.markers import replace_between_markers
 from perfkit.units import counted
 

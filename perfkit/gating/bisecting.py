@@ -31,7 +31,7 @@ from perfkit.model.bisection import (
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.differences import Section
-from perfkit.repo.ranges import CommitChange, CommitRange, author_of, changes_of, diff_stat
+from perfkit.repo.commits import CommitChange, CommitRange, author_of, changes_of, diff_stat
 from perfkit.runner.agent.counters.model import Count
 from perfkit.runner.agent.functions import may_run
 from perfkit.stats.bisection import (
@@ -44,9 +44,6 @@ from perfkit.stats.bisection import (
     next_move,
     posterior,
 )
-from perfkit.repo.commits import CommitChange
-from perfkit.runner.agent.reach import may_run
-from perfkit.stats.bisection import Conclusion, Costs, Measure, MeasuredPair, Rules, next_move, posterior
 
 TIME = WALL_TIME.name
 # Prior weights of commits: without code, with code, with functions that the benchmark may run. The growth of

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.commands import run_git, try_git
-from perfkit.runner.agent.processes import Process, is_still, read_process
 from perfkit.repo.git import run_git, try_git
-from perfkit.runner.agent.tree import Process, is_still, read_process
+from perfkit.runner.agent.processes import Process, is_still, read_process
 from perfkit.temporary import PREFIX, STARTED_BY, Owner, leftovers, remove_folder, this_owner
 from perfkit.units import counted
 

@@ -22,12 +22,8 @@ from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
 from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.tasks import Code, MachineClass, Task
-from perfkit.repo.commits import open_repository, resolve
-from perfkit.repo.ranges import BenchmarkSource, commit_range
-from perfkit.repo.todays import benchmark_files, commit_of_files
 from perfkit.repo.commits import BenchmarkSource, commit_range, open_repository, resolve
 from perfkit.repo.source import benchmark_files, commit_of_files
-from perfkit.runner.clock import utc_now
 from perfkit.temporary import temporary_folder
 
 # Laying out a pair takes longer than a launch of it, so that a task makes several.

@@ -37,7 +37,6 @@ from perfkit.model import IMPORT_PREFIX, Commit, Row
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import describe_commits, open_repository, resolve
 from perfkit.repo.git import reading_only
-from perfkit.runner.clock import utc_now
 from perfkit.units import counted
 
 
