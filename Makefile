@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
+.PHONY: run test check lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site reference links
 .PHONY: gpu gpu-kit
@@ -21,6 +21,11 @@ run: $(INSTALLED)
 	@echo "  $(BIN)/snakeviz profiles/first_profile.stat"
 
 test: $(INSTALLED) lint types layers unit
+
+# What one runs while editing: some 90 seconds.
+CHECKED = tests/contract tests/verdict tests/exchange tests/reading tests/history tests/test_layers.py tests/test_units.py
+check: $(INSTALLED) lint types layers
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_TWO) -q -m "not alone and not slow" $(CHECKED)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -32,6 +32,25 @@ class Command:
     hidden: bool = False
 
 
+@dataclass(frozen=True)
+class Document:
+    """A kind of JSON document: who writes it, its version, and the record that it is made of.
+
+    ``record`` is "module:class"; of a list, each element is such a record.
+    """
+
+    name: str
+    version: int
+    record: str
+    written_by: str
+    is_list: bool = False
+
+    @property
+    def stamp(self) -> Mapping[str, str | int]:
+        """What each document says of itself, under "schema"."""
+        return {"name": self.name, "version": self.version}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feature:
     """A feature beside the core: the FEATURE of its package.
@@ -43,14 +62,14 @@ class Feature:
         policies: the policy of its rows by their kind, as "module:Class".
         engines: the module that measures on the machines of a URL, by the scheme of the URL.
         mirrors: the module that opens ledgers at URLs; see perfkit/ledger/remote.py.
-        documents: the modules whose ``DOCUMENTS`` describe its JSON documents.
+        documents: the JSON documents that its commands write.
     """
 
     commands: tuple[Command, ...] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[str, str] = field(default_factory=dict)
     mirrors: str = ""
-    documents: tuple[str, ...] = ()
+    documents: tuple[Document, ...] = ()
 
 
 @functools.cache

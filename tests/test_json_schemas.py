@@ -22,7 +22,8 @@ from experiment_records import synthetic_record
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.cli.app import app
-from perfkit.commands.schemas import DOCUMENTS, Document, document_named, encoded, schema_of
+from perfkit.commands.schemas import DOCUMENTS, document_named, encoded, schema_of
+from perfkit.extensions import Document
 from perfkit.model.comparisons import Need
 
 ROOT = Path(__file__).parent.parent

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.extensions import features
+from perfkit.extensions import Document, features
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # The record that rows of every source have the rules of their measuring in; its subclasses hold them.
@@ -20,161 +19,34 @@ _REFERENCE = "#/$defs/{name}"
 _CHOICES = ("anyOf", "enum")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Document:
-    """A kind of JSON document: who writes it, its version, and the record that it is made of.
-
-    ``record`` is "module:class"; of a list, each element is such a record.
-    """
-
-    name: str
-    version: int
-    record: str
-    written_by: str
-    is_list: bool = False
-
-    @property
-    def stamp(self) -> Mapping[str, str | int]:
-        """What each document says of itself, under "schema"."""
-        return {"name": self.name, "version": self.version}
-
-
-_RECORDS = "perfkit.model"
 # Another meaning of a field, or one field less, makes another version; docs/json.md says what else does.
 DOCUMENTS = (
+    Document("gate", 2, "perfkit.model.comparisons:GateReport", "perfkit gate; what perfkit comment reads"),
+    Document("plan", 2, "perfkit.model.comparisons:GatePlan", "perfkit gate --plan"),
+    Document("compare", 2, "perfkit.model.comparisons:ApartReport", "perfkit compare"),
+    Document("bisect", 2, "perfkit.model.bisection:BisectionReport", "perfkit bisect"),
+    Document("history", 1, "perfkit.model.history:HistoryReport", "perfkit history"),
+    Document("state", 1, "perfkit.ledger.annotations:KeptState", "perfkit history accept and ignore"),
+    Document("explain", 1, "perfkit.model.differences:Difference", "perfkit explain"),
     Document(
-        name="gate",
-        version=2,
-        record=f"{_RECORDS}.comparisons:GateReport",
-        written_by="perfkit gate; what perfkit comment reads",
+        "profile", 1, "perfkit.model.profiles:ProfileSummary", "perfkit profile; NAME.json beside a profile"
     ),
-    Document(
-        name="plan", version=2, record=f"{_RECORDS}.comparisons:GatePlan", written_by="perfkit gate --plan"
-    ),
-    Document(
-        name="compare", version=2, record=f"{_RECORDS}.comparisons:ApartReport", written_by="perfkit compare"
-    ),
-    Document(
-        name="bisect", version=2, record=f"{_RECORDS}.bisection:BisectionReport", written_by="perfkit bisect"
-    ),
-    Document(
-        name="history", version=1, record=f"{_RECORDS}.history:HistoryReport", written_by="perfkit history"
-    ),
-    Document(
-        name="state",
-        version=1,
-        record="perfkit.ledger.annotations:KeptState",
-        written_by="perfkit history accept and ignore",
-    ),
-    Document(
-        name="explain", version=1, record=f"{_RECORDS}.differences:Difference", written_by="perfkit explain"
-    ),
-    Document(
-        name="profile",
-        version=1,
-        record=f"{_RECORDS}.profiles:ProfileSummary",
-        written_by="perfkit profile; NAME.json beside a profile",
-    ),
-    Document(
-        name="show",
-        version=1,
-        record=f"{_RECORDS}.readings:Reading",
-        written_by="perfkit show",
-        is_list=True,
-    ),
-    Document(
-        name="surroundings",
-        version=1,
-        record=f"{_RECORDS}.surroundings:SurroundingsReport",
-        written_by="perfkit show env",
-    ),
-    Document(
-        name="doctor", version=1, record="perfkit.model.calibration:Fitness", written_by="perfkit doctor"
-    ),
-    Document(
-        name="calibrate",
-        version=1,
-        record="perfkit.model.calibration:Calibration",
-        written_by="perfkit calibrate",
-    ),
-    Document(
-        name="experiment",
-        version=1,
-        record="perfkit.features.experiments.records:ExperimentRecord",
-        written_by="perfkit experiment",
-    ),
-    Document(
-        name="tricks",
-        version=2,
-        record="perfkit.features.tricks.verdict:TricksReport",
-        written_by="perfkit tricks",
-    ),
-    Document(
-        name="accept",
-        version=2,
-        record="perfkit.ledger.annotations:KeptAcceptance",
-        written_by="perfkit accept",
-    ),
-    Document(name="log", version=1, record=f"{_RECORDS}.change_log:ChangeLog", written_by="perfkit log"),
-    Document(name="note", version=1, record="perfkit.ledger.annotations:Note", written_by="perfkit log note"),
-    Document(
-        name="report",
-        version=1,
-        record="perfkit.features.site.command:WrittenFiles",
-        written_by="perfkit report",
-    ),
-    Document(
-        name="init", version=1, record="perfkit.features.init.files:StartingPlan", written_by="perfkit init"
-    ),
-    Document(
-        name="backfill",
-        version=1,
-        record="perfkit.commands.backfill:BackfillResult",
-        written_by="perfkit backfill of named commits",
-    ),
-    Document(
-        name="backfill-range",
-        version=1,
-        record="perfkit.commands.backfill:RangeResult",
-        written_by="perfkit backfill of ranges",
-    ),
-    Document(
-        name="workers",
-        version=1,
-        record="perfkit.features.cluster.worker:CheckedWorker",
-        written_by="perfkit engine check",
-        is_list=True,
-    ),
-    Document(
-        name="runs",
-        version=1,
-        record=f"{_RECORDS}.results:RunSummary",
-        written_by="perfkit ledger list",
-        is_list=True,
-    ),
-    Document(
-        name="rows",
-        version=2,
-        record=f"{_RECORDS}.results:Row",
-        written_by="perfkit ledger show",
-        is_list=True,
-    ),
-    Document(
-        name="verify", version=1, record=f"{_RECORDS}.upkeep:Verification", written_by="perfkit ledger check"
-    ),
-    Document(
-        name="compact", version=1, record=f"{_RECORDS}.upkeep:Compaction", written_by="perfkit ledger compact"
-    ),
-    Document(
-        name="repair", version=1, record=f"{_RECORDS}.upkeep:Repair", written_by="perfkit ledger check --fix"
-    ),
-    Document(name="merge", version=1, record=f"{_RECORDS}.upkeep:Merge", written_by="perfkit ledger merge"),
-    Document(
-        name="import",
-        version=1,
-        record="perfkit.features.exchange.command:ImportReport",
-        written_by="perfkit ledger import",
-    ),
+    Document("show", 1, "perfkit.model.readings:Reading", "perfkit show", is_list=True),
+    Document("surroundings", 1, "perfkit.model.surroundings:SurroundingsReport", "perfkit show env"),
+    Document("doctor", 1, "perfkit.model.calibration:Fitness", "perfkit doctor"),
+    Document("calibrate", 1, "perfkit.model.calibration:Calibration", "perfkit calibrate"),
+    Document("accept", 2, "perfkit.ledger.annotations:KeptAcceptance", "perfkit accept"),
+    Document("log", 1, "perfkit.model.change_log:ChangeLog", "perfkit log"),
+    Document("note", 1, "perfkit.ledger.annotations:Note", "perfkit log note"),
+    Document("backfill", 1, "perfkit.commands.backfill:BackfillResult", "perfkit backfill of named commits"),
+    Document("backfill-range", 1, "perfkit.commands.backfill:RangeResult", "perfkit backfill of ranges"),
+    Document("runs", 1, "perfkit.model.results:RunSummary", "perfkit ledger list", is_list=True),
+    Document("rows", 2, "perfkit.model.results:Row", "perfkit ledger show", is_list=True),
+    Document("verify", 1, "perfkit.model.upkeep:Verification", "perfkit ledger check"),
+    Document("compact", 1, "perfkit.model.upkeep:Compaction", "perfkit ledger compact"),
+    Document("repair", 1, "perfkit.model.upkeep:Repair", "perfkit ledger check --fix"),
+    Document("merge", 1, "perfkit.model.upkeep:Merge", "perfkit ledger merge"),
+    *(document for feature in features() for document in feature.documents),
 )
 _BY_RECORD = {one.record: one for one in DOCUMENTS}
 

@@ -1,6 +1,6 @@
 """Measure tasks on other machines, through Dask."""
 
-from perfkit.extensions import Command, Feature
+from perfkit.extensions import Command, Document, Feature
 
 FEATURE = Feature(
     commands=(
@@ -12,4 +12,13 @@ FEATURE = Feature(
         Command(name="work", module="perfkit.features.cluster.cli", hidden=True),
     ),
     engines={"dask": "perfkit.features.cluster.engines"},
+    documents=(
+        Document(
+            "workers",
+            1,
+            "perfkit.features.cluster.worker:CheckedWorker",
+            "perfkit engine check",
+            is_list=True,
+        ),
+    ),
 )

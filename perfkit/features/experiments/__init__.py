@@ -1,6 +1,6 @@
 """Experiments in randomised complete blocks: every variant in a fresh process, once in every block."""
 
-from perfkit.extensions import Command, Feature
+from perfkit.extensions import Command, Document, Feature
 
 FEATURE = Feature(
     commands=(
@@ -11,4 +11,9 @@ FEATURE = Feature(
         ),
     ),
     policies={"experiment": "perfkit.features.experiments.policy:ExperimentPolicy"},
+    documents=(
+        Document(
+            "experiment", 1, "perfkit.features.experiments.records:ExperimentRecord", "perfkit experiment"
+        ),
+    ),
 )

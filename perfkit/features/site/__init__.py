@@ -1,6 +1,6 @@
 """Static pages of a project's history."""
 
-from perfkit.extensions import Command, Feature
+from perfkit.extensions import Command, Document, Feature
 
 FEATURE = Feature(
     commands=(
@@ -9,5 +9,6 @@ FEATURE = Feature(
             module="perfkit.features.site.cli",
             summary="Write static pages of the history.",
         ),
-    )
+    ),
+    documents=(Document("report", 1, "perfkit.features.site.command:WrittenFiles", "perfkit report"),),
 )

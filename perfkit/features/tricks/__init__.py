@@ -1,6 +1,6 @@
 """Speed tricks: the catalogue, the suite that tries them, and the choice."""
 
-from perfkit.extensions import Command, Feature
+from perfkit.extensions import Command, Document, Feature
 
 FEATURE = Feature(
     commands=(
@@ -11,4 +11,5 @@ FEATURE = Feature(
         ),
     ),
     policies={"tricks": "perfkit.features.tricks.policy:TrickPolicy"},
+    documents=(Document("tricks", 2, "perfkit.features.tricks.verdict:TricksReport", "perfkit tricks"),),
 )
