@@ -14,7 +14,7 @@ DATA_BYTES = 1 << 30
 
 
 def is_special(file: Path) -> bool:
-    """Tell whether a file is a device, a pipe or a socket."""
+    """Return whether a file is a device, a pipe or a socket."""
     try:
         mode = file.stat().st_mode
     except OSError:

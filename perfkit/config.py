@@ -299,7 +299,7 @@ def find_asv_suite(root: Path, configured: str | bool) -> AsvSuite | None:  # no
 
 
 def holds_code(place: Path) -> bool:
-    """Tell whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
+    """Return whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
     return place.is_file() or next(place.rglob("*.py"), None) is not None
 
 
@@ -325,7 +325,7 @@ def _read_asv(root: Path, file: Path) -> AsvSuite | None:
 
 
 def is_url(place: str | Path) -> bool:
-    """Tell whether the place of a ledger is a URL, also one that was made a path, and no folder."""
+    """Return whether the place of a ledger is a URL, also one that was made a path, and no folder."""
     return _URL.match(str(place)) is not None
 
 

@@ -25,7 +25,7 @@ class MissingLibraryError(UsageError):
 
 
 def is_installed(library: str) -> bool:
-    """Tell whether a library can be imported, without importing it."""
+    """Return whether a library can be imported, without importing it."""
     try:
         return importlib.util.find_spec(library) is not None
     except ValueError:

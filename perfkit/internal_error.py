@@ -25,7 +25,7 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def is_debugging() -> bool:
-    """Tell whether the user wants to see tracebacks."""
+    """Return whether the user wants to see tracebacks."""
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
 
 

@@ -123,7 +123,7 @@ def signals_put_off() -> Iterator[list[int]]:
 
 
 def was_interrupted() -> bool:
-    """Tell whether a signal handled here interrupted this process, so that what fails follows from that."""
+    """Return whether a signal handled here interrupted this process, so that what fails follows from that."""
     return _interrupted_at[-1] > -math.inf
 
 

@@ -153,7 +153,7 @@ def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]
 
 
 def _is_own(file: os.stat_result, folder: Path) -> bool:
-    """Tell whether this user made both an owner's file and its folder, where there is one."""
+    """Return whether this user made both an owner's file and its folder, where there is one."""
     if not stat.S_ISREG(file.st_mode) or file.st_nlink > 1 or file.st_uid != os.geteuid():
         return False
     try:

@@ -97,7 +97,7 @@ def _starting() -> str:
 
 
 def _starts_at_once() -> bool:
-    """Tell whether a command imports next to nothing."""
+    """Return whether a command imports next to nothing."""
     verb, *_ = (*sys.argv[1:], "")
     return not verb or verb.startswith("-") or verb in _SAYS_AT_ONCE or "_PERFKIT_COMPLETE" in os.environ
 
@@ -144,7 +144,7 @@ def _failed_unforeseen(error: Exception) -> int:
 
 
 def _is_short_of_memory(error: Exception) -> bool:
-    """Tell whether memory ran out, as it may while a library is loaded or a thread is started."""
+    """Return whether memory ran out, as it may while a library is loaded or a thread is started."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     texts = ("Cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
@@ -202,7 +202,7 @@ def _leave_at_once() -> NoReturn:
 
 
 def _is_hung_up() -> bool:
-    """Tell whether the terminal of this command was closed, so that nothing can be told any more."""
+    """Return whether the terminal of this command was closed, so that nothing can be told any more."""
     import errno
     import termios
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.output import emit
 
 if TYPE_CHECKING:
     from perfkit.commands.accept import Accepted
@@ -54,7 +54,7 @@ def accept(
         reason=reason,
         ref=commit,
     )
-    tell(_told(kept), kept.acceptance, json=json)
+    emit(_told(kept), kept.acceptance, json=json)
 
 
 def _told(kept: Accepted) -> str:

@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     ledger_at,
     seed_option,
 )
-from perfkit.cli.output import log, tell
+from perfkit.cli.output import emit, log
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
         log=lambda text: log(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
-    tell(f"{measured} -> {told_place(result.file)}", result, json=json)
+    emit(f"{measured} -> {told_place(result.file)}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))
 
@@ -137,7 +137,7 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     failed = f", {counted(len(result.failures), 'failure')}" if result.failures else ""
     measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{known}{failed}"
     place = mirrored_url(result.ledger) or result.ledger
-    tell(f"{measured}; {result.rows} rows -> {place}", result, json=json)
+    emit(f"{measured}; {result.rows} rows -> {place}", result, json=json)
     if result.failures:
         raise NotMeasuredError(listed(result.failures, _MOST_TOLD))
 

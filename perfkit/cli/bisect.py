@@ -23,7 +23,7 @@ from perfkit.cli.options import (
     output_option,
     project_in,
 )
-from perfkit.cli.output import tell
+from perfkit.cli.output import emit
 from perfkit.errors import UsageError
 
 
@@ -114,5 +114,5 @@ def bisect(
         if markdown is not None:
             replace_text(markdown, bisection_markdown(report), option="--markdown")
 
-    tell(bisection_view(report), report, json=json, then=(write,))
+    emit(bisection_view(report), report, json=json, then=(write,))
     sys.exit(report.exit_code)

@@ -25,7 +25,7 @@ from perfkit.cli.options import (
     project_in,
     seed_option,
 )
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 
 _DEFAULT_PLANT = "5%"
 # Each gate of a calibration has a seed of its own, some 100,000 times as large.
@@ -105,5 +105,5 @@ def calibrate(
     )
     with stages() as progress:
         found = run_calibrate(request, project=project, progress=progress)
-    tell(calibration_view(found), found, json=json, verdict=calibration_decision(found))
+    emit(calibration_view(found), found, json=json, verdict=calibration_decision(found))
     sys.exit(found.exit_code)

@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 
 
 def register(app: typer.Typer) -> None:
@@ -63,5 +63,5 @@ def compare(
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         report = run_compare(request, project=project)
-    tell(compare_view(report), report, json=json, verdict=compare_decision(report))
+    emit(compare_view(report), report, json=json, verdict=compare_decision(report))
     sys.exit(report.exit_code)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in, seed_option
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +45,6 @@ def doctor(
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
     request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with stages() as progress:
-        fitness = run_doctor(request, project=project_in(None), log=progress.info, tell=progress.tell)
-    tell(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
+        fitness = run_doctor(request, project=project_in(None), log=progress.info, advance=progress.advance)
+    emit(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
     sys.exit(fitness.exit_code)

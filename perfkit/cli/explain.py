@@ -17,7 +17,7 @@ from perfkit.cli.options import (
     is_quiet,
     output_option,
 )
-from perfkit.cli.output import check_two_places, stages, tell, write_flames
+from perfkit.cli.output import check_two_places, emit, stages, write_flames
 from perfkit.errors import UsageError
 
 
@@ -92,7 +92,7 @@ def explain(
         from perfkit.report.memory import memory_difference_view
 
         moved = explain_memory(*snapshots)
-        tell(memory_difference_view(moved), moved, json=json)
+        emit(memory_difference_view(moved), moved, json=json)
         return
     check_two_places(speedscope, firefox)
     side = chosen(widths, Side, "--widths")
@@ -121,7 +121,7 @@ def explain(
     def write_both() -> None:
         write_flames((found.base, found.head), speedscope=speedscope, firefox=firefox)
 
-    tell(
+    emit(
         difference_view(difference),
         difference,
         json=json,

@@ -31,7 +31,7 @@ from perfkit.cli.options import (
     project_in,
     seed_option,
 )
-from perfkit.cli.output import tell
+from perfkit.cli.output import emit
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def gate(
             gated = run_gates(request, against, project=project, progress=progress)
     if plan:
         write = functools.partial(_write, markdown, lambda: plan_markdown(planned))
-        tell(plan_view(planned), planned, json=json, then=(write,))
+        emit(plan_view(planned), planned, json=json, then=(write,))
         return
     _show(gated, markdown=markdown, json=json)
 
@@ -286,7 +286,7 @@ def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
     from perfkit.report.gate.terminal import gate_view
 
     report = gated.report
-    tell(
+    emit(
         gate_view(report),
         report,
         json=json,

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 
 
 class _ShowsByDefault(TyperGroup):
@@ -88,7 +88,7 @@ def show(
     with stages(only_drawn=True) as progress:
         progress.info("reading the history")
         report = read_history(project, place, request)
-    tell(history_view(report), report, json=json)
+    emit(history_view(report), report, json=json)
     if check:
         sys.exit(history_exit_code(report))
 
@@ -133,4 +133,4 @@ def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str 
     shared = mirrored_url(stated.file.parent.parent)
     kept = told_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
     text = f"{stated.state.subject}: {state}\n{kept}"
-    tell(text, stated.state, json=json)
+    emit(text, stated.state, json=json)

@@ -11,7 +11,7 @@ import typer
 
 from perfkit.cli import gate
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import show, stages, tell
+from perfkit.cli.output import emit, show, stages
 from perfkit.errors import UsageError
 from perfkit.extensions import commands_of
 
@@ -68,7 +68,7 @@ def list_(
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         runs = list_runs(place)
-    tell(runs_table(runs, last=last), runs, json=json, verdict=counted(len(runs), "run"))
+    emit(runs_table(runs, last=last), runs, json=json, verdict=counted(len(runs), "run"))
 
 
 @_ledger.command(
@@ -80,7 +80,7 @@ def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> 
     from perfkit.report.ledger import rows_sentence, rows_table
 
     rows = show_run(ledger_at(_place(ledger), to_read=True), run)
-    tell(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
+    emit(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
 
 
 @_ledger.command(
@@ -116,9 +116,9 @@ def check(
         else:
             fixed = fix_ledger(place, dry_run=dry_run, progress=progress)
     if not fix:
-        tell(verification_view(found), found, json=json)
+        emit(verification_view(found), found, json=json)
         sys.exit(found.exit_code)
-    tell(repair_view(fixed), fixed, json=json)
+    emit(repair_view(fixed), fixed, json=json)
     sys.exit(fixed.exit_code)
 
 
@@ -146,7 +146,7 @@ def compact(
     place = ledger_at(_place(ledger), to_read=True)
     with stages() as progress:
         done = compact_ledger(place, also_current=also_current, dry_run=dry_run, progress=progress)
-    tell(compaction_view(done), done, json=json)
+    emit(compaction_view(done), done, json=json)
     sys.exit(done.exit_code)
 
 
@@ -173,7 +173,7 @@ def merge(
     theirs = ledger_folder(other)
     with stages() as progress:
         done = merge_ledgers(place, theirs, dry_run=dry_run, progress=progress)
-    tell(merge_view(done), done, json=json)
+    emit(merge_view(done), done, json=json)
     sys.exit(done.exit_code)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 from perfkit.errors import UsageError
 
 _log = typer.Typer(
@@ -58,7 +58,7 @@ def log(
         result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     text = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
-    tell(text, result.log, json=json)
+    emit(text, result.log, json=json)
 
 
 @_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
@@ -70,4 +70,4 @@ def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOptio
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place)
     kept = note_commit(project=project, ledger=place, ref=commit, text=text)
-    tell(f"{kept.commit[:10]}: {kept.text}", kept, json=json)
+    emit(f"{kept.commit[:10]}: {kept.text}", kept, json=json)

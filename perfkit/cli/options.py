@@ -164,7 +164,7 @@ QuietOption = Annotated[
 
 
 def is_quiet() -> bool:
-    """Tell whether the person asked for the verdict alone."""
+    """Return whether the person asked for the verdict alone."""
     return _IS_QUIET.get()
 
 
@@ -245,15 +245,15 @@ def _copied(place: str | Path, *, to_read: bool) -> Path:
     with contextlib.ExitStack() as shown:
         bar: StageProgress | None = None
 
-        def tell(done: int, total: int) -> None:
+        def advance(done: int, total: int) -> None:
             nonlocal bar
             if bar is None and total >= _MANY_FILES and not is_quiet():
                 bar = shown.enter_context(StageProgress())
                 bar.info(f"copying {total} files of {place}")
             if bar is not None:
-                bar.tell(done / total)
+                bar.advance(done / total)
 
-        return (existing_folder if to_read else ledger_folder)(place, on_copied=tell)
+        return (existing_folder if to_read else ledger_folder)(place, on_copied=advance)
 
 
 def project_in(repo: Path | None) -> Project:

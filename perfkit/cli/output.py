@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfkit.report.progress import StageProgress
 
 
-def tell(
+def emit(
     view: RenderableType,
     result: object,
     *,

@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     is_quiet,
     ledger_at,
 )
-from perfkit.cli.output import check_two_places, tell, write_flames
+from perfkit.cli.output import check_two_places, emit, write_flames
 from perfkit.errors import NotMeasuredError, UsageError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def profile(
             write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
 
     failure = None if summary.problem is None else NotMeasuredError(summary.problem)
-    tell(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
+    emit(summary_view(summary, folder=folder), summary, json=json, then=(write_both,), failure=failure)
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

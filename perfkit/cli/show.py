@@ -16,7 +16,7 @@ from perfkit.cli.options import (
     is_quiet,
     ledger_at,
 )
-from perfkit.cli.output import check_two_places, stages, tell, write_flames, write_json
+from perfkit.cli.output import check_two_places, emit, stages, write_flames, write_json
 from perfkit.cli.output import show as show_view
 from perfkit.errors import UsageError
 
@@ -141,4 +141,4 @@ def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
-    tell(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))
+    emit(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))

@@ -114,7 +114,7 @@ class _Gate:
         return cls(rows=rows, timed=judge_anew(rows, kept), exact=exact_comparisons_of(rows))
 
     def is_blocked_by(self, benchmark: str) -> bool:
-        """Tell whether a benchmark that is named by as much of its end as names one is a blocking finding."""
+        """Return whether the benchmark that this ending of a name means is a blocking finding."""
         found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
         meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
         return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])

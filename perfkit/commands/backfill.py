@@ -338,7 +338,7 @@ class _Tasks:
         )
 
     def covers(self, levels: Mapping[tuple[str, str], int]) -> bool:
-        """Tell whether launches, by benchmark and version, are as many as are wanted of each of today's."""
+        """Return whether launches, by benchmark and version, are as many as are wanted of each of today's."""
         enough = {
             (name.partition("[")[0], version)
             for (name, version), launches in levels.items()

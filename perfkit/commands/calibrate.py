@@ -100,7 +100,7 @@ def _run_here(
     spent_s = 0.0
     try:
         for number, case in enumerate(left, start=1):
-            progress.tell((len(done) + number - 1) / len(cases))
+            progress.advance((len(done) + number - 1) / len(cases))
             code, wall_s = _run_case(case, request, project, pair, study=study, progress=progress)
             spent_s += wall_s
             what = "identical code" if case.plant is None else f"{case.benchmark} +{100 * case.plant:g} %"
@@ -185,7 +185,7 @@ class _Cases:
         file_once(self._ledger.path, task, content)
         self._finished += 1
         self._progress.info(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
-        self._progress.tell(self._finished / self._total)
+        self._progress.advance(self._finished / self._total)
 
     def failed(self, task: Task, reason: str) -> None:
         """Report why a gate could not be run; the study goes on without it."""
@@ -264,7 +264,7 @@ class _LogOnly:
     def __init__(self, log: Callable[[str], None]) -> None:
         self.info = log
 
-    def tell(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Ignore the share."""
 
 

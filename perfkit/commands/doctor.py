@@ -50,11 +50,11 @@ def run_doctor(
     *,
     project: Project,
     log: Callable[[str], None],
-    tell: Callable[[float], None],
+    advance: Callable[[float], None],
 ) -> Fitness:
     """Read the machine's conditions, make A/A launches, and judge both.
 
-    ``log`` receives the stage that begins, ``tell`` the share of the measuring that is done.
+    ``log`` receives the stage that begins, ``advance`` the share of the measuring that is done.
 
     Raises:
         RunInterruptedError: the person stopped it.
@@ -66,7 +66,7 @@ def run_doctor(
     try:
         with measuring(log, wait_s=request.wait_s) as waited_s:
             log("measuring identical code against itself")
-            runs, allocator = _measure(request, tell)
+            runs, allocator = _measure(request, advance)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
     if allocator is not None:
@@ -113,14 +113,16 @@ def _torch() -> Iterator[Condition]:
         yield Condition(name="torch", found=found, state="notable", advice=install)
 
 
-def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[SameCodeRun, Condition | None]:
+def _measure(
+    request: DoctorRequest, advance: Callable[[float], None]
+) -> tuple[SameCodeRun, Condition | None]:
     suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
             staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
-        runs = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=tell)
+        runs = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=advance)
         return runs, _fork(launcher)
 
 

@@ -35,14 +35,14 @@ def show_run(ledger: Path, run: str) -> list[Row]:
 
 def check_ledger(ledger: Path, *, progress: Progress) -> Verification:
     """Read every file of a ledger and change nothing."""
-    found, _ = soundness.verify(ledger, log=progress.info, progress=progress.tell)
+    found, _ = soundness.verify(ledger, log=progress.info, progress=progress.advance)
     return _printable(found)
 
 
 def fix_ledger(ledger: Path, *, dry_run: bool, progress: Progress) -> Repair:
     """Fix what can be fixed in a ledger without losing a row."""
     in_git = _is_in_git(ledger)
-    done = maintenance.repair(ledger, dry_run=dry_run, log=progress.info, progress=progress.tell)
+    done = maintenance.repair(ledger, dry_run=dry_run, log=progress.info, progress=progress.advance)
     return _stored(ledger, dataclasses.replace(done, in_git=in_git))
 
 
@@ -51,14 +51,14 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
     progress.info(f"compacting {ledger}")
     before = None if also_current else f"{datetime.now(UTC):%Y-%m}"
     in_git = _is_in_git(ledger)
-    done = maintenance.compact(ledger, before=before, dry_run=dry_run, progress=progress.tell)
+    done = maintenance.compact(ledger, before=before, dry_run=dry_run, progress=progress.advance)
     return _stored(ledger, dataclasses.replace(done, in_git=in_git))
 
 
 def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progress) -> Merge:
     """Copy the runs and annotations of another ledger that this one lacks."""
     progress.info(f"looking at the files of {other}")
-    return _stored(ledger, maintenance.merge(ledger, other, dry_run=dry_run, progress=progress.tell))
+    return _stored(ledger, maintenance.merge(ledger, other, dry_run=dry_run, progress=progress.advance))
 
 
 def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:

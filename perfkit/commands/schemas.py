@@ -143,7 +143,7 @@ def _stamp_schema(document: Document) -> dict[str, Any]:
 
 
 def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
-    """Tell whether a record may hold others of its kind, which say nothing of their document."""
+    """Return whether a record may hold others of its kind, which say nothing of their document."""
     return _REFERENCE.format(name=key) in str(defined)
 
 

@@ -116,7 +116,7 @@ def _check_place(file: Path, *, makes_folder: bool) -> None:
 
 
 def _is_stream(file: Path) -> bool:
-    """Tell whether a file is a pipe or a device, such as /dev/stdout: a file in its place would hide it."""
+    """Return whether a file is a pipe or a device, such as /dev/stdout: a file in its place would hide it."""
     return (file.exists() and not file.is_file()) or any(map(file.absolute().is_relative_to, _STREAMS))
 
 

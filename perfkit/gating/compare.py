@@ -314,7 +314,7 @@ class _Comparing:
         self.progress.info(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
 
     def _fails(self, comparisons: Sequence[Comparison]) -> bool:
-        """Tell whether the gate fails already, by a benchmark that gates, REGRESSED and is not accepted."""
+        """Return whether the gate fails already, by a benchmark that gates, REGRESSED and is not accepted."""
         regressed = [one for one in comparisons if one.verdict == "REGRESSED" and one.gating]
         # What was accepted is looked up once for each set of regressions, since git is asked for it.
         known = tuple(one.benchmark.name for one in regressed)
@@ -414,7 +414,7 @@ class _Comparing:
 
 
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
-    """Tell whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
+    """Return whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
 
     Without torch no count decides, so only cheap ones are made. Where measuring stopped at a regression, the
     benchmark that has regressed is counted alone.

@@ -79,7 +79,7 @@ class CounterPolicy:
         return floor * (_BESIDE_A_GAIN if faster else 1)
 
     def gates(self, metric: str, *, training: bool, faster: bool, torch: bool = True) -> bool:
-        """Tell whether a count decides."""
+        """Return whether a count decides."""
         if faster and metric in _PRICES_OF_SPEED:
             return False
         if metric == _PYTHON_CALLS and not torch and not self.timed:

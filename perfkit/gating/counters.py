@@ -318,7 +318,7 @@ def _joined(before: Count | None, counts: Counts) -> Count:
 
 
 def _is_decided(one: ComparedBenchmark, values: Mapping[Side, Mapping[str, Count]]) -> bool:
-    """Tell whether a tracked value has repeated on both sides and is alike within the margin.
+    """Return whether a tracked value has repeated on both sides and is alike within the margin.
 
     Two values that repeat in two launches differ by chance in one of eight comparisons, where each is one of
     two by a coin.

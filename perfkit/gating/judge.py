@@ -103,7 +103,7 @@ def _estimated(
 
 
 def has_totals(pairs: Sequence[LaunchPair]) -> bool:
-    """Tell whether the CPU times of all launches are known."""
+    """Return whether the CPU times of all launches are known."""
     return all(pair.base_cpu_s is not None and pair.head_cpu_s is not None for pair in pairs)
 
 
@@ -152,7 +152,7 @@ def interval_verdict(
 
 
 def is_faster(comparison: Comparison) -> bool:
-    """Tell whether a benchmark is proven to be faster, if only by less than its margin."""
+    """Return whether a benchmark is proven to be faster, if only by less than its margin."""
     judged = comparison.estimate
     known = comparison.verdict == "NOT SLOWER" and judged is not None and judged.high < 1
     return known or comparison.verdict == "IMPROVED"

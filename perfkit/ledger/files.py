@@ -205,7 +205,7 @@ def is_abandoned(temporary: Path) -> bool:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a process holds the lock of a folder, as far as the file system has locks."""
+    """Return whether a process holds the lock of a folder, as far as the file system has locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,7 +281,7 @@ def names_in_turn(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def is_compacted(name: str) -> bool:
-    """Tell whether a file of that name may take the place of others."""
+    """Return whether a file of that name may take the place of others."""
     return _COMPACTED in name
 
 
@@ -319,7 +319,7 @@ class Listing:
         return tuple(file for file in self.present if mine & self.runs_of(file.name))
 
     def is_held(self, name: str, by: Collection[Path]) -> bool:
-        """Tell whether such files hold all runs of this file."""
+        """Return whether such files hold all runs of this file."""
         return self.runs_of(name) <= frozenset[str]().union(*(self.runs_of(file.name) for file in by))
 
     @functools.cached_property
@@ -488,7 +488,7 @@ def seal(stream: BinaryIO) -> None:
 
 
 def is_intact(content: bytes) -> bool | None:
-    """Tell whether the bytes of a file are those that were written, None if it has no checksum."""
+    """Return whether the bytes of a file are those that were written, None if it has no checksum."""
     found = content.rfind(_MARK)
     if found < 0:
         # The copy of the schema that Arrow keeps names the checksum too: a file that lost its own is damaged.

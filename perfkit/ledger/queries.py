@@ -97,7 +97,7 @@ class Index:
 
 
 def _is_begun(ledger: Path) -> bool:
-    """Tell whether a ledger has an index, or may begin one; it is begun where not."""
+    """Return whether a ledger has an index, or may begin one; it is begun where not."""
     folder = ledger / INDEX_FOLDER
     if folder.is_dir():
         return True

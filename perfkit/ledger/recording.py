@@ -153,7 +153,7 @@ def read_staged(staged: Path) -> Content:
 
 
 def _is_as_written(header: Header, line: bytes) -> bool:
-    """Tell whether a first line has its checksum, or none and only keys that older perfkits wrote."""
+    """Return whether a first line has its checksum, or none and only keys that older perfkits wrote."""
     if header.checksum:
         return header.checksum == _header_checksum(header)
     return set(json.loads(line)) <= {one.name for one in fields(Header)} - {"checksum"}
@@ -635,7 +635,7 @@ def _free_target(target: Path) -> Path:
 
 
 def _is_whole(file: Path, rows: Sequence[Row]) -> bool:
-    """Tell whether a file that is there has what is to be written: only a run itself writes all of its rows.
+    """Return whether a file has what is to be written: only a run itself writes all of its rows.
 
     What it held when it was taken for cut off is marked partial, and is the beginning of its rows.
     """

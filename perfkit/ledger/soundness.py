@@ -86,7 +86,7 @@ def sound_tables(file: Path) -> Iterator[pa.Table]:
 
 
 def is_sound(file: Path) -> bool:
-    """Tell whether a file's checksum is right; one that has none is decoded."""
+    """Return whether a file's checksum is right; one that has none is decoded."""
     try:
         content = sound_content(file)
         if is_intact(content) is None:

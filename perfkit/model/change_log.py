@@ -20,7 +20,7 @@ class Column:
     picture: str | None = None
 
     def shows(self, name: str) -> bool:
-        """Tell whether this column is about the benchmark of that name."""
+        """Return whether this column is about the benchmark of that name."""
         return bool(meant_by(self.benchmark, (name,)))
 
 

@@ -90,7 +90,7 @@ class Policy:
         return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
 
     def tests_like(self, other: Policy) -> bool:
-        """Tell whether intervals under both rules are the same, whatever becomes of them."""
+        """Return whether intervals under both rules are the same, whatever becomes of them."""
         return self == replace(
             other,
             fail_on=self.fail_on,
@@ -382,7 +382,7 @@ class ApartReport:
 
 
 def blocks(found: Comparison | ExactComparison) -> bool:
-    """Tell whether a finding keeps a gate from passing unless it is accepted."""
+    """Return whether a finding keeps a gate from passing unless it is accepted."""
     return found.verdict in BLOCKING and found.gating
 
 
@@ -466,5 +466,5 @@ class Acceptance:
 
 
 def is_placeholder(reason: str) -> bool:
-    """Tell whether a reason is what an offered line has in its place, so that nobody gave one."""
+    """Return whether a reason is what an offered line has in its place, so that nobody gave one."""
     return reason.strip().casefold() in _PLACEHOLDERS

@@ -40,7 +40,7 @@ NEWS_OF_INSTRUCTIONS = 0.001
 
 
 def repeated(count: Count) -> bool:
-    """Tell whether a count repeated: to the digit, or for instructions within half a percent."""
+    """Return whether a count repeated: to the digit, or for instructions within half a percent."""
     if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
         return count.exact
     return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
@@ -88,7 +88,7 @@ def counts_of(rows: Sequence[Row]) -> Counts:
 
 
 def is_count(row: Row) -> bool:
-    """Tell whether a row holds a count, or says why there is none."""
+    """Return whether a row holds a count, or says why there is none."""
     return row.outcome.causes is not None
 
 

@@ -18,7 +18,7 @@ class Log(Protocol):
 class Progress(Log, Protocol):
     """Receives sentences on what is done, and the share that is done."""
 
-    def tell(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Report which share of the work is done, from 0 to 1."""
 
 

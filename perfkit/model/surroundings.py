@@ -93,7 +93,7 @@ def _changes(
 
 
 def _is_near(fact: str, old: str | None, new: str | None) -> bool:
-    """Tell whether temperatures or clocks of a device differ by no more than from launch to launch."""
+    """Return whether temperatures or clocks of a device differ by no more than from launch to launch."""
     if old is None or new is None or not fact.startswith(_OF_DEVICE):
         return False
     try:

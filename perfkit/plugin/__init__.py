@@ -138,7 +138,7 @@ def told_places(config: pytest.Config) -> list[Path]:
 
 
 def _may_have_asv(root: Path) -> bool:
-    """Tell whether a project may have a suite of asv, without reading its configuration."""
+    """Return whether a project may have a suite of asv, without reading its configuration."""
     with contextlib.suppress(OSError):
         for folder in (root, *root.parents):
             settings = folder / "pyproject.toml"
@@ -184,7 +184,7 @@ def _how_to_switch_on(config: pytest.Config) -> str:
 
 
 def is_distributed(config: pytest.Config) -> bool:
-    """Tell whether tests run in processes of pytest-xdist; each of them leaves it to this one to record."""
+    """Return whether tests run in processes of pytest-xdist; each of them leaves it to this one to record."""
     return bool(config.getoption("dist", "no") != "no")
 
 

@@ -56,7 +56,7 @@ def _is_git_folder(folder: Path) -> bool:
 
 
 def is_bare(place: Path) -> bool:
-    """Tell whether a repository has no files."""
+    """Return whether a repository has no files."""
     return not (place / ".git").exists()
 
 
@@ -299,12 +299,12 @@ def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
 
 
 def is_ancestor(start: Path, first: str, last: str) -> bool:
-    """Tell whether a commit is part of the history of another one; not where git lacks one of them."""
+    """Return whether a commit is part of the history of another one; not where git lacks one of them."""
     return _are_hashes(first, last) and try_git(start, "merge-base", "--is-ancestor", first, last) is not None
 
 
 def _are_hashes(*texts: str) -> bool:
-    """Tell whether texts are hashes: a ledger may be anybody's, and git would take some texts for options."""
+    """Return whether texts are hashes: git would take some texts of a ledger for options."""
     return all(map(_SHA.fullmatch, texts))
 
 
@@ -519,7 +519,7 @@ def lay_benchmark(root: Path, source: BenchmarkSource, folder: Path) -> tuple[st
 
 
 def is_range(text: str) -> bool:
-    """Tell whether a text names a range, and not a commit."""
+    """Return whether a text names a range, and not a commit."""
     return _DOTS in text
 
 

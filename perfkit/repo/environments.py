@@ -175,7 +175,7 @@ def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]
 
 
 def _is_folder(wanted: Sequence[str], side: Side) -> bool:
-    """Tell whether an environment is wanted that exists already."""
+    """Return whether an environment is wanted that exists already."""
     folders = [one for one in wanted if (Path(one) / "bin" / "python").exists()]
     if folders and len(wanted) > 1:
         raise UsageError(
@@ -563,7 +563,7 @@ def _ask(interpreter: Interpreter) -> _Answer:
 
 
 def is_of_another_system(module: str) -> bool:
-    """Tell whether a module is one of Python's own that this system lacks, as ``winreg`` is of Windows."""
+    """Return whether a module is one of Python's own that this system lacks, as ``winreg`` is of Windows."""
     name = module.partition(".")[0]
     return name in sys.stdlib_module_names and not _can_be_found(name)
 

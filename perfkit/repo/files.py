@@ -68,13 +68,13 @@ def remove_file(root: Path, name: str) -> None:
 
 
 def is_code(name: str) -> bool:
-    """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
+    """Return whether a file may change what a benchmark measures; pages of text and profiles do not."""
     path = PurePath(name)
     return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
 
 
 def is_code_file(name: str) -> bool:
-    """Tell whether a file is named like code."""
+    """Return whether a file is named like code."""
     return PurePath(name).suffix in _CODE
 
 
@@ -160,7 +160,7 @@ def overlay(files: Sequence[PurePosixPath | str], *, source: Path, target: Path)
 
 
 def has_replaced(target: Path, file: PurePosixPath | str) -> bool:
-    """Tell whether an overlaid file took the place of another one."""
+    """Return whether an overlaid file took the place of another one."""
     own = _aside(target, "own") / str(file)
     return own.is_symlink() or own.is_file()
 

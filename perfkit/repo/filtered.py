@@ -41,7 +41,7 @@ class StoredFile:
     digest: str
 
     def is_unchanged(self) -> bool:
-        """Tell whether the file still holds what git stores."""
+        """Return whether the file still holds what git stores."""
         return self.path.is_file() and _digest(self.path) == self.digest
 
 
@@ -145,7 +145,7 @@ class _Entry:
     size: int
 
     def describes(self, path: Path) -> bool:
-        """Tell whether a file was not written since."""
+        """Return whether a file was not written since."""
         try:
             found = path.lstat()
         except OSError:

@@ -126,7 +126,7 @@ def author_name(place: Path) -> str | None:
 
 
 def is_shallow(place: Path) -> bool:
-    """Tell whether a clone lacks older commits."""
+    """Return whether a clone lacks older commits."""
     return try_git(place, "rev-parse", "--is-shallow-repository") == "true"
 
 

@@ -110,7 +110,7 @@ def _names(top: Path, tip: str) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Tell whether a file is a process's own: what it stages, an index, or what a repair has put aside."""
+    """Return whether a file is a process's own: what it stages, an index, or what a repair has put aside."""
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 

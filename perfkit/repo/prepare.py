@@ -355,7 +355,7 @@ def _keep(kept: Path, root: Path, before: State) -> None:
 
 
 def _names(root: Path, file: Path) -> bool:
-    """Tell whether a file names a root. What a compiler made does so for debuggers only."""
+    """Return whether a file names a root. What a compiler made does so for debuggers only."""
     if file.is_symlink():
         return str(root) in str(file.readlink())
     content = file.read_bytes()

@@ -129,12 +129,12 @@ def folder_in(side: Side, project: Path) -> Path:
 
 
 def is_same_code(one: Side, other: Side) -> bool:
-    """Tell whether two sides are one commit, without a change."""
+    """Return whether two sides are one commit, without a change."""
     return one.commit.sha == other.commit.sha and not one.commit.dirty and not other.commit.dirty
 
 
 def names_commit(start: Path, name: str) -> bool:
-    """Tell whether git knows a commit by this name, or it is the working tree's."""
+    """Return whether git knows a commit by this name, or it is the working tree's."""
     return name == WORKTREE or find_commit(start, name) is not None
 
 
@@ -185,7 +185,7 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
 
 
 def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
-    """Tell whether both sides are commits with the same files, apart from pages and what perfkit has written.
+    """Return whether both sides are commits with the same files, apart from pages and perfkit's output.
 
     A page elsewhere than in the top folder or the documentation may be what a benchmark reads.
     """

@@ -130,7 +130,7 @@ class StageProgress(_Drawn):
         self._task = self._bar.add_task(text, total=None)
         self._bar.refresh()
 
-    def tell(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Say what share of the stage is done."""
         if self._task is not None:
             self._bar.update(self._task, completed=share, total=1.0, refresh=True)

@@ -64,7 +64,7 @@ class Notebook:
 
 
 def is_notebook(place: str) -> bool:
-    """Tell whether a target is a notebook."""
+    """Return whether a target is a notebook."""
     return place.endswith(SUFFIX)
 
 
@@ -290,7 +290,7 @@ def function_version(function: Callable[..., object]) -> str:
 
 
 def is_hydra_main(function: Callable[..., object]) -> bool:
-    """Tell whether a function is under ``@hydra.main``, which composes its argument from the command line."""
+    """Return whether ``@hydra.main`` composes a function's argument from the command line."""
     return getattr(function, "__globals__", {}).get("__name__") == _HYDRA_MAIN
 
 

@@ -389,7 +389,7 @@ def _stretch(values: FloatArray) -> Stretch:
 def _is_likelier(
     logs: FloatArray, low: int, place: int, high: int, *, doubtful: IntArray, threshold: float
 ) -> bool:
-    """Tell whether a step is far likelier than any that the machine may have made beside it.
+    """Return whether a step is far likelier than any that the machine may have made beside it.
 
     Less would not do: outliers beside the end of a session move the place that suits the runs best. The
     machine's step may have fewer than six runs on a side, since a session may be as short.
@@ -425,7 +425,7 @@ def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
 
 
 def _repeats(values: FloatArray) -> bool:
-    """Tell whether most runs have the value of the run before, to the digit."""
+    """Return whether most runs have the value of the run before, to the digit."""
     return len(values) > 1 and bool(np.mean(np.diff(values) == 0) > 1 / 2)
 
 

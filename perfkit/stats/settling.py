@@ -86,7 +86,7 @@ class Settling:
 
 
 def _agree(window: Sequence[float], rest: Sequence[float]) -> bool:
-    """Tell whether a window is like all behind it, by its median and by its first value."""
+    """Return whether a window is like all behind it, by its median and by its first value."""
     middle = statistics.median(rest)
     deviation = _DEVIATION_PER_MAD * statistics.median(abs(value - middle) for value in rest)
     error = _ERROR_OF_A_MEDIAN * deviation / len(window) ** 0.5

@@ -30,7 +30,7 @@ class _Silent:
     def info(self, text: str) -> None:
         self.said += text
 
-    def tell(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         assert 0 <= share <= 1
 
 

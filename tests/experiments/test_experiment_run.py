@@ -74,7 +74,7 @@ class Kept:
         """Remember it."""
         self.said.append(text)
 
-    def tell(self, share: float) -> None:
+    def advance(self, share: float) -> None:
         """Check it."""
         assert 0 <= share <= 1
 

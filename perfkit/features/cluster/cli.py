@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, examples
-from perfkit.cli.output import log, tell
+from perfkit.cli.output import emit, log
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -50,7 +50,7 @@ def check(
     from perfkit.features.cluster.engines import check_engine, check_exit_code
 
     workers = check_engine(url, log=lambda text: log(text, to_json=json))
-    tell(_view(workers), workers, json=json, verdict=_decision(workers))
+    emit(_view(workers), workers, json=json, verdict=_decision(workers))
     sys.exit(check_exit_code(workers))
 
 

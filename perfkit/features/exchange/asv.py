@@ -98,7 +98,7 @@ def context_of(machine: object, benchmarks: object) -> AsvContext:
 
 
 def recognises(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file holds results of asv."""
+    """Return whether a file holds results of asv."""
     return "commit_hash" in value and "results" in value
 
 

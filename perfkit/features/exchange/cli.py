@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, project_in
-from perfkit.cli.output import stages, tell, write_text
+from perfkit.cli.output import emit, stages, write_text
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def import_(
     )
     with stages() as progress:
         progress.info("importing")
-        report = import_files(request, progress=progress.tell)
-    tell(_summary(report), report, json=json, failure=_failure(report))
+        report = import_files(request, progress=progress.advance)
+    emit(_summary(report), report, json=json, failure=_failure(report))
 
 
 def export(

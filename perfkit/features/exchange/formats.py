@@ -86,7 +86,7 @@ class _GoogleFile(msgspec.Struct):
 
 
 def is_google_benchmark(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file is one of Google Benchmark's."""
+    """Return whether a file is one of Google Benchmark's."""
     return isinstance(value.get("context"), dict) and isinstance(value.get("benchmarks"), list)
 
 
@@ -219,7 +219,7 @@ class _PyperfFile(msgspec.Struct):
 
 
 def is_pyperf(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file is one of pyperf's."""
+    """Return whether a file is one of pyperf's."""
     benchmarks = value.get("benchmarks")
     first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
     return "version" in value and isinstance(first, dict) and "runs" in first
@@ -369,7 +369,7 @@ class _ActionFile(msgspec.Struct):
 
 
 def is_github_action(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file is one of github-action-benchmark's."""
+    """Return whether a file is one of github-action-benchmark's."""
     return isinstance(value.get("entries"), dict) and ("lastUpdate" in value or "repoUrl" in value)
 
 
@@ -453,7 +453,7 @@ class _Series(msgspec.Struct):
 
 
 def is_series(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file is such a series."""
+    """Return whether a file is such a series."""
     return isinstance(value.get("name"), str) and isinstance(value.get("values"), list)
 
 

@@ -80,7 +80,7 @@ class _File(msgspec.Struct):
 
 
 def recognises(value: Mapping[str, Any]) -> bool:
-    """Tell whether a file is one of pytest-benchmark's."""
+    """Return whether a file is one of pytest-benchmark's."""
     return "machine_info" in value and "benchmarks" in value
 
 

@@ -24,7 +24,7 @@ from perfkit.cli.options import (
     project_in,
     seed_option,
 )
-from perfkit.cli.output import log, stages, tell
+from perfkit.cli.output import emit, log, stages
 from perfkit.errors import UsageError
 from perfkit.extras import need
 
@@ -169,7 +169,7 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
         if markdown is not None:
             write_document(measured, markdown)
 
-    tell(
+    emit(
         experiment_view(measured.record),
         measured.record,
         json=json,

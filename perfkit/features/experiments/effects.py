@@ -160,7 +160,7 @@ def finished_blocks(record: ExperimentRecord) -> int:
 
 
 def is_decided(record: ExperimentRecord) -> bool:
-    """Tell whether every main effect on the time that matters most has a verdict that ends the experiment.
+    """Return whether every main effect on the time that matters most has a verdict that ends the experiment.
 
     That time is the one per sample where samples are known, else that of a step, else the total.
     """
@@ -171,7 +171,7 @@ def is_decided(record: ExperimentRecord) -> bool:
 
 
 def is_comparable(record: ExperimentRecord) -> bool:
-    """Tell whether two variants are left, of those that have not failed, that a main effect compares."""
+    """Return whether two variants are left, of those that have not failed, that a main effect compares."""
     failed = _failed(record.trials)
     contrasts = [one for one in contrasts_of(record.experiment) if one.kind == "main"]
     return any(_without(contrast.pairs, failed) for contrast in contrasts)

@@ -107,7 +107,7 @@ class ExperimentRun:
             if variant.name in self.fingerprints or variant.name in self._failed():
                 continue
             self.progress.info(f"looking at what {variant.name} does")
-            self.progress.tell(number / len(self.experiment.variants))
+            self.progress.advance(number / len(self.experiment.variants))
             found = self._launch("look", variant, seed=self.experiment.seed)
             if found.problem is not None:
                 self._keep_failure(Place(variant=variant, block=0, order=number, seed=0), found)
@@ -202,7 +202,7 @@ class ExperimentRun:
 
     def _share_of(self, begun: float, block: int) -> None:
         by_time = (time.monotonic() - begun) / self.experiment.budget_s
-        self.progress.tell(min(max(by_time, block / self.experiment.blocks), 1.0))
+        self.progress.advance(min(max(by_time, block / self.experiment.blocks), 1.0))
 
 
 def _trial(place: Place, found: TrialResult) -> Trial:

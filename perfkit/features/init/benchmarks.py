@@ -159,7 +159,7 @@ def _read(root: Path, layout: Layout) -> _Code:
 
 
 def _is_for_another_system(tree: ast.Module) -> bool:
-    """Tell whether a module imports, as its first act, one of Python's that this system lacks."""
+    """Return whether a module imports, as its first act, one of Python's that this system lacks."""
     names = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level]
     return any(map(is_of_another_system, names))

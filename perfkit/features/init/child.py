@@ -211,7 +211,7 @@ class _Guard:
             raise PermissionError(f"a first benchmark may not do this: {event}")
 
     def _writes(self, arguments: tuple[object, ...]) -> bool:
-        """Tell whether a file is opened to be written, outside of the folder."""
+        """Return whether a file is opened to be written, outside of the folder."""
         place, mode, flags = (*arguments, None, None, None)[:3]
         by_mode = isinstance(mode, str) and any(sign in mode for sign in "wax+")
         by_flags = not isinstance(mode, str) and isinstance(flags, int) and bool(flags & _WRITES)

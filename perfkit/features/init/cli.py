@@ -11,7 +11,7 @@ import typer
 
 from perfkit.choices import Service
 from perfkit.cli.options import JsonOption, RepoOption, examples, project_in
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 from perfkit.features.init.files import PlannedFile, StartingPlan
 from perfkit.units import counted
 
@@ -55,11 +55,11 @@ def init(
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes and not dry_run and json is None
     if not yes or not plan.files:
         sentence = starting_sentence(plan, written=False)
-        tell(starting_view(plan, written=False), plan, json=json, verdict=sentence)
+        emit(starting_view(plan, written=False), plan, json=json, verdict=sentence)
     if plan.files and (yes or (asks and typer.confirm("Write this?"))):
         write_plan(plan)
         sentence = starting_sentence(plan, written=True)
-        tell(starting_view(plan, written=True), plan, json=json, verdict=sentence)
+        emit(starting_view(plan, written=True), plan, json=json, verdict=sentence)
     elif plan.files:
         typer.echo("\nNothing was written; `perfkit init --yes` writes it.", err=json is not None)
 

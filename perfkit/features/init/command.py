@@ -139,7 +139,7 @@ def _is_configured(root: Path) -> bool:
 
 
 def _writes_settings(root: Path, layout: Layout, benchmarks: str | None) -> bool:
-    """Tell whether settings are written: a file is begun for them only where a gate needs one."""
+    """Return whether settings are written: a file is begun for them only where a gate needs one."""
     return (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
 
 

@@ -97,14 +97,14 @@ def existing_benchmarks(layout: Layout) -> str | None:
 
 
 def is_collected_by_default(place: str, layout: Layout) -> bool:
-    """Tell whether pytest collects a file also when nothing was named: so it does without test paths."""
+    """Return whether pytest collects a file also when nothing was named: so it does without test paths."""
     return not layout.test_paths or any(
         PurePosixPath(place).is_relative_to(path.removeprefix("./") or ".") for path in layout.test_paths
     )
 
 
 def needs_configuration(layout: Layout, *, benchmarks: str | None) -> bool:
-    """Tell whether a gate of this project needs any setting that is not the default."""
+    """Return whether a gate of this project needs any setting that is not the default."""
     return benchmarks not in {None, _FOLDER} or bool(layout.copied) or layout.prepare is not None
 
 
@@ -344,7 +344,7 @@ def requirement() -> str | None:
 
 
 def _is_public(url: str) -> bool:
-    """Tell whether others can read a URL, and whether they may: it holds no name or password."""
+    """Return whether others can read a URL, and whether they may: it holds no name or password."""
     return url.startswith(("https://", "ssh://git@")) and ("@" not in url or url.startswith("ssh://git@"))
 
 

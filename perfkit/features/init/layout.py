@@ -143,7 +143,7 @@ def _files(root: Path) -> list[str]:
 
 
 def _holds_packages(folder: str, python: Iterable[str]) -> bool:
-    """Tell whether a folder holds code and is no package itself."""
+    """Return whether a folder holds code and is no package itself."""
     inside = [name for name in python if name.startswith(f"{folder}/")]
     return bool(inside) and f"{folder}/__init__.py" not in inside
 
@@ -170,14 +170,14 @@ def _packages(python: Sequence[str], texts: Mapping[str, str], sources: Sequence
 
 
 def holds_tests(text: str) -> bool:
-    """Tell whether code is for tests: it imports what they are written with, or defines nothing else."""
+    """Return whether code is for tests: it imports what they are written with, or defines nothing else."""
     names = _DEFINED.findall(text)
     alone = bool(names) and all(name.startswith(("test_", "Test")) for name in names)
     return bool(_TESTED_WITH.search(text)) or (alone and bool(_TEST.search(text)))
 
 
 def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
-    """Tell whether most files of a folder are tests, whatever its name, its own folder of tests aside."""
+    """Return whether most files of a folder are tests, whatever its name, its own folder of tests aside."""
     start = f"{folder}/"
     inside = {name.removeprefix(start): text for name, text in texts.items() if name.startswith(start)}
     counted = [
@@ -191,7 +191,7 @@ def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
 
 
 def does_nothing(text: str) -> bool:
-    """Tell whether importing code only defines things: no call, loop or block stands by itself."""
+    """Return whether importing code only defines things: no call, loop or block stands by itself."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):

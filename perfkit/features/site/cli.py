@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import stages, tell
+from perfkit.cli.output import emit, stages
 
 
 def register(app: typer.Typer) -> None:
@@ -69,4 +69,4 @@ def report(
             written = make_report(project=project, ledger=place, out=folder, progress=progress)
         text = f"{written.folder / 'index.html'}: {written.files} files"
     removed = f", {written.removed} removed" if written.removed else ""
-    tell(f"{text}, {written.changed} of them new or changed{removed}", written, json=json)
+    emit(f"{text}, {written.changed} of them new or changed{removed}", written, json=json)

@@ -282,7 +282,7 @@ class Mirror:
         self._fetch(store, rest, stored, on_copied)
 
     def _lacks(self, name: str, size: int, stored: Collection[str]) -> bool:
-        """Tell whether an object has to be read: no copy is there, or one that may be another."""
+        """Return whether an object has to be read: no copy is there, or one that may be another."""
         return name not in stored or _size(self.folder / name) != size
 
     def _fetch(

@@ -25,7 +25,7 @@ from perfkit.cli.options import (
     project_in,
     seed_option,
 )
-from perfkit.cli.output import tell
+from perfkit.cli.output import emit
 from perfkit.errors import UsageError
 from perfkit.extras import need
 
@@ -134,7 +134,7 @@ def tricks(
         if markdown is not None:
             write_document(report, markdown)
 
-    tell(
+    emit(
         tricks_view(report, codes(report)),
         report,
         json=json,

@@ -210,7 +210,7 @@ class Gaps:
         return left[since + (inside - 1) // 2]
 
     def differ(self, begin: int, end: int) -> bool:
-        """Tell whether any benchmark's level differs by more than the margin between two places."""
+        """Return whether any benchmark's level differs by more than the margin between two places."""
         if begin not in self._levels or end not in self._levels:
             return False
         if (begin, end) not in self._differences:

@@ -71,23 +71,23 @@ def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Co
 
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
-    """Tell whether a comparison can change the exit code."""
+    """Return whether a comparison can change the exit code."""
     return comparison.gating and comparison.accepted is None and not is_excused(comparison)
 
 
 def is_excused(comparison: Comparison | ExactComparison) -> bool:
-    """Tell whether nothing but a setting lets an undecided benchmark pass."""
+    """Return whether nothing but a setting lets an undecided benchmark pass."""
     undecided = isinstance(comparison, Comparison) and comparison.excused_by is not None
     return undecided and comparison.gating and comparison.accepted is None
 
 
 def is_timed(report: GateReport) -> bool:
-    """Tell whether a gate timed anything, or would have."""
+    """Return whether a gate timed anything, or would have."""
     return any(found.estimate is not None for found in report.comparisons) or not report.exact
 
 
 def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
-    """Tell whether some benchmarks gate and others do not, which have no share of alpha."""
+    """Return whether some benchmarks gate and others do not, which have no share of alpha."""
     return {comparison.gating for comparison in comparisons} == {True, False}
 
 
@@ -293,7 +293,7 @@ def accept_line(name: str) -> str:
 
 
 def can_accept(report: GateReport) -> bool:
-    """Tell whether findings of a gate can be accepted: what environments cost is no commit's doing."""
+    """Return whether findings of a gate can be accepted: what environments cost is no commit's doing."""
     return report.base_environment is None
 
 

@@ -72,12 +72,12 @@ class AsvFolder:
         return self.root / self.folder
 
     def holds_all(self, places: Iterable[Path]) -> bool:
-        """Tell whether all places, of which there is one at least, lie in the suite."""
+        """Return whether all places, of which there is one at least, lie in the suite."""
         found = [place.is_relative_to(self.path) for place in places]
         return bool(found) and all(found)
 
     def holds(self, file: Path) -> bool:
-        """Tell whether asv would import a file: all folders below the suite's own must be packages."""
+        """Return whether asv would import a file: all folders below the suite's own must be packages."""
         if file.suffix != ".py" or not file.is_relative_to(self.path):
             return False
         below = [

@@ -497,7 +497,7 @@ def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> 
 
 
 def is_benchmark(fixture: object) -> TypeGuard[BenchmarkFixture]:
-    """Tell whether a fixture is pytest-benchmark's own.
+    """Return whether a fixture is pytest-benchmark's own.
 
     Other plugins and mocks pass for it in ``isinstance`` by their ``__class__``.
     """

@@ -166,12 +166,12 @@ class TorchAccelerator:
         return self._module
 
     def is_initialised(self) -> bool:
-        """Tell whether this process has used it; looking must not begin to."""
+        """Return whether this process has used it; looking must not begin to."""
         ask = getattr(self._module, "is_initialized", None) or self._module.is_available
         return bool(ask())
 
     def is_capturing(self) -> bool:
-        """Tell whether a graph is captured at present, in which nothing may be waited for."""
+        """Return whether a graph is captured at present, in which nothing may be waited for."""
         ask = getattr(self._module, "is_current_stream_capturing", None)
         try:
             return bool(ask and ask())
@@ -273,7 +273,7 @@ def accelerator_in_use() -> TorchAccelerator | None:
 
 
 def uses_accelerator() -> bool:
-    """Tell whether an accelerator is in use, which each reading of a clock has to wait for."""
+    """Return whether an accelerator is in use, which each reading of a clock has to wait for."""
     return accelerator_in_use() is not None
 
 
@@ -420,7 +420,7 @@ def device_times(spans: Sequence[Span], *, loops: int = 1) -> DeviceTimes:
 
 
 def is_launch_bound(spans: Sequence[Span]) -> bool:
-    """Tell whether the host's time dominates: the device has nothing left to do when the calls return.
+    """Return whether the host's time dominates: the device has nothing left to do when the calls return.
 
     A benchmark that waits for the device itself, as by ``.item()``, looks like one that launches too slowly.
     """

@@ -189,7 +189,7 @@ class CallGraph:
 
 
 def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple[str, str]]) -> bool:
-    """Tell whether a ``reached`` function has ``changed``; a file with None has changed as a whole."""
+    """Return whether a ``reached`` function has ``changed``; a file with None has changed as a whole."""
     return any(file in changed and _names_it(changed[file], name) for file, name in reached)
 
 

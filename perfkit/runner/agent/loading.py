@@ -20,7 +20,7 @@ class TargetError(Exception):
 
 
 def is_script(place: str) -> bool:
-    """Tell whether a target is a script rather than a function, "package.module:name"."""
+    """Return whether a target is a script rather than a function, "package.module:name"."""
     return place.endswith(_SCRIPT)
 
 

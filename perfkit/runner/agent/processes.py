@@ -192,7 +192,7 @@ class Process:
 
 
 def waits_for_lock(processes: Iterable[Process]) -> bool:
-    """Tell whether one of some processes waits for a file that another one has locked."""
+    """Return whether one of some processes waits for a file that another one has locked."""
     try:
         lines = (_PROC / "locks").read_text().splitlines()
     except OSError:
@@ -224,7 +224,7 @@ def used_s(leader: int) -> float:
 
 
 def works(leader: int) -> bool:
-    """Tell whether any thread of a child's tree runs, or waits for a core."""
+    """Return whether any thread of a child's tree runs, or waits for a core."""
     for pid in _pids_below(leader):
         with contextlib.suppress(OSError):
             for thread in (_PROC / str(pid) / "task").iterdir():
@@ -270,7 +270,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_still(process: Process) -> bool:
-    """Tell whether a process lives, and its number has not become another one's."""
+    """Return whether a process lives, and its number has not become another one's."""
     found = read_process(process.pid)
     return found is not None and not found.is_over and found.started == process.started
 

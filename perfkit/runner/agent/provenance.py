@@ -67,7 +67,7 @@ def checkout_around(root: Path, origin: Path) -> Path:
 
 
 def lies_in_origin(path: Path, root: Path, origins: Sequence[Path]) -> bool:
-    """Tell whether ``path`` is an origin's own and not in ``root``."""
+    """Return whether ``path`` is an origin's own and not in ``root``."""
     return own_part(path, root) is None and any(own_part(path, origin) is not None for origin in origins)
 
 
@@ -158,7 +158,7 @@ def foreign_in_words(foreign: Mapping[str, str]) -> str:
 
 
 def is_native(foreign: Mapping[str, str]) -> bool:
-    """Tell whether the first of what came from elsewhere is a native library and no module."""
+    """Return whether the first of what came from elsewhere is a native library and no module."""
     name, file = min(foreign.items())
     return Path(file).name == name
 
@@ -181,14 +181,14 @@ def loaded_own(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
 
 
 def is_installed(file: str) -> bool:
-    """Tell whether a file lies in an environment or in the standard library."""
+    """Return whether a file lies in an environment or in the standard library."""
     return any(part in _INSTALLED for part in Path(file).parts) or any(
         file.startswith(f"{prefix}/") for prefix in _PREFIXES
     )
 
 
 def is_library(file: str | None, root: Path) -> bool:
-    """Tell whether a module's file is installed or the standard library's, and does not lie in ``root``."""
+    """Return whether a module's file is installed or the standard library's, and does not lie in ``root``."""
     if file is None or Path(file).is_relative_to(root):
         return False
     return any(part in _INSTALLED for part in Path(file).parts) or _is_in_standard_library(file)
@@ -232,7 +232,7 @@ class _Judge:
             return False
 
     def _is_below_ours(self, name: str, file: str) -> bool:
-        """Tell whether its package came from elsewhere, or is the tree's and does not search its folder."""
+        """Return whether its package came from elsewhere, or is the tree's and does not search its folder."""
         package = name.rpartition(".")[0]
         above = loaded_file(package)
         if above is None:
@@ -423,7 +423,7 @@ def _cache_folders() -> tuple[str, ...]:
 
 
 def _is_in_cache(file: str, caches: Sequence[str]) -> bool:
-    """Tell whether a file lies among temporary files, in a cache, or in a hidden folder of the user."""
+    """Return whether a file lies among temporary files, in a cache, or in a hidden folder of the user."""
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111
     # Programs are installed below this one.
     if file.startswith(f"{home}/.local/"):

@@ -433,7 +433,7 @@ def _device_is_full(call: pytest.CallInfo[None]) -> bool:
 
 
 def _mentions_fixture(place: Path) -> bool:
-    """Tell whether a file, or one in a folder, may use the fixture or one that is named after it.
+    """Return whether a file, or one in a folder, may use the fixture or one that is named after it.
 
     Only its text is searched, since it could not be imported.
     """

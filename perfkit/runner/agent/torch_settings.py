@@ -7,7 +7,7 @@ import sys
 
 
 def has_torch() -> bool:
-    """Tell whether torch is loaded or could be imported."""
+    """Return whether torch is loaded or could be imported."""
     return sys.modules.get("torch") is not None or importlib.util.find_spec("torch") is not None
 
 

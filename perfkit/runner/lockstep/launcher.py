@@ -329,7 +329,7 @@ class Launcher:
         return found
 
     def _is_kept(self, child: Child) -> bool:
-        """Tell whether a child that has collected can be forked from, and keep it as a zygote if so."""
+        """Return whether a child that has collected can be forked from, and keep it as a zygote if so."""
         if self.why_not_served is None:
             server = Zygote(child)
             # Later zygotes import the same code as the first one, so only that one is tried.

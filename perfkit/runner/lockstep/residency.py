@@ -200,7 +200,7 @@ class Residents:
     _looked: bool = False
 
     def are_apart(self, node: str) -> bool:
-        """Tell whether the sides of a benchmark are measured without one another on the device."""
+        """Return whether the sides of a benchmark are measured without one another on the device."""
         return node in self.alone
 
     def learn(self, record: LaunchRecord) -> list[str]:

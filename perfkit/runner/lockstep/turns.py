@@ -158,7 +158,7 @@ def corrected(
 
 
 def is_precise(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
-    """Tell whether there are enough paired rounds: whether the error of their median log ratio is small.
+    """Return whether there are enough paired rounds: whether the error of their median log ratio is small.
 
     Kalibera and Jones (2013, section 5) weigh the cost of a launch against that of a round; here each launch
     goes on until its own error is as small as the difference between launches. Only the scatter is used,

@@ -217,7 +217,7 @@ def _facts_of_state(state: DeviceState) -> Iterator[tuple[str, str]]:
 
 
 def _grew(old: DeviceState, new: DeviceState, what: str) -> bool:
-    """Tell whether clocks were held back for more than a small share of the time between two readings."""
+    """Return whether clocks were held back for more than a small share of the time between two readings."""
     before, after = getattr(old, what), getattr(new, what)
     if None in (before, after, old.at_s, new.at_s):
         return False

@@ -54,7 +54,7 @@ TRACING_IN_USE = "memory is being traced already"
 
 
 def is_profiled() -> bool:
-    """Tell whether a profiler is active in this process."""
+    """Return whether a profiler is active in this process."""
     if sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None:
         return True
     return sys.getprofile() is not None
@@ -78,7 +78,7 @@ def count_python_calls(call: Callable[[], object], places: Places) -> Amounts | 
 
 
 def is_traced() -> bool:
-    """Tell whether Python's memory is being traced already."""
+    """Return whether Python's memory is being traced already."""
     return tracemalloc.is_tracing()
 
 

@@ -52,7 +52,7 @@ class Places:
         return f"{file}:{code.co_firstlineno}"
 
     def allows_sync(self, line: str) -> bool:
-        """Tell whether an own line carries the comment that allows it to wait for a device."""
+        """Return whether an own line carries the comment that allows it to wait for a device."""
         if line not in self._allowed:
             file, _, number = line.rpartition(":")
             text = linecache.getline(str(self._root / file), int(number)) if file else ""
@@ -75,7 +75,7 @@ class Places:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Tell whether a function belongs to the counting itself."""
+    """Return whether a function belongs to the counting itself."""
     return code.co_filename.startswith(_HERE)
 
 

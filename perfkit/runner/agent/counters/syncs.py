@@ -78,7 +78,7 @@ class Watching:
     thread: int = field(default_factory=threading.get_ident)
 
     def is_here(self) -> bool:
-        """Tell whether this thread is the one that is watched."""
+        """Return whether this thread is the one that is watched."""
         return threading.get_ident() == self.thread
 
 
@@ -128,7 +128,7 @@ def wait_of_method(
     kwargs: Mapping[str, Any],
     result: Any,  # noqa: ANN401 (whatever the method returned)
 ) -> bool | None:
-    """Tell whether a call of a method waited (True), would wait on a device (False), or neither (None)."""
+    """Return whether a call of a method waited (True), would wait on a device (False), or neither (None)."""
     if name not in _MOVES:
         return not tensor.is_cpu
     if (name == "to" and not _names_device(args, kwargs)) or _is_non_blocking(args, kwargs):
@@ -139,7 +139,7 @@ def wait_of_method(
 
 
 def waits_nowhere(what: str, frame: FrameType | None) -> bool:
-    """Tell whether a frame is of a part of torch that waits for host tensors only, even with a device."""
+    """Return whether a frame is of a part of torch that waits for host tensors only, even with a device."""
     if frame is None:
         return False
     return _is_of(_GATHERING if what == METHODS["to"] else _HOST_SIDE, frame.f_code.co_filename)

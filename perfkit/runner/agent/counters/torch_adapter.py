@@ -49,14 +49,14 @@ def operator_mode(handle: Handler) -> AbstractContextManager[object]:
 
 
 def is_innermost(mode: AbstractContextManager[object]) -> bool:
-    """Tell whether no other mode was entered after this one."""
+    """Return whether no other mode was entered after this one."""
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
     return _get_current_dispatch_mode() is mode
 
 
 def handle_operators(kinds: Kinds) -> bool:
-    """Tell whether one of these tensor types handles operators itself."""
+    """Return whether one of these tensor types handles operators itself."""
     import torch
 
     plain = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 (the adapter)
@@ -64,7 +64,7 @@ def handle_operators(kinds: Kinds) -> bool:
 
 
 def are_fake(kinds: Kinds) -> bool:
-    """Tell whether one of these tensor types is fake, that is, has no data."""
+    """Return whether one of these tensor types is fake, that is, has no data."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and any(issubclass(kind, module.FakeTensor) for kind in kinds)
 
@@ -75,7 +75,7 @@ def schema_of(operator: Any) -> Any:  # noqa: ANN401 (torch has no type for it)
 
 
 def is_composite(operator: Any) -> bool:  # noqa: ANN401 (likewise)
-    """Tell whether an operator is composed of others, into which it can be decomposed."""
+    """Return whether an operator is composed of others, into which it can be decomposed."""
     import torch
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the adapter)
