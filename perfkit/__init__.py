@@ -1,8 +1,6 @@
 """Profiling and performance-regression harness for PyTorch training code.
 
-From the doors down: ``cli`` and ``plugin``; ``jobs``, a straight path per command; the engines ``compare``,
-``factorial``, ``tricks`` and ``history``; ``measure``, ``profiling``, ``reading``, ``ledger``, ``repo``,
-``machine``, ``views``, ``workloads``; ``verdict``, ``attribution`` and ``stats``, which only compute.
+docs/architecture.md has the rooms and what each is for.
 """
 
 from __future__ import annotations
