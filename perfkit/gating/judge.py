@@ -304,7 +304,7 @@ def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
 
 
 def _ratio(log: float) -> float:
-    # An interval over two preloaders that differ is so wide that it says next to nothing.
+    # An interval over two fork servers that differ is so wide that it says next to nothing.
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
@@ -380,7 +380,7 @@ def doubts(pairs: Sequence[LaunchPair], judged: Estimate | None) -> Iterator[str
 
 
 def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]:
-    """Return the launches of several runs on one pair as one series; no two runs share a preloader."""
+    """Return the launches of several runs on one pair as one series; no two runs share a fork server."""
     joined: list[LaunchPair] = []
     for pairs in runs:
         offset = max((pair.preloader for pair in joined), default=0)

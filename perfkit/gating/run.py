@@ -75,7 +75,7 @@ class Launches(Protocol):
 
     @property
     def preloader(self) -> int:
-        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
+        """The number of the last launch's group: the launches of one zygote, or else of one fork server."""
 
     @property
     def group_s(self) -> float:
@@ -88,7 +88,7 @@ class Launches(Protocol):
         """Measure benchmarks on both sides, in two processes of the launch's own."""
 
     def learn(self, libraries: Sequence[str]) -> None:
-        """Have preloaders import modules that both sides import."""
+        """Have fork servers import modules that both sides import."""
 
     def expect(self, shared_variance: float) -> None:
         """Choose the size of later groups for launches that have so much variance in common within one."""
@@ -107,7 +107,7 @@ class BenchmarkState:
     def add(self, one: MeasuredLaunch, seconds: float) -> None:
         """Add a launch, which took so many seconds."""
         self.own.append(launch_pair(one.timing, one.slot, one.preloader))
-        # The first launch also finds the pace, and imports what later ones have from their preloader.
+        # The first launch also plans the loops, and imports what later ones get from their fork server.
         self.seconds.append(seconds if self.seconds else _later_launch_s(one.timing))
         if one.disturbed:
             self.disturbed[one.slot.launch] = one.disturbed
@@ -179,7 +179,7 @@ def make_launch(
 ) -> tuple[LaunchRecord, list[MeasuredLaunch]]:
     """Make one launch, and return its record and what is kept of each benchmark; what was set aside is first.
 
-    Later preloaders import what both sides imported here, since some imports happen only in calls.
+    Later fork servers import what both sides imported here, since some imports happen only in calls.
     """
     launches.prepare()
     record = launches.make(slot, nodes)
@@ -345,7 +345,7 @@ class SequentialComparison:
 
         ``with_groups`` adds what new groups will take, which no launch has shown before the second group.
         """
-        # The first launch imports what later ones have from their preloader, so its overhead is not typical.
+        # The first launch imports what later ones get from their fork server, so its overhead is untypical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
         if with_groups and len(self._preloaders) == 1 and self._measured_together:
@@ -462,7 +462,7 @@ class LockstepLaunches:
 
     @property
     def preloader(self) -> int:
-        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
+        """The number of the last launch's group: the launches of one zygote, or else of one fork server."""
         return self._launcher.preloader
 
     @property
@@ -481,7 +481,7 @@ class LockstepLaunches:
     def _share(self) -> int:
         """Return how many launches the present group is to make."""
         if not self._launcher.serves:
-            # Where preloaders differ, a second launch of one says hardly more than its first.
+            # Where fork servers differ, a second launch of one says hardly more than its first.
             differ = self._shared_variance > SHARED_VARIANCE
             return 1 if differ else self._launcher.launches_per_fork_server
         return launches_per_generation(
@@ -492,7 +492,7 @@ class LockstepLaunches:
         )
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost."""
+        """Measure benchmarks on both sides in a launch, and once more if a fork server or zygote is lost."""
         return unthrottled(lambda: self._make(slot, nodes), self._states)
 
     def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
@@ -512,7 +512,7 @@ class LockstepLaunches:
         self._shared_variance = max(shared_variance, SHARED_VARIANCE)
 
     def learn(self, libraries: Sequence[str]) -> None:
-        """Have preloaders import modules that both sides import."""
+        """Have fork servers import modules that both sides import."""
         self._launcher.warm_up(libraries)
 
 

@@ -116,7 +116,7 @@ class LaunchPair:
 
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
     times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
-    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    ``preloader`` numbers the group of launches that were forked from the same fork server or zygote.
     ``begins`` is the side that was timed first, None where that is not known. The CPU times are those of all
     threads and processes of a side, in seconds per iteration, None where they were not read. What was
     collected of garbage after the last round is in seconds per iteration, too.

@@ -120,7 +120,7 @@ TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
 class Placement:
     """The place of a launch in its run: launches of one block ran next to each other, in ``order``.
 
-    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    ``preloader`` numbers the group of launches that were forked from the same fork server or zygote.
     """
 
     side: Side | None = None

@@ -37,7 +37,7 @@ from perfkit.runner.lockstep.launcher import Launcher
 
 # The limit is long, since some tricks take seconds to set up, and a user's loop may take longer.
 _LIMIT_S = 120.0
-# Each launch has a preloader of its own, so that no two launches share its bias. That is affordable, since
+# Each launch has a fork server of its own, so that no two launches share its bias. That is affordable, since
 # many tricks share the time that it takes to start one.
 _LAUNCHES_PER_FORK_SERVER = 1
 
