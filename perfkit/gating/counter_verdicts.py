@@ -120,7 +120,7 @@ def compare_counts(
             floor = policy.floor(new, _typical(old), training=training, faster=faster)
             if floor and _typical(old):
                 allowed = max(allowed, floor / _typical(old))
-            # Nothing has no share that could be allowed.
+            # A base of 0 has no percentage.
             decides = decides and not (_typical(old) == 0 < _typical(new) <= floor)
             found = compare_count(benchmark, old, new, margin=allowed, gating=decides)
             yield without_blame(found) if policy.same_code else found

@@ -13,7 +13,7 @@ from pathlib import Path
 Source = tuple[str, str]
 Amounts = Counter[Source]
 _MOST_CAUSES = 100
-# The counters and their units. Code for a new one goes to ``tensors`` or ``calls``, its title to the gate.
+# The counters and their units. docs/architecture.md says what else a new one needs.
 OF_TENSORS = ("operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops")
 OF_DEVICES = ("to_device", "to_host")
 INSTRUCTIONS = "instructions"
@@ -96,7 +96,7 @@ def as_message(counts: Counts) -> dict[str, object]:
 
 
 def causes_of(amounts: Mapping[Source, float]) -> tuple[Cause, ...]:
-    """Return the causes in a amounts, largest first; equal ones by name, so that the order repeats."""
+    """Return the causes of an amount, largest first; equal ones by name, so that the order repeats."""
     largest = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))
     return tuple(
         Cause(what=what, place=place, amount=float(amount))
