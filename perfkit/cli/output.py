@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from perfkit.cli.options import STANDARD_OUTPUT, is_quiet
 from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, UsageError
@@ -116,13 +116,14 @@ def stages(*, only_drawn: bool = False) -> StageProgress:
     return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)
 
 
-def _first_sentence(view: RenderableType) -> str:
-    """Return the first line of a view, which is what most views say first: what was found."""
-    from rich.console import Group
-    from rich.padding import Padding
-
-    while not isinstance(view, str) and isinstance(view, (Group, Padding)):
-        view = view.renderables[0] if isinstance(view, Group) else view.renderable
+def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing library can render)
+    """Return the first line of a view, which is its verdict."""
+    while not isinstance(view, str):
+        parts = getattr(view, "sections", None) or getattr(view, "renderables", None)
+        inner = parts[0] if parts else getattr(view, "renderable", None)
+        if inner is None:
+            break
+        view = inner
     return str(view).partition("\n")[0]
 
 

@@ -119,3 +119,20 @@ def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedPro
     ledger = () if words[0] in ("show", "explain") else ("--ledger", str(project.ledger))
     done = run_perfkit(*words, *ledger, "--json", str(file), cwd=project.root)
     return json.loads(file.read_text()), done
+
+
+def test_a_quiet_gate_prints_its_verdict_alone(tmp_path: Path) -> None:
+    """Also of a suite so large that its report is shortened."""
+    speed = (
+        "import pytest, work\n"
+        '@pytest.mark.parametrize("number", range(60))\n'
+        "def test_many(benchmark, number):\n"
+        "    benchmark(work.steady)\n"
+    )
+    project = git_project(tmp_path, {"work.py": work(steady=1), "tests/test_speed.py": speed})
+    project.commit({"work.py": work(steady=2)})
+
+    done = run_perfkit("gate", "-q", "--exact-only", "--ledger", str(project.ledger), cwd=project.root)
+
+    assert 1 == len(done.stdout.splitlines())
+    assert "<" not in done.stdout

@@ -232,7 +232,8 @@ def _reasons(
     elif counts and report.exit_code == EXIT_INCONCLUSIVE:
         yield f"whether {several} grew is open: values of both sides overlap ({_largest(counts, names)})"
     elif counts:
-        yield f"none of {several} grew by more than is allowed"
+        grew = "the count did not grow" if len(counts) == 1 else f"none of {several} grew"
+        yield f"{grew} by more than is allowed"
     yield from accepted
 
 
