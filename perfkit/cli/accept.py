@@ -77,5 +77,8 @@ def _told(kept: Accepted) -> str:
         if acceptance.diff_hash and not acceptance.code
         else ""
     )
-    text = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.text}"
+    what = "counters of " if acceptance.of_counts_alone else ""
+    text = f"accepted {what}{acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.text}"
+    if acceptance.of_counts_alone:
+        text += "; its time is not covered"
     return f"{text}\n{place}{alone}"

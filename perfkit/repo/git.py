@@ -172,7 +172,9 @@ def _run(
 def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> bytes:
     if done.returncode:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {lines[-1]}")
+        # Advice may follow the reason.
+        reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
+        raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {reason}")
     return done.stdout
 
 

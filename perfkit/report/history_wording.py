@@ -163,7 +163,7 @@ def drift_sentence(drift: Creep) -> str:
     margin = f"{100 * drift.margin:g} %"
     gradually = f"gradually over {drift.runs} runs up to {until}"
     known = {
-        "gates": f"since {since}, in gates that each passed at a margin of {margin}, up to {until}",
+        "gates": f"since {since}, over the gates up to {until}, each with a margin of {margin}",
         "best": f"than at its best level, {since}, {gradually}",
         "release": f"than at the last release, {since}, {gradually}",
         "base": f"than at the base, {since}, {gradually}",

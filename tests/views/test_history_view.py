@@ -124,7 +124,7 @@ def test_alarms_are_told_each_in_its_words() -> None:
     assert "Either the machine changed or shared code did." in text
     assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text
     assert "8.0 % slower (+6.0 % to +10.0 %)" in text
-    assert "in gates that each passed at a margin of 2 %" in text
+    assert "each with a margin of 2 %" in text
     assert "not measured for 20 days, nothing since" in text
 
 

@@ -36,7 +36,7 @@ _experiment = typer.Typer(
     help="Compare variants of one training: every variant in a fresh process, once in every block.",
     epilog=examples(
         "perfkit experiment run precision.toml --budget 10min",
-        "perfkit experiment show --markdown docs/experiments/precision.md",
+        "perfkit experiment show 0199c2",
     ),
 )
 

@@ -206,6 +206,8 @@ def _time_taken(report: GateReport) -> str:
     if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
         return whole
     timed, counted_ = human_seconds(report.timed_s), human_seconds(report.counted_s)
+    if not any(one.estimate for one in report.comparisons):
+        return f"{whole} (counting {counted_})"
     return f"{whole} (timing {timed} of a budget of {human_seconds(report.budget_s)}, counting {counted_})"
 
 
