@@ -55,6 +55,7 @@ _OTHERS = (
     Verb(name="help", arguments=("help", "gate")),
     Verb(name="history accept", arguments=("history", "accept", "test_a", "--reason", "wanted")),
     Verb(name="history ignore", arguments=("history", "ignore", "test_a", "--reason", "gone")),
+    Verb(name="ledger judge", arguments=("ledger", "judge", run_id(3))),
     Verb(name="ledger show", arguments=("ledger", "show", run_id(3))),
     Verb(name="log note", arguments=("log", "note", "HEAD", "Made it slower")),
     Verb(name="schema", arguments=("schema",)),

@@ -69,6 +69,9 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
     told = 0
     root = whole_command_line()
     for path, command in _commands(root):
+        if command.hidden:
+            # The old name of a command, which shows the new one.
+            continue
         with contextlib.suppress(SystemExit):
             root.main([*path, "--help"], prog_name="perfkit", standalone_mode=False)
         shown = capsys.readouterr().out
@@ -78,7 +81,7 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
         assert [] == _too_long(shown), path
         assert set() == names - set(shown.replace(",", " ").split()), path
         told += 1
-    assert told > 40
+    assert told > 35
 
 
 def test_no_colour_means_none(

@@ -110,7 +110,7 @@ def test_a_note_needs_a_commit_and_words(measured: Repository) -> None:
     project = load_project(measured.root)
     with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
         note_commit(project=project, ledger=project.ledger_path, ref="nowhere", text="x")
-    with pytest.raises(UsageError, match="must say something"):
+    with pytest.raises(UsageError, match="a note needs a text"):
         note_commit(project=project, ledger=project.ledger_path, ref="HEAD", text=" ")
 
 

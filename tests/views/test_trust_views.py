@@ -219,7 +219,7 @@ def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
     """A comparison of runs that cannot judge a benchmark has no limit to tell."""
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
-    assert "slower by more than 2 %: test_a (nothing known yet)." in _words(compare_view(_apart(few)))
+    assert "nothing known yet)" in _words(compare_view(_apart(few)))
 
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
