@@ -119,7 +119,7 @@ def stages(*, only_drawn: bool = False) -> StageProgress:
 def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing library can render)
     """Return the first line of a view, which is its verdict."""
     while not isinstance(view, str):
-        parts = getattr(view, "sections", None) or getattr(view, "renderables", None)
+        parts = getattr(view, "renderables", None)
         inner = parts[0] if parts else getattr(view, "renderable", None)
         if inner is None:
             break

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 from rich.console import Group, RenderableType
 from rich.live import Live
@@ -20,6 +18,7 @@ from perfkit.report.console import console_on, visible
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
+from perfkit.report.progress import Drawn
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -28,7 +27,7 @@ _MOST_CAUSES = 5
 _MOST_MOVED = 5
 
 
-class BisectLine:
+class BisectLine(Drawn):
     """A line on standard error with the commits that are measured; without a terminal, a line for each pair.
 
     It redraws only on updates: no thread of its own runs beside the measurement.
@@ -38,19 +37,11 @@ class BisectLine:
         console = console_on(sys.stderr)
         self._enabled = enabled
         self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._drawn = self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
         self._commits: tuple[Commit, ...] = ()
         self._pair: tuple[int, int] | None = None
-
-    def __enter__(self) -> Self:
-        if self._in_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     def begin(self, commits: Sequence[Commit], benchmark: str) -> None:
         """Show the range."""

@@ -10,28 +10,31 @@ from perfkit.report.console import console_on, visible_lines
 from perfkit.units import human_seconds
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.progress import Progress, TaskID
 
 # As much as leaves room for a stage's name in a narrow terminal.
 _BAR_COLUMNS = 20
 
 
-class _Drawn:
-    """A bar that is shown while something runs."""
+class Drawn:
+    """Something that is drawn in the terminal while something runs, and nowhere else."""
 
-    _bar: Progress
+    _drawn: Progress | Live
+    _in_terminal: bool
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        if self._in_terminal:
+            self._drawn.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        self._drawn.stop()
 
 
-class PassProgress(_Drawn):
+class PassProgress(Drawn):
     """Shows which pass runs, and how many steps it has done.
 
     It redraws only when it is told something: no thread of its own runs beside what is measured.
@@ -49,7 +52,7 @@ class PassProgress(_Drawn):
 
         self._enabled = enabled
         self._in_terminal = enabled and sys.stderr.isatty()
-        self._bar = Progress(
+        self._drawn = self._bar = Progress(
             TextColumn("{task.description:<14}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -88,7 +91,7 @@ class PassProgress(_Drawn):
             sys.stderr.write(f"{name} pass: {steps} steps in {human_seconds(total_s)}\n")
 
 
-class StageProgress(_Drawn):
+class StageProgress(Drawn):
     """Shows the stages of a command, how much of the present one is done, and about how long the rest takes.
 
     Like the other it redraws only when it is told something. Where there is no terminal it writes a line for
@@ -101,7 +104,7 @@ class StageProgress(_Drawn):
 
         self._in_terminal = enabled and sys.stderr.isatty()
         self._has_lines = enabled and not only_drawn
-        self._bar = Progress(
+        self._drawn = self._bar = Progress(
             TextColumn(
                 "{task.description}",
                 markup=False,

@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -30,53 +30,6 @@ _END_LIMIT_S = 2.0
 
 class ForkServerLostError(NotMeasuredError):
     """A fork server has ended, or no longer answers."""
-
-
-def run_child(
-    entry: str,
-    request: Message,
-    on_message: Callable[[Message], None] = lambda _: None,
-    *,
-    log: Path,
-    folder: Path,
-    limit_s: float | None = None,
-    environment: Mapping[str, str] | None = None,
-    options: Sequence[str] = SAFE_PATH,
-    python: str = sys.executable,
-) -> Message:
-    """Have a new process call ``entry(request, channel)``, and return the dictionary that it returns.
-
-    Args:
-        entry: "module:function"; what it sends over the channel goes to ``on_message``.
-        request: data that JSON can hold.
-        on_message: receives each message that comes before the answer.
-        log: the file for what the process prints.
-        folder: its current folder.
-        limit_s: how many seconds it may send nothing; None for any number.
-        environment: its environment variables, those of this process by default.
-        options: options of its interpreter.
-        python: its interpreter.
-
-    Returns:
-        The answer, with the field "error" where the call raised, the process died or sent nothing in time.
-    """
-    process, channel = start_agent(
-        "answer", str(log.absolute()), str(folder), entry,
-        log=log, environment=environment, options=options, python=python,
-    )  # fmt: skip
-    try:
-        channel.send(request)
-        while (message := channel.receive(limit_s)).get("kind") != "done":
-            on_message(message)
-    except ChannelTimeoutError:
-        return {"error": f"it sent nothing for {limit_s:g} s"}
-    except ChannelClosedError:
-        ended = ended_in_words(process.end())
-        return {"error": "; ".join(filter(None, (f"its process {ended}", last_line(log))))}
-    finally:
-        channel.close()
-        process.end()
-    return {name: value for name, value in message.items() if name != "kind"}
 
 
 def start_agent(

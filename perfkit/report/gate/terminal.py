@@ -6,8 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from rich.box import SIMPLE
 from rich.cells import cell_len
@@ -47,6 +45,7 @@ from perfkit.report.gate.wording import (
     without_many_not_reached,
 )
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
+from perfkit.report.progress import Drawn
 from perfkit.report.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
@@ -248,11 +247,11 @@ def _kinds(found: Counter[str]) -> str:
 class Shortened:
     """Sections with a blank line between each two; ``details`` are cut where all would be too long."""
 
-    sections: Sequence[RenderableType]
+    renderables: Sequence[RenderableType]
     details: range
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rendered = [console.render_lines(section, options, pad=False) for section in self.sections]
+        rendered = [console.render_lines(section, options, pad=False) for section in self.renderables]
         left = _MOST_LINES - len(rendered) + 1
         left -= sum(len(lines) for place, lines in enumerate(rendered) if place not in self.details)
         rooms = {}
@@ -271,7 +270,7 @@ class Shortened:
                 yield Segment.line()
 
 
-class GateProgress:
+class GateProgress(Drawn):
     """Shows the progress of a gate on standard error: a table in a terminal, plain lines elsewhere.
 
     The table is redrawn only when there is news: no thread of its own runs beside what is measured. It
@@ -283,21 +282,13 @@ class GateProgress:
         # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
         self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
         self._in_lines = enabled and not self._in_terminal
-        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._drawn = self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
         self._title = self._stage = self._time = ""
         self._states: tuple[Comparison, ...] = ()
         self._decided: set[str] = set()
         self._drawn_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._in_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        self._live.stop()
 
     def begin(self, title: str) -> None:
         """Show what is compared; what was compared before is over."""

@@ -32,15 +32,6 @@ def preload(descriptor: str, entry: str) -> None:
         work()
 
 
-def answer(descriptor: str, log: str, folder: str, entry: str) -> None:
-    """Answer one request, received from a socket, by a call of ``entry``, "module:function"."""
-    from .channel import answer_request, load_entry, open_channel
-    from .processes import become_child
-
-    become_child(log, folder)
-    answer_request(open_channel(int(descriptor)), load_entry(entry))
-
-
 def run_fresh(descriptor: str, log: str) -> None:
     """Run a measured child that was not forked.
 

@@ -101,7 +101,6 @@ class Launcher:
         trees: what is measured.
         folder: where logs and temporary files go.
         environment: the variables of all children.
-        as_is: whether allocator, hash seed and garbage collector are left as they are.
         seed: the seed of an order and of layouts.
         preload: the libraries that fork servers import; None for what the benchmarks' files of both sides
             import, and whatever else both are seen to import.
