@@ -284,23 +284,37 @@ def _step_source(stage: Stage, extra: int) -> str:
 
 
 def _calibrated(stage: Stage) -> tuple[int, float]:
-    """Return how many numbers take a hundredth of a step to multiply, and the seconds of a step."""
-    space: dict[str, Any] = {}
-    exec(_step_source(stage, 1024), space)  # noqa: S102 (the source of the benchmark itself)
-    step_s = _median_s(space["make_step"]())
+    """Return how many numbers to multiply so that a step takes a hundredth longer, and the seconds of a step.
+
+    Both steps run by turns, since on a device near its power cap a step grows by less than what is added.
+    """
     amount = 1 << (16 if stage.small else 26)
-    numbers = torch.ones(amount, device=stage.device)
-    return int(amount * INJECTED * step_s / _median_s(lambda: numbers.mul_(1.0))), step_s
+    for _ in range(2):
+        bare_s, longer_s = _steps_s(stage, 1024), _steps_s(stage, amount)
+        ratios = [statistics.median(longer_s()) / statistics.median(bare_s()) for _ in range(8)]
+        share = statistics.median(ratios) - 1
+        print(f"{amount:,} numbers add {100 * share:.2f} % to a step", flush=True)
+        amount = int(amount * min(max(INJECTED / share, 0.1), 10.0)) if share > 0 else 2 * amount
+    return amount, statistics.median(bare_s())
 
 
-def _median_s(call: Callable[[], object]) -> float:
-    part = perfkit.timed("calibration", warmup=5)
-    for _ in range(30):
-        with part:
-            call()
-    values = part.device.device_s if part.device and part.device.device_s else part.seconds
-    part.forget()
-    return statistics.median(values)
+def _steps_s(stage: Stage, extra: int) -> Callable[[], Sequence[float]]:
+    """Return what times ten calls of a step with an operation on so many numbers."""
+    space: dict[str, Any] = {}
+    exec(_step_source(stage, extra), space)  # noqa: S102 (the source of the benchmark itself)
+    step = space["make_step"]()
+
+    def timed() -> Sequence[float]:
+        part = perfkit.timed("calibration", warmup=2)
+        for _ in range(10):
+            with part:
+                step()
+        values = part.device.device_s if part.device and part.device.device_s else part.seconds
+        found = tuple(values)
+        part.forget()
+        return found
+
+    return timed
 
 
 def profile(stage: Stage) -> None:

@@ -15,6 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+try:
+    import torchvision  # type: ignore[import-not-found]
+except ImportError:
+    torchvision = None
+
 Precision = Literal["default", "bf16", "fp16"]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _HELD_OUT = 256
@@ -30,9 +35,7 @@ class Trained:
 
 def resnet(name: str, device: str, *, classes: int = 10) -> nn.Module:
     """Return a ResNet of torchvision, or of as many layers here where torchvision is not installed."""
-    try:
-        import torchvision  # type: ignore[import-not-found]
-    except ImportError:
+    if torchvision is None:
         sys.path.insert(0, str(Path(__file__).parents[1]))
         from workloads.image_classification.model import ResNet18
 

@@ -497,7 +497,14 @@ class LockstepLaunches:
 
     def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         self._made += 1
-        launch = functools.partial(self._launcher.launch, slot, nodes, plans=self._plans, rules=self._rules)
+        launch = functools.partial(
+            self._launcher.launch,
+            slot,
+            nodes,
+            plans=self._plans,
+            rules=self._rules,
+            coming=max(self._share() - self._made, 0),
+        )
         record = launch()
         while self._mend(record.failures):
             record = launch()

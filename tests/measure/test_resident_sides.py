@@ -64,12 +64,18 @@ class Scene:
             self.trees.write({"gib.txt": str(gib), "side.txt": side}, side)
 
     def launch(
-        self, launcher: Launcher, *tests: str, begins: Side = "base", check_s: float = 0.0, number: int = 0
+        self,
+        launcher: Launcher,
+        *tests: str,
+        begins: Side = "base",
+        check_s: float = 0.0,
+        number: int = 0,
+        coming: int = 0,
     ) -> LaunchRecord:
         """Make a launch in the order of a slot."""
         slot = Slot(launch=number, block=0, forked_first=begins, begins=begins)
         rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 30.0, check_s=check_s)
-        return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules)
+        return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules, coming=coming)
 
     def said(self) -> list[tuple[str, bool]]:
         """Return which side allocated, in order, and whether the other one held memory then."""
@@ -196,6 +202,28 @@ def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
         assert {"base": 0.061, "head": 0.061} == pytest.approx(
             {side: cold.total_s for side, cold in timing.cold.items()}
         )
+
+
+def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Path) -> None:
+    """What three launches need is allocated before the first of them is timed; each has its own processes."""
+    scene = Scene(tmp_path)
+    scene.needs(10, 10)
+    environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
+    with scene.trees.launcher(preload=["torch"], environment=environment, cores=16) as launcher:
+        records = [
+            scene.launch(launcher, "test_device", number=number, begins=begins, coming=4 - number)
+            for number, begins in enumerate(("base", "head", "base", "head"))
+        ]
+        allocated = len(scene.said())
+
+    timings = [record.timings[NODE] for record in records]
+    assert [True, False, False, False] == [bool(timing.cold) for timing in timings]
+    assert all(value == pytest.approx(0.001) for timing in timings for value in timing.base_s)
+    assert all(len(one.base_s) == len(one.head_s) == len(timings[0].base_s) for one in timings)
+    assert all(set(SIDES) == set(record.reports) for record in records)
+    # The first launch was alone, and three had room at once.
+    assert allocated == 2 + 2 * 3
+    assert {3} == set(launcher.residents.room.values())
 
 
 def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launcher: Launcher) -> None:

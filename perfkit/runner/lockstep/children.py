@@ -100,6 +100,10 @@ class Child:
         """Let the whole process tree go on."""
         self._process.resume()
 
+    def kill(self) -> None:
+        """End the whole process tree without waiting."""
+        self._process.kill()
+
     def look(self) -> tuple[Process, ...]:
         """Return the tree; processes that left the child's group are stopped with it from now on."""
         return self._process.look()

@@ -157,13 +157,38 @@ def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
     return tuple(name for name in head.libraries if name in known)
 
 
+def warmed(children: Sequence[Child], node: str, *, plan: LoopPlan, limit_s: float) -> list[Runner]:
+    """Bring the children of several launches to their first round, all at once, and stop them there.
+
+    They use the device beside one another meanwhile, and nothing is timed.
+
+    Raises:
+        BenchmarkError: it failed in one of them.
+    """
+    runners = [Runner(child, node, limit_s=limit_s) for child in children]
+    for child in children:
+        child.resume()
+    for runner in runners:
+        runner.arrive()
+        runner.begin_warmup(plan.begins_with)
+    for runner in runners:
+        runner.finish_warmup()
+    return runners
+
+
 def run_launch(
-    children: Sequence[Child], nodes: Sequence[str], *, plans: dict[str, LoopPlan], rules: LaunchRules
+    children: Sequence[Child],
+    nodes: Sequence[str],
+    *,
+    plans: dict[str, LoopPlan],
+    rules: LaunchRules,
+    ready: Sequence[Runner] = (),
 ) -> LaunchRecord:
     """Measure ``nodes`` in two running children, the first of which begins each turn; both are ended.
 
     ``plans`` holds the plans of earlier launches; plans of new benchmarks are added to it. A benchmark that
-    fails is left out; one that kills or hangs its process also ends the launch for those after it.
+    fails is left out; one that kills or hangs its process also ends the launch for those after it. ``ready``
+    are the runners of children that are warmed for their only benchmark.
     """
     timings: dict[str, Timing] = {}
     failures: list[Failure] = []
@@ -173,7 +198,7 @@ def run_launch(
         for node in nodes:
             begun = time.monotonic()
             try:
-                timings[node] = _measure(node, children, plans, rules)
+                timings[node] = _measure(node, children, plans, rules, ready)
             except BenchmarkError as error:
                 failures.append(failure_of(node, error))
                 if error.fatal:
@@ -185,6 +210,9 @@ def run_launch(
             sent = {child.side: read_report(child) for child in children}
             reports = {side: report for side, report in sent.items() if report is not None}
     finally:
+        # Two processes leave a device in the time of one.
+        for child in children:
+            child.kill()
         statuses = {child.side: child.end() for child in children}
     return LaunchRecord(
         timings=timings,
@@ -375,14 +403,21 @@ def read_report(child: Child, *, limit_s: float = _GOODBYE_S) -> SideReport | No
     )
 
 
-def _measure(node: str, children: Sequence[Child], plans: dict[str, LoopPlan], rules: LaunchRules) -> Timing:
-    runners = [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
+def _measure(
+    node: str,
+    children: Sequence[Child],
+    plans: dict[str, LoopPlan],
+    rules: LaunchRules,
+    ready: Sequence[Runner],
+) -> Timing:
+    runners = ready or [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
     try:
-        for child in children:
-            child.resume()
-        wishes, _ = (runner.arrive() for runner in runners)
-        if node not in plans:
-            plans[node] = _first_plan(runners, wishes, rules)
+        if not ready:
+            for child in children:
+                child.resume()
+            wishes, _ = (runner.arrive() for runner in runners)
+            if node not in plans:
+                plans[node] = _first_plan(runners, wishes, rules)
         timing = take_turns(runners, plan=plans[node])
         plans[node] = _corrected(plans[node], timing, rules)
         for runner in runners:

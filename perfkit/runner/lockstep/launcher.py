@@ -43,8 +43,10 @@ from perfkit.runner.lockstep.launch import (
     replaced,
     run_alone,
     run_launch,
+    warmed,
 )
 from perfkit.runner.lockstep.residency import DISTURBED, NO_ROOM, Residents
+from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 from perfkit.runner.lockstep.turns import LoopPlan
 
 _Found = TypeVar("_Found")
@@ -56,6 +58,8 @@ _ZYGOTES_PER_FORK_SERVER = 8
 _MOST_REUSE_FAULTS = 100
 # Two cores raise two of them in hardly longer than one, and most runs need a second one.
 _STARTED_TOGETHER = 2
+# Each process needs a core while it warms up; more than four pairs at once would save little.
+_CORES_FOR_A_PAIR, _MOST_PAIRS = 2, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +146,8 @@ class Launcher:
         self._preloaded: tuple[str, ...] = ()
         self._zygotes: dict[Side, Zygote] = {}
         self._zygote_pairs = 0
+        self._ready: list[dict[Side, Runner]] = []
+        self._most_pairs = min(int(cores / _CORES_FOR_A_PAIR), _MOST_PAIRS)
         self._alone = False
         self._groups = 0
         self._children = 0
@@ -340,8 +346,15 @@ class Launcher:
         return False
 
     def _end_zygotes(self) -> None:
+        self._end_ready()
         while self._zygotes:
             self._zygotes.popitem()[1].end()
+
+    def _end_ready(self) -> None:
+        for pair in self._ready:
+            for runner in pair.values():
+                runner.child.end()
+        self._ready.clear()
 
     def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
         """Call ``attempt``; if a fork server or zygote is lost meanwhile, call it once more with new ones."""
@@ -405,9 +418,18 @@ class Launcher:
         return self._source.start(side, assignment)
 
     def launch(
-        self, slot: Slot, nodes: Sequence[str], *, plans: dict[str, LoopPlan], rules: LaunchRules
+        self,
+        slot: Slot,
+        nodes: Sequence[str],
+        *,
+        plans: dict[str, LoopPlan],
+        rules: LaunchRules,
+        coming: int = 0,
     ) -> LaunchRecord:
         """Measure ``nodes`` in a child of each side; ``plans`` of earlier launches are used and updated.
+
+        ``coming`` launches of the same benchmarks are to follow in this group. On an accelerator, where
+        processes take seconds to warm up, those of some launches do so at once.
 
         A launch whose fork server or zygote is lost is made again as a whole, from new ones. Benchmarks whose
         sides have no room on a device together are measured by one side after the other, in the order of the
@@ -420,8 +442,9 @@ class Launcher:
             alone = [node for node in nodes if self.residents.are_apart(node)]
             records = []
             if together:
-                children = self._start_both(slot, together)
-                records.append(run_launch(children, together, plans=found, rules=rules))
+                ready = self._warmed(slot, together, coming, found, rules)
+                children = [one.child for one in ready] or self._start_both(slot, together)
+                records.append(run_launch(children, together, plans=found, rules=rules, ready=ready))
             if alone:
                 records.append(self._launch_alone(slot, alone, found, rules))
             record = joined_records(records)
@@ -459,6 +482,44 @@ class Launcher:
             rules=rules,
             overhead_s=overhead_s,
         )
+
+    def _warmed(
+        self,
+        slot: Slot,
+        nodes: Sequence[str],
+        coming: int,
+        plans: Mapping[str, LoopPlan],
+        rules: LaunchRules,
+    ) -> list[Runner]:
+        """Return a launch's runners, warmed beside those of coming launches; none where it warms up alone."""
+        node = nodes[0]
+        if not (self._ready and self._ready[0]["base"].node == node):
+            self._end_ready()
+            pairs = min(1 + coming, self.residents.room.get(node, 0), self._most_pairs)
+            if len(nodes) == 1 and pairs > 1 and node in plans and plans[node].warmup:
+                self._warm_up_pairs(slot, node, pairs, plan=plans[node], limit_s=rules.limit_s(node))
+        if not self._ready:
+            return []
+        pair = self._ready.pop(0)
+        return [pair[slot.begins], pair[other(slot.begins)]]
+
+    def _warm_up_pairs(self, slot: Slot, node: str, pairs: int, *, plan: LoopPlan, limit_s: float) -> None:
+        """Start and warm up some pairs of children; none are ready where the benchmark fails in one."""
+        children: list[Child] = []
+        try:
+            for number in range(pairs):
+                first = slot.forked_first if number % 2 == 0 else other(slot.forked_first)
+                children += self._start_both(dataclasses.replace(slot, forked_first=first), [node])
+            runners = warmed(children, node, plan=plan, limit_s=limit_s)
+        except (BenchmarkError, ForkServerLostError) as error:
+            for child in children:
+                with contextlib.suppress(ForkServerLostError):
+                    child.end()
+            if isinstance(error, ForkServerLostError):
+                raise
+            return
+        by_pair = zip(runners[::2], runners[1::2], strict=True)
+        self._ready = [{one.side: one for one in pair} for pair in by_pair]
 
     def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
         """Start a child of each side in the order of a slot, and return the one that begins first."""

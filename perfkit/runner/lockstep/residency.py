@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,6 +59,34 @@ def residency(room: Room, base_peak: int | None, head_peak: int | None) -> Resid
     return "together" if needed <= room.free - _KEPT_FREE * room.total else "by turns"
 
 
+def launches_that_fit(memory: Mapping[Side, Sequence[DeviceMemory]]) -> int:
+    """Return of how many launches both sides have room on the devices at once, 0 where that is not known."""
+    rooms = list(_rooms(memory))
+    if not rooms or any(side not in memory for side in SIDES):
+        return 0
+    return min(
+        int((room.free - _KEPT_FREE * room.total) / (base + head + 2 * _CONTEXT_BYTES))
+        for room, base, head in rooms
+    )
+
+
+def _rooms(memory: Mapping[Side, Sequence[DeviceMemory]]) -> Iterator[tuple[Room, int, int]]:
+    """Yield the room of each device without the sides, and the peaks of both."""
+    by_device: dict[int, dict[Side, DeviceMemory]] = {}
+    for side in SIDES:
+        for one in memory.get(side, ()):
+            by_device.setdefault(one.index, {})[side] = one
+    for found in by_device.values():
+        base, head = (found[side].peak if side in found else 0 for side in SIDES)
+        held = sum(one.reserved + _CONTEXT_BYTES for one in found.values())
+        total = max(one.total for one in found.values())
+        yield (
+            Room(total=total, free=min(min(one.free for one in found.values()) + held, total)),
+            base,
+            head,
+        )
+
+
 def why_alone(memory: Mapping[Side, Sequence[DeviceMemory]]) -> str | None:
     """Return why sides that were on the devices together should not be; None where they may stay.
 
@@ -66,19 +94,11 @@ def why_alone(memory: Mapping[Side, Sequence[DeviceMemory]]) -> str | None:
     """
     if any(side not in memory for side in SIDES):
         return "the device does not tell what they reserve and what is free"
-    by_device: dict[int, dict[Side, DeviceMemory]] = {}
-    for side in SIDES:
-        for one in memory[side]:
-            by_device.setdefault(one.index, {})[side] = one
-    for found in by_device.values():
-        base, head = (found[side].peak if side in found else 0 for side in SIDES)
-        held = sum(one.reserved + _CONTEXT_BYTES for one in found.values())
-        total = max(one.total for one in found.values())
-        free = min(min(one.free for one in found.values()) + held, total)
-        if residency(Room(total=total, free=free), base, head) == "by turns":
+    for room, base, head in _rooms(memory):
+        if residency(room, base, head) == "by turns":
             return (
                 f"base reserves {human_bytes(base)} of the device and head {human_bytes(head)}, and"
-                f" {human_bytes(free)} of {human_bytes(total)} are free for both"
+                f" {human_bytes(room.free)} of {human_bytes(room.total)} are free for both"
             )
     return None
 
@@ -189,11 +209,12 @@ def _block(runner: Runner, plan: LoopPlan, *, first: bool = False) -> list[float
 class Residents:
     """What launches have shown of benchmarks on an accelerator: which have to be ``alone`` there, and why.
 
-    ``presence`` is what a check found, None where there was none; ``not_checked`` is the reason, "" where no
-    benchmark used an accelerator.
+    ``room`` is of how many launches both sides have room there at once. ``presence`` is what a check found,
+    None where there was none; ``not_checked`` is the reason, "" where no benchmark used an accelerator.
     """
 
     alone: dict[str, str] = field(default_factory=dict)
+    room: dict[str, int] = field(default_factory=dict)
     presence: Presence | None = None
     not_checked: str = ""
     _together: set[str] = field(default_factory=set)
@@ -216,6 +237,7 @@ class Residents:
                 why = _DISTURBS if disturbs else why_alone(timing.memory)
                 if why is None:
                     self._together.add(node)
+                    self.room[node] = launches_that_fit(timing.memory)
                 else:
                     again[node] = why
         self.alone |= again

@@ -66,6 +66,7 @@ class Runner:
         self.iterations = 0
         self.idle_cpu_s = 0.0
         self.skipped = False
+        self.warm = False
         self._limit_s = limit_s
         self._inside = False
         self._over = False
@@ -119,6 +120,21 @@ class Runner:
         self.iterations += untimed + loops * rounds
         self._keep(answer, loops)
         return answer
+
+    def begin_warmup(self, calls: int) -> None:
+        """Order untimed calls, without waiting for them."""
+        self.child.resume()
+        self._send({"kind": "run", "untimed": calls, "loops": 1, "slices": 1, "rounds": 0, "core": None})
+        self.iterations += calls
+
+    def finish_warmup(self) -> None:
+        """Wait until the calls ordered last are over, and stop the process.
+
+        Its first call is not kept as a cold start, since others ran beside it.
+        """
+        self._keep(self._receive("timed"), 1)
+        self.child.stop()
+        self.cold, self.warm = None, True
 
     def _keep(self, answer: Message, loops: int) -> None:
         """Keep an answer's times of rounds of so many iterations."""

@@ -342,8 +342,8 @@ def time_first_call(runners: Sequence[Runner]) -> float:
 def _take_turn(runners: Sequence[Runner], plan: LoopPlan, turn: int, core: int | None) -> float:
     """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
-    untimed = plan.untimed if turn else plan.begins_with
     for runner, other in (runners, runners[::-1]):
+        untimed = plan.untimed if turn or runner.warm else plan.begins_with
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
         answer = runner.run(
             untimed=untimed, loops=plan.loops, slices=plan.slices, rounds=plan.rounds, core=core
