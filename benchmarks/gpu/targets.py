@@ -1,4 +1,4 @@
-"""What the study trains: a ResNet and a BERT of public libraries, in float32 or mixed precision."""
+"""What the study trains on images, in float32 or mixed precision, and what it profiles."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-try:
+with contextlib.suppress(ImportError):
     import torchvision  # type: ignore[import-not-found]
-except ImportError:
-    torchvision = None
 
 Precision = Literal["default", "bf16", "fp16"]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -35,22 +33,13 @@ class Trained:
 
 def resnet(name: str, device: str, *, classes: int = 10) -> nn.Module:
     """Return a ResNet of torchvision, or of as many layers here where torchvision is not installed."""
-    if torchvision is None:
+    if "torchvision" not in sys.modules:
         sys.path.insert(0, str(Path(__file__).parents[1]))
         from workloads.image_classification.model import ResNet18
 
         return ResNet18(classes=classes, stem="imagenet").to(device)
     model: nn.Module = torchvision.models.get_model(name, num_classes=classes)
     return model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-def bert(device: str, *, small: bool) -> nn.Module:
-    """Return BERT-base with random weights, for two classes."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    model: nn.Module = BertForSequenceClassification(BertConfig(**(sizes if small else {})))
-    return model.to(device)
 
 
 def images(
@@ -86,7 +75,7 @@ def images(
     def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
         return functional.cross_entropy(net(prepared(batch[0], flip=True)), batch[1].to(device))
 
-    last = _train(net, loader, loss_of, precision=precision, device=device, steps=steps)
+    last = fit(net, loader, loss_of, precision=precision, device=device, steps=steps)
     net.eval()
     with torch.inference_mode():
         parts = test.split(64)  # type: ignore[no-untyped-call]
@@ -96,42 +85,7 @@ def images(
     return Trained(test_accuracy=float(right) / len(test), last_loss=last)
 
 
-def text(
-    *,
-    precision: Precision = "default",
-    seed: int = 0,
-    device: str = "cuda",
-    batch_size: int = 16,
-    length: int = 512,
-    steps: int = 24,
-    small: bool = False,
-) -> Trained:
-    """Train BERT-base to tell texts by their first word, which one of two halves of the vocabulary has."""
-    torch.manual_seed(seed)
-    net = bert(device, small=small)
-    words = torch.randint(1000, 30000, (batch_size * 8 + 32, length))
-    labels = (words[:, 0] > 15500).long()
-    loader = DataLoader(
-        TensorDataset(words[32:], labels[32:]),
-        batch_size=batch_size,
-        shuffle=True,
-        pin_memory=device == "cuda",
-    )
-
-    def loss_of(batch: tuple[Tensor, Tensor]) -> Tensor:
-        found: Any = net(input_ids=batch[0].to(device, non_blocking=True), labels=batch[1].to(device))
-        return found.loss  # type: ignore[no-any-return]
-
-    last = _train(net, loader, loss_of, precision=precision, device=device, steps=steps, rate=2e-5)
-    net.eval()
-    with torch.inference_mode():
-        logits = net(input_ids=words[:32].to(device)).logits
-    return Trained(
-        test_accuracy=float((logits.argmax(1).cpu() == labels[:32]).float().mean()), last_loss=last
-    )
-
-
-def _train(
+def fit(
     net: nn.Module,
     loader: DataLoader[Any],
     loss_of: Callable[[tuple[Tensor, Tensor]], Tensor],
@@ -141,6 +95,7 @@ def _train(
     steps: int,
     rate: float = 1e-4,
 ) -> float:
+    """Train for some steps, and return the last loss."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
     net.train()

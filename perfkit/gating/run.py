@@ -484,6 +484,8 @@ class LockstepLaunches:
             # Where fork servers differ, a second launch of one says hardly more than its first.
             differ = self._shared_variance > SHARED_VARIANCE
             return 1 if differ else self._launcher.launches_per_fork_server
+        if self._measured == 1 and self._launcher.warms_pairs:
+            return 1
         return launches_per_generation(
             generation_s=self._launcher.collected_s,
             launch_s=self._benchmark_s * self._measured,
@@ -497,14 +499,7 @@ class LockstepLaunches:
 
     def _make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         self._made += 1
-        launch = functools.partial(
-            self._launcher.launch,
-            slot,
-            nodes,
-            plans=self._plans,
-            rules=self._rules,
-            coming=max(self._share() - self._made, 0),
-        )
+        launch = functools.partial(self._launcher.launch, slot, nodes, plans=self._plans, rules=self._rules)
         record = launch()
         while self._mend(record.failures):
             record = launch()

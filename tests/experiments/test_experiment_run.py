@@ -29,7 +29,7 @@ from perfkit.features.experiments.run import (
     leaked_flags,
     places,
 )
-from perfkit.features.experiments.trial import Task, TrialResult, TrialSpec, run_trial
+from perfkit.features.experiments.trial import Task, TrialProcesses, TrialResult, TrialSpec
 from perfkit.model import Environment
 from perfkit.profiling.passes.targets import Target
 
@@ -79,24 +79,23 @@ class Kept:
         assert 0 <= share <= 1
 
 
-def _run(folder: Path, experiment: Experiment = EXPERIMENT, **known: object) -> tuple[ExperimentRecord, Kept]:
-    kept = Kept()
-    run = _prepared(folder, experiment, kept, **known)
-    return run.run(), kept
-
-
-def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object) -> ExperimentRun:
+def _run(
+    folder: Path, experiment: Experiment = EXPERIMENT, kept: Kept | None = None, **known: object
+) -> tuple[ExperimentRecord, Kept]:
+    kept = kept or Kept()
     (folder / "training.py").write_text(TRAINING)
-    return ExperimentRun(
-        experiment=experiment,
-        target=Target(name="train", place=experiment.target),
-        root=folder,
-        own=(),
-        variables=dict(os.environ),
-        keeper=kept,
-        progress=kept,
-        **known,  # type: ignore[arg-type]
-    )
+    with TrialProcesses(os.environ) as processes:
+        run = ExperimentRun(
+            experiment=experiment,
+            target=Target(name="train", place=experiment.target),
+            root=folder,
+            own=(),
+            processes=processes,
+            keeper=kept,
+            progress=kept,
+            **known,  # type: ignore[arg-type]
+        )
+        return run.run(), kept
 
 
 def _with(mistake: str, *factors: Factor) -> Experiment:
@@ -124,7 +123,35 @@ def _trial(
     )
     place = Target(name="train", place=target)
     spec = TrialSpec(task=task, target=place, experiment=experiment, number=0, seed=0, root=str(folder))
-    return run_trial(spec, environment=os.environ)
+    with TrialProcesses(os.environ) as processes:
+        return processes.run(spec)
+
+
+def test_later_trials_begin_with_what_earlier_ones_imported(tmp_path: Path) -> None:
+    """Each has a process of its own, and every fourth seed brings other hashes of texts."""
+    (tmp_path / "lazy.py").write_text(
+        "import os, sys\n"
+        "def train():\n"
+        "    known = 'sqlite3.dbapi2' in sys.modules\n"
+        "    import sqlite3\n"
+        "    return {'known': known, 'process': os.getpid(), 'hash': hash('text')}\n"
+    )
+    returned = {name: name for name in ("known", "process", "hash")}
+    experiment = Experiment(name="lazy", target="lazy:train", factors=(), returned=returned, threads=1)
+    target = Target(name="train", place="lazy:train")
+    with TrialProcesses(os.environ) as processes:
+        found = [
+            processes.run(
+                TrialSpec(
+                    task="time", target=target, experiment=experiment, number=0, seed=seed, root=str(tmp_path)
+                )
+            ).responses
+            for seed in (1, 1, 2, 3, 4, 5)
+        ]
+
+    assert [0, 1, 1, 1, 1, 1] == [one["known"] for one in found]
+    assert len(found) == len({one["process"] for one in found})
+    assert [0, 0, 0, 0, 0, 1] == [one["hash"] != found[0]["hash"] for one in found]
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +211,7 @@ def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, sa
     kept = Kept()
 
     with pytest.raises(NotMeasuredError) as caught:
-        _prepared(tmp_path, _with(mistake), kept).run()
+        _run(tmp_path, _with(mistake), kept)
 
     assert said in str(caught.value)
     assert [] == [trial for trial in kept.trials if trial.status == "ok"]
@@ -276,7 +303,7 @@ def test_a_budget_too_small_for_a_block_is_told(tmp_path: Path) -> None:
     kept = Kept()
 
     with pytest.raises(UsageError, match="too small for one block of 2 variants"):
-        _prepared(tmp_path, replace(EXPERIMENT, budget_s=0.1), kept).run()
+        _run(tmp_path, replace(EXPERIMENT, budget_s=0.1), kept)
 
     assert 2 == len(kept.fingerprints)
 
@@ -287,7 +314,7 @@ def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
     refused = Factor(name="batch_size", levels=(4, 0))
 
     with pytest.raises(UsageError, match="expected batch_size of at least 1, found 0"):
-        _prepared(tmp_path, replace(EXPERIMENT, factors=(refused,)), kept).run()
+        _run(tmp_path, replace(EXPERIMENT, factors=(refused,)), kept)
 
     assert ({}, []) == (kept.fingerprints, kept.trials)
 

@@ -70,12 +70,11 @@ class Scene:
         begins: Side = "base",
         check_s: float = 0.0,
         number: int = 0,
-        coming: int = 0,
     ) -> LaunchRecord:
         """Make a launch in the order of a slot."""
         slot = Slot(launch=number, block=0, forked_first=begins, begins=begins)
         rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 30.0, check_s=check_s)
-        return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules, coming=coming)
+        return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules)
 
     def said(self) -> list[tuple[str, bool]]:
         """Return which side allocated, in order, and whether the other one held memory then."""
@@ -210,10 +209,13 @@ def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Pat
     scene.needs(10, 10)
     environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
     with scene.trees.launcher(preload=["torch"], environment=environment, cores=16) as launcher:
-        records = [
-            scene.launch(launcher, "test_device", number=number, begins=begins, coming=4 - number)
-            for number, begins in enumerate(("base", "head", "base", "head"))
-        ]
+        launcher.survey()
+        records, groups = [], []
+        for number, begins in enumerate(SIDES * 2):
+            if number:
+                launcher.renew(alone=True)
+            records.append(scene.launch(launcher, "test_device", number=number, begins=begins))
+            groups.append(launcher.preloader)
         allocated = len(scene.said())
 
     timings = [record.timings[NODE] for record in records]
@@ -224,6 +226,7 @@ def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Pat
     # The first launch was alone, and three had room at once.
     assert allocated == 2 + 2 * 3
     assert {3} == set(launcher.residents.room.values())
+    assert len(set(groups)) == len(records)
 
 
 def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launcher: Launcher) -> None:

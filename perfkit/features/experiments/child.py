@@ -1,12 +1,14 @@
-"""One trial in a fresh process: ``python -m perfkit.features.experiments.child SPEC.json``."""
+"""One trial in a process of its own, forked or ``python -m perfkit.features.experiments.child SPEC.json``."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import inspect
 import itertools
 import math
 import numbers
+import os
 import statistics
 import sys
 import traceback
@@ -40,6 +42,7 @@ from perfkit.profiling.passes.target_code import (
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.processes import resident_growth
+from perfkit.runner.agent.provenance import is_library, loaded_file
 from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.facts import read_environment
 from perfkit.runner.targets import load_function, prepare_process, wrong_code
@@ -51,12 +54,21 @@ _NO_HOST_MEMORY = "can't allocate memory"
 
 def main(spec_file: str) -> None:
     """Do what a file asks, and leave the result in its folder."""
+    before = set(sys.modules)
     spec = read_record(Path(spec_file), TrialSpec)
     assert spec is not None  # noqa: S101 (the parent has just written it)
     import_torch()
     prepare_process(spec.target.place, (), root=Path(spec.root))
     redirect_hydra(Path(spec.folder) / "hydra")
-    write_record(_proven(_do(spec), Path(spec.root)), Path(spec.folder) / RESULT_FILE)
+    root = Path(spec.root)
+    found = _proven(_do(spec), root)
+    news = [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]
+    write_record(replace(found, libraries=tuple(news)), Path(spec.folder) / RESULT_FILE)
+    # What the target registered to happen at its end happens. Taking all of torch apart takes a second more.
+    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name for it)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _proven(found: TrialResult, root: Path) -> TrialResult:

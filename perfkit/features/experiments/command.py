@@ -18,6 +18,7 @@ from perfkit.features.experiments.records import Experiment, ExperimentRecord, F
 from perfkit.features.experiments.report import Provenance, effects_chart, experiment_document
 from perfkit.features.experiments.rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.features.experiments.run import ExperimentRun
+from perfkit.features.experiments.trial import TrialProcesses
 from perfkit.identity import fingerprint, new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
@@ -74,19 +75,20 @@ def run_experiment(
     if known is not None:
         trials = len(known.trials)
         progress.info(f"going on with an experiment that was stopped: {trials} trials are kept")
+    processes = TrialProcesses(os.environ)
     run = ExperimentRun(
         experiment=experiment,
         target=target,
         root=project.root,
         own=project.config.own,
-        variables=dict(os.environ),
+        processes=processes,
         keeper=keeper,
         progress=progress,
         fingerprints=dict(known.fingerprints) if known else {},
         trials=list(known.trials) if known else [],
     )
     try:
-        with measuring(progress.info, wait_s=wait_s) as waited_s:
+        with measuring(progress.info, wait_s=wait_s) as waited_s, processes:
             record = run.run()
         rows, unrecorded = keeper.finish(record.stopped)
         return Measured(record=record, rows=rows, waited_s=waited_s, unrecorded=unrecorded)

@@ -25,7 +25,7 @@ from perfkit.features.experiments.records import (
     Trial,
     Variant,
 )
-from perfkit.features.experiments.trial import Task, TrialResult, TrialSpec, run_trial
+from perfkit.features.experiments.trial import Task, TrialProcesses, TrialResult, TrialSpec
 from perfkit.model import Environment
 from perfkit.model.progress import Progress
 from perfkit.profiling.passes.targets import Target
@@ -67,14 +67,14 @@ class Keeper(Protocol):
 class ExperimentRun:
     """Runs an experiment; ``fingerprints`` and ``trials`` from before are not measured again.
 
-    ``root`` is the project's folder and ``own`` its packages; trials inherit the ``variables``.
+    ``root`` is the project's folder and ``own`` its packages; ``processes`` run the trials.
     """
 
     experiment: Experiment
     target: Target
     root: Path
     own: tuple[str, ...]
-    variables: Mapping[str, str]
+    processes: TrialProcesses
     keeper: Keeper
     progress: Progress
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class ExperimentRun:
             root=str(self.root),
             own=self.own,
         )
-        return run_trial(spec, environment=self.variables)
+        return self.processes.run(spec)
 
     def _keep_failure(self, place: Place, found: TrialResult) -> None:
         assert found.problem is not None  # noqa: S101 (the caller has seen it)

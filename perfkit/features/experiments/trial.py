@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import msgspec
 
@@ -14,11 +16,26 @@ from perfkit.features.experiments.records import Experiment, Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import OUTPUT_FILE, Problem
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.commands import Ending, fixed_environment, python_command, run_command
+from perfkit.runner.agent.imports import preloadable
+from perfkit.runner.commands import (
+    FAULTHANDLER,
+    SAFE_PATH,
+    Ending,
+    fixed_environment,
+    python_command,
+    run_command,
+    tail_of,
+)
+from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.temporary import temporary_folder
 
 Task = Literal["look", "time"]
 RESULT_FILE = "result.json"
+_SPEC_FILE = "spec.json"
+_CHILD = "perfkit.features.experiments.child"
+# torch, and what it imports with the first optimizer.
+_ALWAYS_IMPORTED = ("torch", "torch._dynamo")
+_SEEDS_OF_A_SERVER = 4
 _Record = TypeVar("_Record")
 # What a parser of options does after its message, for one.
 _ENDED_ITSELF = re.compile(r" exited with code \d+$")
@@ -51,6 +68,7 @@ class TrialResult:
 
     ``settings`` are torch's flags at the end of the target, ``autocast`` the types of automatic casting in
     the first steps. ``version`` hashes the target's source. ``notes`` name responses that were left out.
+    ``libraries`` are the modules of libraries that the process itself imported.
     """
 
     problem: Problem | None = None
@@ -61,6 +79,7 @@ class TrialResult:
     autocast: tuple[str, ...] = ()
     environment: Environment | None = None
     notes: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 def write_record(record: object, file: Path) -> None:
@@ -76,29 +95,86 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
         return None
 
 
-def run_trial(spec: TrialSpec, *, environment: Mapping[str, str]) -> TrialResult:
-    """Do what ``spec`` asks in a fresh interpreter and return the result, or the problem that ended it.
+class TrialProcesses:
+    """Runs trials in processes forked from one that has imported torch, and what earlier trials imported.
 
-    The spec's folder is set here: a temporary one. Its seed fixes the hashes of the process. No process of
-    the trial outlives the call.
+    That process is replaced with every fourth seed, and with it the hash seed of all. Where nothing can be
+    forked, each trial is a fresh interpreter. All trials have the variables of ``environment``.
     """
-    limit_s = spec.experiment.limit_s
-    with temporary_folder() as folder:
-        spec = replace(spec, folder=str(folder))
-        file = folder / "spec.json"
-        write_record(spec, file)
-        ending = run_command(
-            python_command("perfkit.features.experiments.child", str(file)),
-            output=folder / OUTPUT_FILE,
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._imports: tuple[str, ...] = _ALWAYS_IMPORTED
+        self._stack = contextlib.ExitStack()
+        self._server: ForkServer | None = None
+        self._forks = sys.platform == "linux"
+        self._seeds: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, spec: TrialSpec) -> TrialResult:
+        """Do what ``spec`` asks and return the result, or the problem that ended it.
+
+        The spec's folder is set here: a temporary one. No process of the trial outlives the call.
+        """
+        with temporary_folder() as folder:
+            spec = replace(spec, folder=str(folder))
+            write_record(spec, folder / _SPEC_FILE)
+            ending = self._ending(spec, folder)
+            if ending.status is None:
+                message = f"it took longer than {spec.experiment.limit_s:g} s, the experiment's limit"
+                return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
+            found = read_record(folder / RESULT_FILE, TrialResult)
+            self._learn(found.libraries if found else (), Path(spec.root))
+            return _with_last_words(found, ending) if found else TrialResult(problem=_died(ending))
+
+    def _learn(self, libraries: Sequence[str], root: Path) -> None:
+        news = [name for name in preloadable(libraries, [root]) if name not in self._imports]
+        if news and self._server is not None and self._forks:
+            self._imports += tuple(news)
+            with contextlib.suppress(ForkServerLostError):
+                self._server.begin_preload(news)
+
+    def _ending(self, spec: TrialSpec, folder: Path) -> Ending:
+        output, limit_s = folder / OUTPUT_FILE, spec.experiment.limit_s
+        with contextlib.suppress(ForkServerLostError):
+            if server := self._server_for(spec.seed):
+                process = server.start(str(folder / _SPEC_FILE), log=output, folder=spec.root)
+                try:
+                    status = process.wait(limit_s)
+                finally:
+                    process.end()
+                return Ending(status=status, tail=tail_of(output))
+        return run_command(
+            python_command(_CHILD, str(folder / _SPEC_FILE)),
+            output=output,
             limit_s=limit_s,
-            environment=fixed_environment(environment, hash_seed=spec.seed % 2**32),
+            environment=fixed_environment(self._environment, hash_seed=spec.seed % 2**32),
             folder=Path(spec.root),
         )
-        if ending.status is None:
-            message = f"it took longer than {limit_s:g} s, the experiment's limit"
-            return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
-        found = read_record(folder / RESULT_FILE, TrialResult)
-        return _with_last_words(found, ending) if found else TrialResult(problem=_died(ending))
+
+    def _server_for(self, seed: int) -> ForkServer | None:
+        """Return what a trial is forked from, None where that is impossible."""
+        if self._forks and (self._server is None or len(self._seeds | {seed}) > _SEEDS_OF_A_SERVER):
+            self._stack.close()
+            self._seeds.clear()
+            folder = self._stack.enter_context(temporary_folder())
+            self._server = self._stack.enter_context(
+                ForkServer.started(
+                    f"{_CHILD}:main",
+                    log=folder / "fork-server.log",
+                    environment=fixed_environment(self._environment, hash_seed=seed % 2**32),
+                    options=(*SAFE_PATH, *FAULTHANDLER),
+                )
+            )
+            self._server.begin_preload(self._imports)
+            self._forks = self._server.why_no_fork() is None
+        self._seeds.add(seed)
+        return self._server if self._forks else None
 
 
 def _with_last_words(found: TrialResult, ending: Ending) -> TrialResult:

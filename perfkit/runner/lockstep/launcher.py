@@ -171,6 +171,11 @@ class Launcher:
         """The number of the present group of launches: those of two zygotes, or else of a fork server."""
         return self._groups
 
+    @property
+    def warms_pairs(self) -> bool:
+        """Whether launches ``alone`` of a benchmark on an accelerator can warm up several at once."""
+        return min(self._most_pairs, max(self.residents.room.values(), default=0)) > 1
+
     def root(self, side: Side) -> Path:
         """Return the tree of a side."""
         return self._trees.roots[side]
@@ -217,13 +222,15 @@ class Launcher:
         """Begin a new group of launches: from new zygotes, or a new fork server with another hash seed.
 
         A group that is one launch ``alone`` has no zygotes: its processes import and collect for themselves,
-        which takes less time than zygotes of which nothing else is forked.
+        which takes less time than zygotes of which nothing else is forked. It may be warmed up already.
         """
-        self._end_zygotes()
         self._groups += 1
         self._alone = alone
         self._zygote_pairs += alone
-        if self.serves and self._zygote_pairs % self._zygotes_per_fork_server:
+        if alone and self._ready:
+            return
+        self._end_zygotes()
+        if self.serves and self._zygote_pairs < self._zygotes_per_fork_server:
             self._preload_new()
         else:
             self._replace_source()
@@ -238,6 +245,7 @@ class Launcher:
         return 1 if self._trees.apart else _ZYGOTES_PER_FORK_SERVER
 
     def _replace_source(self) -> None:
+        self._zygote_pairs = 0
         if self.why_no_fork is None and not self._spares:
             self._start_fork_servers()
         if self.why_no_fork is None:
@@ -424,12 +432,11 @@ class Launcher:
         *,
         plans: dict[str, LoopPlan],
         rules: LaunchRules,
-        coming: int = 0,
     ) -> LaunchRecord:
         """Measure ``nodes`` in a child of each side; ``plans`` of earlier launches are used and updated.
 
-        ``coming`` launches of the same benchmarks are to follow in this group. On an accelerator, where
-        processes take seconds to warm up, those of some launches do so at once.
+        On an accelerator, where processes take seconds to warm up, those of some launches ``alone`` do so at
+        once, and are timed one launch after the other.
 
         A launch whose fork server or zygote is lost is made again as a whole, from new ones. Benchmarks whose
         sides have no room on a device together are measured by one side after the other, in the order of the
@@ -442,7 +449,7 @@ class Launcher:
             alone = [node for node in nodes if self.residents.are_apart(node)]
             records = []
             if together:
-                ready = self._warmed(slot, together, coming, found, rules)
+                ready = self._warmed(slot, together, found, rules)
                 children = [one.child for one in ready] or self._start_both(slot, together)
                 records.append(run_launch(children, together, plans=found, rules=rules, ready=ready))
             if alone:
@@ -487,7 +494,6 @@ class Launcher:
         self,
         slot: Slot,
         nodes: Sequence[str],
-        coming: int,
         plans: Mapping[str, LoopPlan],
         rules: LaunchRules,
     ) -> list[Runner]:
@@ -495,8 +501,8 @@ class Launcher:
         node = nodes[0]
         if not (self._ready and self._ready[0]["base"].node == node):
             self._end_ready()
-            pairs = min(1 + coming, self.residents.room.get(node, 0), self._most_pairs)
-            if len(nodes) == 1 and pairs > 1 and node in plans and plans[node].warmup:
+            pairs = min(self.residents.room.get(node, 0), self._most_pairs)
+            if self._alone and len(nodes) == 1 and pairs > 1 and node in plans and plans[node].warmup:
                 self._warm_up_pairs(slot, node, pairs, plan=plans[node], limit_s=rules.limit_s(node))
         if not self._ready:
             return []
