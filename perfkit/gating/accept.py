@@ -91,7 +91,7 @@ def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
 def _instead(
     acceptance: Acceptance, comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
 ) -> str:
-    """Say why an acceptance covers nothing."""
+    """Return why an acceptance covers nothing."""
     found = {one.benchmark.name: one for one in comparisons}
     meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_names(exact)]))
     if not meant:

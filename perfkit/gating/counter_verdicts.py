@@ -72,7 +72,7 @@ class CounterPolicy:
         return 0.0 if metric in (SYNCS, GRAPHS) else self.tolerance
 
     def floor(self, count: Count, base: float, *, training: bool, faster: bool) -> float:
-        """Return by how much a count of bytes may grow whatever share of it that is."""
+        """Return by how much a count of bytes may grow at any size."""
         if count.unit != "B" or count.metric == TRACKED:
             return 0.0
         floor = max(_STEP_FLOOR, _STEP_FLOOR_SHARE * base) if training else _BENCHMARK_FLOOR
@@ -177,7 +177,7 @@ def _compare_numbers(
 
     Those of head are all above those of base by more than the margin, all below, or none above. For two
     samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
-    "2n choose n" (Mann and Whitney, 1947), whatever the distribution is.
+    "2n choose n" (Mann and Whitney, 1947), for any distribution.
     """
     verdict = _verdict_on_all(old.values, new.values, margin)
     exact = repeated(old) and repeated(new)
@@ -345,7 +345,7 @@ def disagreements(
 def explain_counts(
     comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
 ) -> tuple[Explanation, ...]:
-    """Say where a time did not follow its counts, without a profile."""
+    """Yield where a time did not follow its counts, without a profile."""
     return tuple(
         Explanation(benchmark=one.benchmark, section=None, findings=(one.sentence,))
         for one in disagreements(comparisons, exact)
@@ -359,7 +359,7 @@ def _is_known(count: ExactComparison) -> bool:
 def _disagreement(
     one: Comparison, estimate: Estimate, counts: Mapping[str, ExactComparison]
 ) -> Disagreement | None:
-    # Where there is nothing of a kind on base, as of operators in plain Python, it says nothing of the time.
+    # Where there is nothing of a kind on base, as of operators in plain Python, it explains no time.
     costs = {metric: counts[metric] for metric in _COSTS if metric in counts and counts[metric].base}
     if not costs:
         return None

@@ -65,7 +65,7 @@ def usual_look(policy: Policy, margin: float) -> int:
 def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
     """Return the rules by which a gate judges ``family`` comparisons.
 
-    ``served`` says that launches are forked after the import of the code that they measure.
+    ``served`` means that launches are forked after the import of the code that they measure.
     """
     early = (_EARLY_SHARE / len(_EARLY_LOOKS),) * len(_EARLY_LOOKS)
     late = tuple(_late_looks())
@@ -125,7 +125,7 @@ class Method:
     """How the benchmarks of two sides are compared, decided before anything is measured.
 
     ``budget_s`` are the seconds for setting up, timing and counting benchmarks; counting steps of ``targets``
-    and instructions is not part of it. ``counted`` says that benchmarks and targets are counted,
+    and instructions is not part of it. ``counted`` means that benchmarks and targets are counted,
     ``instructions`` that callgrind counts as well. Without ``timed`` nothing is timed, and the counts decide.
     For ``go_on_s`` seconds after the budget measuring goes on while anything is undecided. With ``fail_fast``
     it stops at the first slowdown that fails the gate.

@@ -1,4 +1,4 @@
-"""What a report says besides the verdicts: why a benchmark became slower, and notes on the run."""
+"""What a report has besides the verdicts: why a benchmark became slower, and notes on the run."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _on_environments(environments: Environments) -> Iterator[str]:
     if environments["base"].python != environments["head"].python:
         yield f"two versions of Python: {environments['base'].python}, {environments['head'].python}"
     if not changes and environments["base"].python == environments["head"].python:
-        yield "no package differs between base and head: what is found says nothing of one"
+        yield "no package differs between base and head: what is found is no package's"
     for side in SIDES:
         yield from (f"{side}: {conflict}" for conflict in environments[side].conflicts)
 
@@ -213,7 +213,7 @@ def doubtful_assumptions(timing: SequentialComparison) -> Iterator[str]:
     for doubt, names in found.items():
         yield (
             f"{', '.join(names)}: {doubt}. Intervals assume otherwise, so these may be wrong more often than"
-            " alpha says: measure again at a quieter time"
+            " alpha: measure again at a quieter time"
         )
 
 

@@ -56,8 +56,8 @@ _FEWEST_LAUNCHES = 12
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
     """Return the ratio and its interval at the last look that was reached, None before the first.
 
-    It is that of a typical call, or of all, where these were not timed apart or ``calls`` says so. ``pairs``
-    stand in the order they were measured in; those after the look are left for the next one.
+    It is that of a typical call, or of all calls, where typical ones were not timed or ``calls`` is "all".
+    ``pairs`` stand in the order they were measured in; those after the look are left for the next one.
     """
     launches = last_look(len(pairs), policy)
     if launches is None:
@@ -129,14 +129,14 @@ def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
 def timed_verdict(
     estimate: Estimate, margin: float, *, threshold: float | None = None, one_sided: bool = False
 ) -> TimedVerdict:
-    """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
+    """Return the verdict of the interval alone; ``margin`` is a relative change (0.02 is 2 %)."""
     return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold, one_sided=one_sided)
 
 
 def interval_verdict(
     low: float, high: float, margin: float, *, threshold: float | None = None, one_sided: bool = False
 ) -> TimedVerdict:
-    """Return what an interval of a ratio says, where lower is better.
+    """Return the verdict of an interval of a ratio, where lower is better.
 
     It accuses or praises where it lies wholly beyond ``threshold`` (not given: the margin), although that may
     still be within the margin. If ``one_sided``, an upper limit below the margin is enough for NOT SLOWER.
@@ -304,7 +304,7 @@ def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
 
 
 def _ratio(log: float) -> float:
-    # An interval over two fork servers that differ is so wide that it says next to nothing.
+    # An interval over two fork servers that differ is so wide that it is of little use.
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 

@@ -127,7 +127,7 @@ def _is_in_repository(source: Path, original: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Hint:
-    """What to do; ``of_checkout`` says that the user's tree may have the file and checkouts alone lack it."""
+    """What to do; ``of_checkout`` means that only checkouts may lack the file."""
 
     words: str
     of_checkout: bool = False
@@ -137,7 +137,7 @@ class Hint:
 class Hints:
     """Finds what to do about an import error on a side of a pair.
 
-    ``folder`` is the project's place in the sides, ``prepared`` says that a `prepare` command is configured.
+    ``folder`` is the project's place in the sides, ``prepared`` means that a `prepare` command is configured.
     """
 
     pair: SidePair

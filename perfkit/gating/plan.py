@@ -39,7 +39,7 @@ from perfkit.stats.planning import deciding_look, minimum_detectable_effect
 USUAL_LAUNCH_S = 0.3
 # A scatter rests on at least so many degrees of freedom: fewer launches do not show it.
 _FEWEST_DEGREES = 4
-# A slowdown to more than ten times the time says nothing of what the gate can see.
+# A slowdown to more than ten times the time is beyond what a gate is planned for.
 _LARGEST_EFFECT = 9.0
 # A benchmark's name, and its version: another source may scatter otherwise.
 Key = tuple[str, str]

@@ -30,7 +30,7 @@ _SHA_DIGITS = 10
 class ComparedBenchmark:
     """A benchmark that both sides have, and how it is judged; it may send nothing for ``limit_s`` seconds.
 
-    ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
+    ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
     """
 
@@ -45,7 +45,7 @@ class ComparedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How each benchmark is judged where neither its marker nor a glob says otherwise."""
+    """How each benchmark is judged where neither its marker nor a glob sets it."""
 
     margin: float
     limit_s: float

@@ -40,7 +40,7 @@ from perfkit.stats.planning import launches_per_generation
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.
 _ERRATIC = 4.0
-_FEWEST_LAUNCHES_TO_TELL = 3
+_FEWEST_LAUNCHES_TO_SHOW = 3
 # One launch spends at least this time on a benchmark, both sides together.
 _LAUNCH_S = 0.05
 _MOST_PER_GENERATION = 8
@@ -56,7 +56,7 @@ class MeasuredLaunch:
     """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``).
 
     ``facts`` and ``marks`` are of the devices meanwhile. What was ``set_aside`` is kept and never judged.
-    ``disturbed`` says what else happened meanwhile that makes its times unlike others.
+    ``disturbed`` is what else happened meanwhile that makes its times unlike others.
     """
 
     node: str
@@ -130,7 +130,7 @@ class BenchmarkState:
     @property
     def erratic(self) -> float | None:
         """How many times as long as the fastest the slowest round usually takes; None where that is usual."""
-        if len(self.own) < _FEWEST_LAUNCHES_TO_TELL:
+        if len(self.own) < _FEWEST_LAUNCHES_TO_SHOW:
             return None
         usual = statistics.median(max(one.base_s) / min(one.base_s) for one in self.own)
         return usual if usual >= _ERRATIC else None
@@ -212,10 +212,10 @@ class SequentialComparison:
 
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
     is called with what each launch measured before the next one is made, and ``announce`` once, after the
-    first launch. Of the time that is left, the seconds that ``after_s`` says of each benchmark are kept for
+    first launch. Of the time that is left, ``after_s`` seconds of each benchmark are kept for
     the counting that follows. Where the deadline leaves something undecided, measuring goes on for
     ``go_on_s`` seconds after it, and ``announce_going_on`` is called before. As soon as what was found
-    ``is_enough``, it is ``stopped``. ``watch`` says what disturbed the machine since it was asked last.
+    ``is_enough``, it is ``stopped``. ``watch`` returns what disturbed the machine since its last call.
     """
 
     launches: Launches
@@ -310,7 +310,7 @@ class SequentialComparison:
             silent = " and ".join(side for side in SIDES if side in record.silent)
             text = next((f"; their last words: {words}" for words in record.silent.values() if words), "")
             raise NotMeasuredError(
-                f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without telling"
+                f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without proof of"
                 " which code they had run, so that the times of these were not recorded: see what the"
                 f" project's fixtures and plugins do after the last benchmark{text}"
             )
@@ -436,7 +436,7 @@ def _stood_still(timing: Timing) -> Iterator[Disturbance]:
 
 
 class LockstepLaunches:
-    """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
+    """Makes launches in lockstep by a launcher; the first one calibrates the loops of each benchmark.
 
     ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
     take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
@@ -481,7 +481,7 @@ class LockstepLaunches:
     def _share(self) -> int:
         """Return how many launches the present group is to make."""
         if not self._launcher.serves:
-            # Where fork servers differ, a second launch of one says hardly more than its first.
+            # Where fork servers differ, a second launch of one adds hardly anything to its first.
             differ = self._shared_variance > SHARED_VARIANCE
             return 1 if differ else self._launcher.launches_per_fork_server
         if self._measured == 1 and self._launcher.warms_pairs:
@@ -540,7 +540,7 @@ def unthrottled(
 class SameCodeRun:
     """The launches of each benchmark, and the mean seconds that a launch of one took, overhead included.
 
-    ``served`` says that they were forked after the import of the code, as those of a gate are.
+    ``served`` means that they were forked after the import of the code, as those of a gate are.
     """
 
     pairs: Mapping[str, tuple[LaunchPair, ...]]

@@ -49,7 +49,7 @@ def prove_code(reports: Mapping[Side, SideReport], *, advice: str = _ADVICE) -> 
 class Survey:
     """The benchmarks that are compared, and the findings on those that cannot be.
 
-    ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
+    ``base_own`` are the benchmarks that base has without head's files. ``served`` means that launches can be
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
     ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
@@ -140,7 +140,7 @@ def take_survey(
 def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -> frozenset[str]:
     """Return those benchmarks that base runs with its own files, head's being laid over it again afterwards.
 
-    A benchmark that head's files skip is skipped on both sides, which says nothing of base's own suite.
+    A benchmark that head's files skip is skipped on both sides, which does not show base's own suite.
     """
     own = [node for node in nodes if node in surveyed.base_own]
     if not own or not surveyed.laid:
@@ -321,7 +321,7 @@ class _Sorting:
     def _not_imported(self) -> Iterator[Comparison]:
         """Yield findings on head's files that do not import and in which base has no benchmark to name.
 
-        A file that fails in the same way on both sides says nothing about the change, so it is SKIPPED; but
+        A file that fails in the same way on both sides is not the change's doing, so it is SKIPPED; but
         where the user's tree may have what checkouts alone lack, it is FAILED.
         """
         for files, message in _by_message(self._unknown(self.head.errors, without=self.head.bystanders)):
@@ -361,7 +361,7 @@ def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
 
 
 def _asv_note(sides: OpenSides, head: Listing) -> tuple[str, ...]:
-    """Say how many benchmarks a suite of asv has here, or that it is not among what is compared."""
+    """Return how many benchmarks a suite of asv has here, or that it is not among what is compared."""
     if sides.asv is None:
         return ()
     suite = f"the asv suite {sides.asv.folder} ({sides.asv.file})"
@@ -374,7 +374,7 @@ def _asv_note(sides: OpenSides, head: Listing) -> tuple[str, ...]:
 
 
 def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
-    """Say which files of base are not its own: head may ask less of itself there, or more of base."""
+    """Return which files of base are not its own: head may ask less of itself there, or more of base."""
     changed = [file for file in laid if has_replaced(base, file) or PurePosixPath(file).name == _CONFTEST]
     if not changed:
         return ()

@@ -1,6 +1,6 @@
 """A verdict on runs that measured each commit at another time, so that its interval is wider.
 
-A machine's speed changes from hour to hour, so runs within an hour are alike and tell nothing of another
+A machine's speed changes from hour to hour, so runs within an hour are alike and no measure of another
 hour. The values are therefore the levels of sessions, which lie apart; how much sessions of one commit differ
 widens every interval and every verdict.
 """

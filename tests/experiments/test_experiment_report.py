@@ -426,8 +426,8 @@ def test_what_is_undecided_is_neither_pro_nor_con() -> None:
     open_still = _document(synthetic_record(AUGMENTATIONS, noise=normal(0.05)))
 
     assert "| cached | Neither | total time: the same within ±2 %, " in same
-    assert "| cached | Neither | total time: cannot tell (INCONCLUSIVE) |" in open_still
-    assert "| lazy | Neither | samples per second: cannot tell (INCONCLUSIVE) |" in open_still
+    assert "| cached | Neither | total time: not decided (INCONCLUSIVE) |" in open_still
+    assert "| lazy | Neither | samples per second: not decided (INCONCLUSIVE) |" in open_still
     assert "Pro or Con" not in _document(synthetic_record({"augmentation": ("lazy", "none")}))
 
 

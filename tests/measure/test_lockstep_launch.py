@@ -580,7 +580,7 @@ def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: La
 
     found = count_benchmarks(launcher, nodes("test_odd"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
 
-    assert [("head", "its process ended without telling which code it had run")] == [
+    assert [("head", "its process ended without proof of which code it had run")] == [
         (one.side, one.message) for one in found.failures
     ]
     assert {"base": 1, "head": 0} == {side: len(counts) for side, counts in found.counts.items()}

@@ -104,7 +104,7 @@ def _parameters(function: Callable[..., object], place: str) -> Mapping[str, ins
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise UsageError(
-            f'"{place}" does not tell its parameters; name a Python function as the target'
+            f'"{place}" has no readable parameters; name a Python function as the target'
         ) from None
 
 

@@ -87,7 +87,7 @@ def _do(spec: TrialSpec) -> TrialResult:
         return _look(spec, call) if spec.task == "look" else _time(spec, call)
     except UsageError as error:
         return TrialResult(problem=Problem(kind="usage", message=str(error)))
-    except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
+    except BaseException as error:  # noqa: BLE001 (the user's code may raise anything)
         return TrialResult(problem=_failure(error, spec))
 
 

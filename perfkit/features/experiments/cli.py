@@ -65,13 +65,11 @@ def run_(
     ] = None,
     fixed: SetOption = None,
     blocks: Annotated[
-        int | None, typer.Option(metavar="N", help="The most blocks (default: as the experiment says).")
+        int | None, typer.Option(metavar="N", help="The most blocks (default: the experiment's own).")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'
-        ),
+        typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: its own).'),
     ] = None,
     margin: MarginOption = None,
     seed: Annotated[int | None, seed_option("Draws the order in blocks, and their seeds.")] = None,
@@ -117,7 +115,7 @@ def run_(
     place = ledger_at(ledger or project.ledger_place)
     with stages() as progress:
         measured = run_experiment(changed, project=project, ledger=place, progress=progress, wait_s=wait)
-    _tell(measured, markdown, json)
+    _report(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 
 
@@ -140,7 +138,7 @@ def show_(
     from perfkit.features.experiments.command import recorded_experiment
 
     place = ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
-    _tell(recorded_experiment(run, ledger=place), markdown, json)
+    _report(recorded_experiment(run, ledger=place), markdown, json)
 
 
 @_experiment.command(
@@ -157,7 +155,7 @@ def moved(context: typer.Context) -> None:
     )
 
 
-def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
+def _report(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.features.experiments.command import write_document
     from perfkit.features.experiments.report import experiment_view
     from perfkit.features.experiments.summary import head_lines

@@ -60,7 +60,7 @@ def run_experiment(
 
     Raises:
         UsageError: the target refuses an argument, or the budget is too small for one block.
-        NotMeasuredError: a variant does not do what its name says, or every variant fails.
+        NotMeasuredError: a variant does not do what its name promises, or every variant fails.
         RepositoryError: there is no commit to record under.
         LedgerError: the ledger cannot be written.
         RunInterruptedError: the person stopped it; what was measured is kept.

@@ -1,4 +1,4 @@
-"""An experiment's file: TOML in, the experiment out, and one clear line for whatever is wrong in it."""
+"""An experiment's file: TOML in, the experiment out, and one clear line for each mistake in it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Crossover:
     """Where along a factor of sizes the effect of another factor changes its sign.
 
     ``size`` is where the line between the two neighbours crosses, on the scale of logarithms; ``certain``
-    tells whether both neighbours' intervals exclude no change. The level is better below it or above it, at
+    means whether both neighbours' intervals exclude no change. The level is better below it or above it, at
     these levels of the other factors.
     """
 

@@ -152,7 +152,7 @@ def experiment_document(
         "What the variants do": _fingerprints(record),
         "What they give": _results(record, effects),
         "Effects": _effects(record, effects, picture),
-        "What single runs would have said": [_listed(map(escape, single_run_lines(record)))],
+        "What single runs would have shown": [_listed(map(escape, single_run_lines(record)))],
     }
     sections = [f"{'#' * heading_level} {escape(record.experiment.name)}"]
     for heading, texts in parts.items():
@@ -425,7 +425,7 @@ def _judged(effect: Effect, margin: float) -> tuple[str, str]:
     """Return whether an effect is an advantage of its level, with the numbers that show it."""
     text = effect_text(effect)
     if effect.verdict is None or effect.verdict == "INCONCLUSIVE":
-        return "Neither", f"{text.title}: cannot tell ({text.verdict})"
+        return "Neither", f"{text.title}: not decided ({text.verdict})"
     numbers = f"{text.change} against {effect.contrast.reference} ({text.interval}), {text.verdict}"
     if effect.verdict == "UNCHANGED":
         return "Neither", f"{text.title}: the same within ±{percent(margin)}, {numbers}"

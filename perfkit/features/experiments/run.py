@@ -86,7 +86,7 @@ class ExperimentRun:
 
         Raises:
             UsageError: the target refuses an argument, or the budget is too small for one block.
-            NotMeasuredError: a variant does not do what its name says, or every variant fails.
+            NotMeasuredError: a variant does not do what its name promises, or every variant fails.
         """
         begun = time.monotonic()
         self._look_at_all()
@@ -155,7 +155,7 @@ class ExperimentRun:
         found = self._launch("time", place.variant, seed=place.seed)
         wrong = broken_autocast(place.variant, found.autocast)
         if wrong is not None:
-            raise NotMeasuredError(f"{wrong}; it does not do what its name says")
+            raise NotMeasuredError(f"{wrong}; it does not do what its name promises")
         if found.problem is not None:
             self._keep_failure(place, found)
             self._refuse_if_all_failed()
@@ -262,8 +262,8 @@ def broken_promises(experiment: Experiment, found: Mapping[str, Fingerprint]) ->
     else:
         for variant in wrong:
             yield (
-                f"{_what_ran(variant, found)}; a variant must do what its name says: mend the target's use"
-                f" of {_precision_factor(variant)}"
+                f"{_what_ran(variant, found)}; a variant must do what its name promises: mend the target's"
+                f" use of {_precision_factor(variant)}"
             )
     yield from leaked_flags(experiment, {name: one.settings for name, one in found.items()})
 

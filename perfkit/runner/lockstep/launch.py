@@ -57,7 +57,7 @@ def other(side: Side) -> Side:
 
 _GOODBYE_S = 30.0
 # Why times and counts of a process do not count whose report never came.
-NOT_PROVEN = "its process ended without telling which code it had run"
+NOT_PROVEN = "its process ended without proof of which code it had run"
 # One process may be too slow to prove its code; where the next ones are as well, no launch will ever count.
 UNPROVEN_IN_A_ROW = 2
 # What libraries call a port or a lock that another process has. Ranks that meet those of the other side at a
@@ -436,7 +436,7 @@ def _measure(
 def _first_plan(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) -> LoopPlan:
     """Return how to measure a benchmark that is measured for the first time.
 
-    On an accelerator its times settle first. One that allows a number of calls is not called for that.
+    On an accelerator it is warmed up first, unless it allows a number of calls.
     """
     free = wishes["rounds"] is None and any(runner.on_device for runner in runners)
     warmup = warm(runners) if free else 0

@@ -107,7 +107,7 @@ class Launcher:
         environment: the variables of all children.
         seed: the seed of an order and of layouts.
         preload: the libraries that fork servers import; None for what the benchmarks' files of both sides
-            import, and whatever else both are seen to import.
+            import, and what both are seen to import.
         launches_per_fork_server: how many launches are forked from one where there are no zygotes.
         cores: two fork servers are started at once where there are cores for it.
 

@@ -93,7 +93,7 @@ def why_alone(memory: Mapping[Side, Sequence[DeviceMemory]]) -> str | None:
     ``memory`` is what each side held at the end of its rounds, the other one being there.
     """
     if any(side not in memory for side in SIDES):
-        return "the device does not tell what they reserve and what is free"
+        return "the device does not report what they reserve and what is free"
     for room, base, head in _rooms(memory):
         if residency(room, base, head) == "by turns":
             return (

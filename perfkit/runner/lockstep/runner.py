@@ -47,7 +47,7 @@ class BenchmarkError(Exception):
 class Runner:
     """A child at the benchmark ``node``; ``limit_s`` is how many seconds it may send nothing.
 
-    Only messages of this benchmark are taken for its own, whatever else runs in the child. What waits for the
+    Messages of other benchmarks in the child are ignored. What waits for the
     child raises BenchmarkError where the benchmark fails, or its process dies or sends nothing in time.
     """
 
@@ -198,7 +198,7 @@ class Runner:
             self.child.stop()
 
     def abandon(self) -> None:
-        """Give up the benchmark at whatever stage it is, since the other side cannot be measured."""
+        """Give up the benchmark at any stage, since the other side cannot be measured."""
         self.child.resume()
         while not self._over:
             try:
@@ -308,7 +308,7 @@ class Runner:
 
     def _finish(self, message: Message) -> None:
         """Note that the test is over; that is a failure unless it was ordered to go on and then passed."""
-        told_to_go_on = self.iterations > 0 and not self._inside
+        ordered_on = self.iterations > 0 and not self._inside
         self._close()
         if self._again:
             raise BenchmarkError(self.side, "error", _RAN_AGAIN)
@@ -322,5 +322,5 @@ class Runner:
                 raised=True,
                 device_full=bool(message.get("device_full")),
             )
-        if not told_to_go_on:
+        if not ordered_on:
             raise BenchmarkError(self.side, "error", "ended without running its benchmark")

@@ -60,7 +60,7 @@ class LoopPlan:
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
     many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
-    On an accelerator it begins with ``warmup`` iterations at least: so many passed until times had settled.
+    On an accelerator it begins with ``warmup`` iterations at least: so many passed until times were stable.
     It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls;
     then it may end before its last turn, once both sides' rounds have taken ``enough_s`` seconds.
     """
@@ -292,10 +292,10 @@ def take_rounds(runner: Runner, *, plan: LoopPlan, turns: int | None = None, cor
 
 
 def warm(runners: Sequence[Runner]) -> int:
-    """Call a benchmark on an accelerator until its times have settled, and return how many calls that took.
+    """Call a benchmark on an accelerator until its times are stable, and return how many calls that took.
 
-    One side after the other is called while the other is stopped; the slower one to settle counts. Where
-    times do not settle, the rows of that side are marked.
+    One side after the other is called while the other is stopped; the slower one counts. Where
+    times do not become stable, the rows of that side are marked.
     """
     for runner in runners:
         runner.child.stop()
