@@ -213,18 +213,11 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
         return self.root / relative
 
     def asv_suite(self, tree: Path | None = None) -> AsvSuite | None:
-        """Return the suite of asv in a checkout of the project, or in the project itself; None without one.
-
-        Raises:
-            ConfigError: there are several, or its configuration file cannot be read.
-        """
+        """Return the suite of asv in a checkout of the project, or in the project itself, if any."""
         return find_asv_suite(tree or self.root, self.config.asv)
 
     def default_benchmarks(self, tree: Path | None = None) -> str | None:
-        """Return the path of the benchmarks in a checkout: the configured one, or that of a suite of asv.
-
-        None where a checkout has neither.
-        """
+        """Return the path of the benchmarks in a checkout: the configured one, or that of a suite of asv."""
         root = tree or self.root
         if holds_code(root / self.config.benchmarks):
             return self.config.benchmarks
@@ -238,11 +231,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ledger_path(self) -> Path:
-        """The folder of the configured ledger, where it is one.
-
-        Raises:
-            ConfigError: it is a URL.
-        """
+        """The folder of the configured ledger, where it is one."""
         if is_url(self.config.ledger):
             raise ConfigError(f"tool.perfkit.ledger must be a folder here, found {self.config.ledger}")
         return self.path(self.config.ledger)
@@ -257,14 +246,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_project(start: Path) -> Project:
-    """Return the configuration that holds in ``start``.
-
-    The nearest ``pyproject.toml`` at or above ``start`` gives the root and ``[tool.perfkit]``; without one
-    the nearest folder with ``.git``, or else ``start``, is the root and every key has its default.
-
-    Raises:
-        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the configuration that holds in ``start``."""
     start = start.resolve()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
@@ -276,11 +258,7 @@ def load_project(start: Path) -> Project:
 
 
 def find_asv_suite(root: Path, configured: str | bool) -> AsvSuite | None:  # noqa: FBT001 (as configured)
-    """Return the suite of asv that is configured, or that lies in ``root`` or in one of its folders.
-
-    Raises:
-        ConfigError: several lie in folders, or the configuration file is missing or cannot be read.
-    """
+    """Return the suite of asv that is configured, or that lies in ``root`` or in one of its folders."""
     if configured is False:
         return None
     if isinstance(configured, str):
@@ -330,11 +308,7 @@ def is_url(place: str | Path) -> bool:
 
 
 def check_expanded(place: str | Path) -> None:
-    """Refuse a path with a variable, or the sign for the home folder, that no shell has expanded.
-
-    Raises:
-        UsageError: a folder of that very name would be made.
-    """
+    """Refuse a path with a variable, or the sign for the home folder, that no shell has expanded."""
     parts = Path(place).parts
     for at, part in enumerate(parts):
         if (_VARIABLE.match(part) or (part == "~" and not at)) and not os.path.exists(Path(*parts[: at + 1])):  # noqa: PTH110
@@ -342,11 +316,7 @@ def check_expanded(place: str | Path) -> None:
 
 
 def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
-    """Return "2%" as 0.02.
-
-    Raises:
-        ConfigError: the text is not a positive percentage, nor zero where that may be.
-    """
+    """Return "2%" as 0.02."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None or (float(match[1]) == 0 and not or_zero):
         least = 'of at least zero such as "0.5%"' if or_zero else 'above zero such as "2%"'
@@ -355,11 +325,7 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
 
 
 def read_config(file: Path) -> Config:
-    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``.
-
-    Raises:
-        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``."""
     try:
         text = read_text(file)
     except OSError as error:
@@ -372,11 +338,7 @@ def read_config(file: Path) -> Config:
 
 
 def parse_config(text: str, file: Path) -> Config:
-    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``.
-
-    Raises:
-        ConfigError: the text is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``."""
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -392,7 +354,6 @@ def parse_config(text: str, file: Path) -> Config:
 
 
 def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: Path) -> None:
-    """Refuse a key that does not exist, with the nearest one that does."""
     if not isinstance(section, dict):
         raise ConfigError(f"{file}: {where} must be a table, found {section!r}")
     hints = get_type_hints(kind)
@@ -419,7 +380,6 @@ def told_choices(words: Sequence[str]) -> str:
 
 
 def _words(hint: object) -> tuple[str, ...]:
-    """Return the words that a key may be, where its type is a choice of words; nothing elsewhere."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return tuple(word for part in get_args(hint) for word in _words(part))
@@ -432,7 +392,6 @@ def nearest_key(key: str, names: list[str]) -> str:
 
 
 def _type_message(error: msgspec.ValidationError, file: Path) -> str:
-    """Reword msgspec's "Expected `str`, got `int` - at `$.ledger`" with the key first."""
     text, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$").removeprefix(".") or "[tool.perfkit]"
     return f'{file}: "tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
@@ -487,7 +446,6 @@ def _check_exact(config: Config, file: Path) -> None:
 
 
 def _check_address(address: str | None, places: Sequence[str], key: str, file: Path) -> None:
-    """Refuse what is no address of a web page, or lacks a place to fill in."""
     lacking = [place for place in places if address is not None and place not in address]
     if address is not None and (lacking or not address.startswith(("https://", "http://"))):
         wanted = f"begin with https:// and hold {' and '.join(places)}"

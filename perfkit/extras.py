@@ -34,11 +34,7 @@ def is_installed(library: str) -> bool:
 
 
 def need(*libraries: str, by: str) -> None:
-    """Refuse to go on where a library is missing; ``by`` says what needs it, "perfkit view" for example.
-
-    Raises:
-        MissingLibraryError: one is missing; the message says how it is installed.
-    """
+    """Refuse to go on where a library is missing; ``by`` says what needs it, "perfkit view" for example."""
     missing = [library for library in libraries if not is_installed(library)]
     if missing:
         extras = ",".join(dict.fromkeys(EXTRAS[library] for library in missing))

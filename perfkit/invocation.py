@@ -142,7 +142,6 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Interrupt this process again a moment later where Python ignored the exception, as in ``__del__``."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
@@ -165,7 +164,6 @@ def _restore_in_forks() -> None:
 
 
 def _user() -> str:
-    """Return the user's name; a container may have a number without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):

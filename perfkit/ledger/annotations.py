@@ -147,12 +147,7 @@ def acceptances_for(
     diff_hash: str | None,
     is_here: Callable[[KeptAcceptance], bool] = lambda _: False,
 ) -> tuple[KeptAcceptance, ...]:
-    """Return the acceptances that apply to a gate, newest first.
-
-    ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
-    applies to the very same ones, by the ``diff_hash`` of the gate's head. Any acceptance applies where
-    the content that was accepted ``is_here``, in the range.
-    """
+    """Return the acceptances that apply to a gate, newest first."""
     applying = (
         kept
         for kept in ACCEPTANCES.read(ledger)

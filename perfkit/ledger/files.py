@@ -64,10 +64,7 @@ def ignore_log(step: str) -> None:
 
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
-    """Return the name of a run's file without its ending; names sort by time.
-
-    A colon, as in the source of what was imported, is not in it: some systems allow none in a file's name.
-    """
+    """Return the name of a run's file without its ending; names sort by time."""
     return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source.replace(':', '-')}-{short_run_id(run_id)}"
 
 
@@ -256,10 +253,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def compacted_name(newest: str, replaces: Collection[str]) -> str:
-    """Return the name of the file that takes the place of others; it sorts after the ``newest`` of them.
-
-    Other files have another name: two branches that compacted different ones can be merged.
-    """
+    """Return the name of the file that takes the place of others; it sorts after the ``newest`` of them."""
     stem = newest.removesuffix(_ENDING).partition(_COMPACTED)[0]
     digits = hashlib.sha256(b"\n".join(map(os.fsencode, sorted(replaces)))).hexdigest()[:_NAMES_DIGITS]
     before = sum(not is_compacted(name) for name in replaces) - 1
@@ -505,7 +499,6 @@ def _digest(content: bytes, place: int) -> bytes:
 
 
 def _promises() -> list[bytes]:
-    """Return the key as base64 has it, at each of the three places where a text can begin in it."""
     found = []
     for shift in range(3):
         begin, end = -(-8 * shift // 6), 8 * (shift + len(_KEY)) // 6

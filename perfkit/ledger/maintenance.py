@@ -137,7 +137,6 @@ def alone(ledger: Path) -> Iterator[None]:
 
 
 def _plan(listing: Listing, before: str | None, part_bytes: int) -> list[Part]:
-    """Return which files become one: neighbours of one month, as many as a part may have bytes."""
     planned = []
     for month, files in itertools.groupby(listing.present, key=lambda file: month_of(file.name)):
         if month is not None and (before is None or month < before):
@@ -183,10 +182,7 @@ def _put_together(
     without: Collection[str] = (),
     on_step: OnStep = ignore_log,
 ) -> tuple[Path, int]:
-    """Write the rows of files into one that takes their place, and remove them; return it and its rows.
-
-    Runs whose ids end as in ``without`` are left out, and so are those that an earlier file holds.
-    """
+    """Write the rows of files into one that takes their place, and remove them; return it and its rows."""
     left_out = {file: listing.present[file] | frozenset(without) for file in files}
     _check_holders(files, listing)
     names = {file.name for file in files}
@@ -218,7 +214,6 @@ def _without_rows(file: Path) -> UnsoundError:
 
 
 def _check_holders(files: Sequence[Path], listing: Listing) -> None:
-    """Refuse to leave out a run for a file that does not hold it any more."""
     twice = frozenset[str]().union(*(listing.present[file] for file in files))
     for holder in set(listing.present) - set(files) if twice else ():
         if twice & set(map(run_end, listing.runs_of(holder.name))):
@@ -316,7 +311,6 @@ def repair(
 
 
 def _untouched(problems: Sequence[Problem], actions: Sequence[Action]) -> tuple[Problem, ...]:
-    """Return the problems about whose files nothing would be done."""
     files = {action.file for action in actions}
     return tuple(problem for problem in problems if problem.file not in files and problem.kind != "hidden")
 
@@ -433,10 +427,6 @@ def merge(
     Each is looked at before it is copied. What is damaged, foreign or of a newer perfkit stays where it is,
     and so does a file with other rows of a run than this ledger. Where a compacted file holds runs that
     are here in files of their own, these are removed. ``progress`` is called with the share done.
-
-    Raises:
-        UsageError: the other one is no folder, or the same.
-        LedgerError: a folder cannot be read or written.
     """
     if not other.is_dir():
         raise UsageError(f"there is no ledger at {other}; name the folder that holds its parquet files")
@@ -470,7 +460,6 @@ def merge(
 
 
 def _is_partial(file: Path) -> bool:
-    """Whether all rows of a file are of runs that were cut off; False for a damaged one."""
     try:
         return bool(pc.all(pq.read_table(file, columns=["partial"])["partial"]).as_py())
     except (OSError, pa.ArrowException):
@@ -525,7 +514,6 @@ class _Taker:
         self.runs += len(lacking)
 
     def _completes(self, file: Path) -> bool:
-        """Whether a file has all of a run of which this ledger has a part, recovered as cut off."""
         runs = self.theirs.runs_of(file.name)
         if len(runs) != 1 or not is_compacted(file.name):
             return False
@@ -552,7 +540,6 @@ class _Taker:
             self.problems.append(Problem(kind="differs", file=name, what=what, advice=advice))
 
     def _free_name(self, file: Path) -> Path:
-        """Return a free name: older names do not depend on what a compacted file holds."""
         target = self._ledger / file.name
         if target.exists():
             return self._ledger / compacted_name(file.name, self.theirs.replaces.get(file.name, ()))
@@ -564,7 +551,6 @@ class _Taker:
         self.copied.append(str(target.relative_to(self._ledger)))
 
     def _compare_same_name(self, file: Path) -> None:
-        """Tell of a run's file whose rows are others here."""
         ours = self._of_runs.get(run_end(file.name))
         if ours is None or is_compacted(ours.name) or is_compacted(file.name):
             return
@@ -585,7 +571,6 @@ class _Taker:
                 yield Problem(kind="differs", file=check.file.name, what=what, advice=advice)
 
     def _digests_in(self, ours: Path) -> Mapping[str, str]:
-        """Return a hash of each run in a file of this ledger, which is read once, however many it holds."""
         if ours not in self._digests:
             self._digests[ours] = run_digests(ours, check_file(ours).runs)
         return self._digests[ours]

@@ -153,7 +153,6 @@ def read_staged(staged: Path) -> Content:
 
 
 def _is_as_written(header: Header, line: bytes) -> bool:
-    """Return whether a first line has its checksum, or none and only keys that older perfkits wrote."""
     if header.checksum:
         return header.checksum == _header_checksum(header)
     return set(json.loads(line)) <= {one.name for one in fields(Header)} - {"checksum"}
@@ -328,7 +327,6 @@ class Run:
 
     @property
     def _goes_on(self) -> str:
-        """Who goes on with staged rows: ``recover`` looks in the ledger's own folder for them."""
         return _RECOVERS if self.staged.parent.name == STAGED_FOLDER else "the same command goes on with them"
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -336,9 +334,6 @@ class Run:
 
         Signals that end a command are put off meanwhile: rows that were measured are not given up while they
         are written.
-
-        Raises:
-            RecordingError: they cannot be written, as on a full disk; what was added before stands.
         """
         descriptor = self._open_descriptor()
         if not rows:
@@ -358,13 +353,7 @@ class Run:
     def publish(
         self, complete: Callable[[Row], Row] = lambda row: row, *, instead: Sequence[Row] | None = None
     ) -> Path | None:
-        """Write all rows as one file of the ledger and return it, None without a row; the run is over.
-
-        ``complete`` adds to each row what is known only now; ``instead`` replaces provisional rows.
-
-        Raises:
-            RecordingError: the file cannot be written; the rows stay staged.
-        """
+        """Write all rows as one file of the ledger and return it, None without a row; the run is over."""
         self._open_descriptor()
         return self._publish([complete(row) for row in (self._rows if instead is None else instead)])
 
@@ -606,7 +595,6 @@ def _put_into_ledger(found: Recovered, content: Content, target: Path, on_step: 
 
 
 def _is_removed(descriptor: int) -> bool:
-    """Whether an open file was removed; for one that another host removed a server may report ESTALE."""
     try:
         return not os.fstat(descriptor).st_nlink
     except OSError as error:
@@ -616,7 +604,6 @@ def _is_removed(descriptor: int) -> bool:
 
 
 def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
-    """Write a run's file, and remove those of its earlier names whose place it takes."""
     replaces = dict(names_in_turn(target.name)).get(target.name, ())
     write_table(to_table(rows), target, replaces=replaces, on_step=on_step)
     for name in replaces:
@@ -626,7 +613,6 @@ def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
 
 
 def _free_target(target: Path) -> Path:
-    """Return the first file of a run's names that is not there and was not replaced."""
     listing = list_files(target.parent)
     for name, _ in names_in_turn(target.name):
         if name not in listing.names and name not in listing.replaced:
@@ -658,7 +644,6 @@ _OPEN: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 def _let_go_in_child() -> None:
-    """Close a forked child's copies: they would hold the locks for as long as the child lives."""
     for run in list(_OPEN):
         run.leave()
 
@@ -667,10 +652,7 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def settle_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
-    """Recover runs that were cut off, put what is pending into the store, and yield what came of it.
-
-    Each has a line for a person, which is a warning where it has a problem.
-    """
+    """Recover runs that were cut off, put what is pending into the store, and yield what came of it."""
     yield from recover(ledger)
     pending = put_pending(ledger)
     if pending is not None and pending.told:

@@ -278,11 +278,7 @@ def verify(
     log: Callable[[str], None] = ignore_log,
     progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[Verification, Sequence[FileCheck]]:
-    """Look at every file of a ledger and change nothing; return all that is wrong, and what each file holds.
-
-    ``log`` is called with what is read, and ``progress`` with the share of files done. Runs and files
-    that other processes write meanwhile are no problems.
-    """
+    """Check every file of a ledger without changes; return all problems and what each file holds."""
     log(f"reading every file of {ledger}")
     listing = list_files(ledger)
     checks = list(_checks(listing, progress))

@@ -128,22 +128,14 @@ class OtherPolicy(RowPolicy):
 
 
 def judged_policy(row: Row) -> JudgedPolicy:
-    """Return the rules by which the values of a row were judged.
-
-    Raises:
-        LedgerError: the row is of no comparison, so it has no such rules.
-    """
+    """Return the rules by which the values of a row were judged."""
     if isinstance(row.policy, JudgedPolicy):
         return row.policy
     raise LedgerError(_UNSAID.format(row=row, what="by which rules it was judged"))
 
 
 def gate_policy(row: Row) -> GatePolicy:
-    """Return the rules of the gate that a row belongs to.
-
-    Raises:
-        LedgerError: the row is of no gate, so it has no such rules.
-    """
+    """Return the rules of the gate that a row belongs to."""
     if isinstance(row.policy, GatePolicy):
         return row.policy
     raise LedgerError(_UNSAID.format(row=row, what="how its gate was made"))

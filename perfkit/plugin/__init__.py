@@ -166,7 +166,6 @@ class _SwitchedOff:
         self._cure = cure
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Report it in one line."""
         terminalreporter.write_line(
             "perfkit: nothing was added to the ledger, since benchmarks are switched off in this session:"
             f" add {self._cure}"
@@ -174,7 +173,6 @@ class _SwitchedOff:
 
 
 def _how_to_switch_on(config: pytest.Config) -> str:
-    """Return the options that have pytest-benchmark measure, "" where it is not asked to skip."""
     cures = []
     if config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None):
         cures.append("--benchmark-enable")

@@ -117,10 +117,7 @@ class SessionRecord:
         marks: tuple[str, ...] = (),
         warmed: WarmedUp | None = None,
     ) -> None:
-        """Keep the result of one phase of a test; the first failure of a test stands.
-
-        ``facts`` and ``marks`` are of the devices meanwhile, and ``warmed`` is the warm-up on one.
-        """
+        """Keep the result of one phase of a test; the first failure of a test stands."""
         known = self.findings.get(benchmark.name)
         if known is not None and known.outcome.status != "ok":
             return
@@ -278,11 +275,7 @@ class Recorder:
 
     @classmethod
     def prepare(cls, config: pytest.Config) -> Recorder:
-        """Find the commit and the ledger, before anything is measured.
-
-        Raises:
-            PerfkitError: there is no commit to file results under, or no ledger that could take them.
-        """
+        """Find the commit and the ledger, before anything is measured."""
         project = load_project(config.rootpath)
         given = config.getoption("perfkit_ledger")
         place = project.ledger_place
@@ -449,7 +442,6 @@ class Recorder:
 
     @contextlib.contextmanager
     def _errors_apart(self) -> Iterator[None]:
-        """Keep an error of perfkit from failing a test: it ends the session with its own exit code."""
         try:
             yield
         except PerfkitError as error:
@@ -483,10 +475,7 @@ class Recorder:
         )
 
     def _stage(self, node: str) -> None:
-        """Keep what is known of a benchmark that is over, for the case that the session never ends.
-
-        A child that was forked to run only this benchmark leaves that to its parent.
-        """
+        """Keep what is known of a benchmark that is over, for the case that the session never ends."""
         self._record.date(node)
         rows = self._rows(only=node)
         if not rows or os.getpid() != self._process or self._strangers():
@@ -496,7 +485,6 @@ class Recorder:
             self._begun(rows).add(rows)
 
     def _begun(self, rows: Sequence[Row]) -> Run:
-        """Return the session's run, which begins with its first rows."""
         if self._run is None:
             self._run = self._ledger.run(
                 source="pytest", run_id=self._run_id, recorded_at=rows[0].recorded_at

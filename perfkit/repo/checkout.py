@@ -81,18 +81,7 @@ def _kept_from_listing(repository: Path) -> str | None:
 def _fill_submodules(
     source: Path, target: Path, sha: str | None, stored: list[StoredFile], *, within: str = ""
 ) -> Iterator[str]:
-    """Fill the submodules of a commit, and theirs, which ``git worktree add`` leaves empty.
-
-    Args:
-        source: the user's checkout of the repository, whatever commit it is at.
-        target: a checkout of the commit.
-        sha: the commit; None for the submodules of the working tree, with their uncommitted changes.
-        stored: files whose content was found nowhere are appended here.
-        within: the name of the submodule that ``source`` is, for messages.
-
-    Yields:
-        A sentence for each submodule that could not be filled.
-    """
+    """Fill the submodules of a commit, and theirs, which ``git worktree add`` leaves empty."""
     found = dict.fromkeys(submodules(source)) if sha is None else _recorded(source, sha)
     for name, recorded in found.items():
         submodule = source / name
@@ -108,7 +97,6 @@ def _fill_submodules(
 
 
 def _recorded(source: Path, sha: str) -> dict[str, str | None]:
-    """Return the commit of each submodule of a commit, by its path."""
     entries = [entry.partition("\t") for entry in list_with_git(source, "ls-tree", "-r", "-z", sha)]
     return {name: about.split()[2] for about, _, name in entries if about.startswith(SUBMODULE_MODE)}
 
@@ -183,19 +171,7 @@ def checkouts(
     generated: Generated | None = None,
     pythons: Mapping[records.Side, str] = MappingProxyType({}),
 ) -> Iterator[Roots]:
-    """Lay out both sides in one fresh temporary folder, and remove them afterwards.
-
-    Args:
-        pair: the sides; nothing is ever written where they come from.
-        generated: what each root gets beside what its source keeps.
-        pythons: the interpreters of the sides that are not measured by this process's own.
-
-    Raises:
-        RepositoryError: a side cannot be checked out or copied.
-        ConfigError: a pattern matches nothing.
-        NotMeasuredError: ``prepare`` failed, or the content of a file that git stores through a filter,
-            such as that of Git LFS, is not to be had.
-    """
+    """Lay out both sides in one fresh temporary folder, and remove them afterwards."""
     with worktree_folder(_repositories(pair)) as folder:
         stored: dict[records.Side, list[StoredFile]] = {name: [] for name in records.SIDES}
         warnings = [
@@ -211,16 +187,7 @@ def checkouts(
 
 
 def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Generated) -> tuple[str, ...]:
-    """Check a commit of the repository at ``top`` out in a root, ready to be measured as a gate's head is.
-
-    Returns:
-        Sentences on what it lacks.
-
-    Raises:
-        RepositoryError: it cannot be checked out.
-        ConfigError: a pattern matches nothing.
-        NotMeasuredError: it has no folder of the project, or the command that makes it ready failed.
-    """
+    """Check a commit of the repository at ``top`` out in a root, ready to be measured as a gate's head is."""
     side, called = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
     stored: list[StoredFile] = []
     sentences = list(_lay_out(side, root, stored))
@@ -237,11 +204,7 @@ def _make_ready(
     *,
     called: str | None = None,
 ) -> Iterator[str]:
-    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for.
-
-    A command that makes it ready has to write the files in ``stored``. ``called`` is what an error calls the
-    root, by default its side.
-    """
+    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for."""
     if side.kind != "directory":
         bring_versions(side.source, root)
     if generated is not None:
@@ -277,10 +240,7 @@ def _repositories(pair: SidePair) -> list[Path]:
 
 
 def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
-    """Make the root of a side, and yield a sentence for each submodule that stays empty.
-
-    Files that git stores through a filter and whose content was found nowhere are appended to ``stored``.
-    """
+    """Make the root of a side, and yield a sentence for each submodule that stays empty."""
     if side.kind == "directory":
         copy_folder(side.source, root)
         return

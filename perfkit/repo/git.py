@@ -49,10 +49,7 @@ _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
 
 @contextlib.contextmanager
 def reading_only() -> Iterator[None]:
-    """Have git run no program that the repository's configuration names, filters and transports included.
-
-    Commands that measure run the project's code anyway; others may look at anybody's repository.
-    """
+    """Have git run no program that the repository's configuration names, filters and transports included."""
     token = _reading_only.set(True)
     try:
         yield
@@ -66,10 +63,7 @@ def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_git(place: Path, *arguments: str, index: Path | None = None, given: bytes = b"") -> str:
-    """Return the output of a git command in ``place``; no filter of the repository runs.
-
-    ``index`` replaces the repository's own index; ``given`` is the command's standard input.
-    """
+    """Return the output of a git command in ``place``; no filter of the repository runs."""
     done = _run(place, arguments, _settings(place, arguments), _with_index(index), given)
     return os.fsdecode(_checked(place, arguments, done))
 
@@ -179,7 +173,6 @@ def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.Completed
 
 
 def _filters_off(place: Path) -> dict[str, str]:
-    """Return the settings that switch off each filter, which would run code that is not the commit's."""
     configured = try_git(place, "config", "--name-only", "-z", "--get-regexp", r"^filter\..*\.")
     drivers = {key.rpartition(".")[0] for key in (configured or "").split("\0") if key}
     off = {"clean": "", "smudge": "", "process": "", "required": "false"}

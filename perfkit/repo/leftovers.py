@@ -26,10 +26,7 @@ _POLL_S = 0.01
 
 
 def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
-    """Remove what killed perfkits left among temporary files, and log a line for each.
-
-    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is logged.
-    """
+    """Remove what killed perfkits left among temporary files, and log a line for each."""
     swept: dict[str, _Swept] = {}
     for leftover in leftovers(place, prefix=prefix):
         owner = leftover.owner
@@ -49,10 +46,7 @@ def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str 
 
 
 def end_residents(folder: Path, owner: Owner | None = None) -> int:
-    """End the processes that live in a folder and that its owner started; return how many there were.
-
-    The owner is this perfkit by default.
-    """
+    """End the processes that live in a folder and that its owner started; return how many there were."""
     secret = (owner or this_owner()).secret
     return _end(list(_residents(folder, secret))) if secret else 0
 
@@ -105,7 +99,6 @@ class _Swept:
 
     @property
     def sentence(self) -> str:
-        """What it was, in a line."""
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         parts = [
             f"removed {', '.join(map(str, self.folders))}",
@@ -175,7 +168,6 @@ def _end(processes: list[Process]) -> int:
 
 
 def _wait(processes: list[Process], limit_s: float) -> list[Process]:
-    """Wait until all have ended or the time is over, and return those that still live."""
     deadline = time.monotonic() + limit_s
     while (left := [one for one in processes if is_still(one)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

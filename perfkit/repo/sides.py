@@ -96,10 +96,7 @@ def resolve_sides(
 def resolve_same(
     start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
 ) -> SidePair:
-    """Return the sides of a comparison of environments: as they were named, and of one code where not.
-
-    Without a name for base it is what head is.
-    """
+    """Return the sides of a comparison of environments: as they were named, and of one code where not."""
     head_side, remarks = _head(start, head, ignored)
     base_side = head_side if base is None else named_side(start, base)
     return SidePair(base=base_side, head=head_side, remarks=remarks)
@@ -255,7 +252,6 @@ def _refuse_equal(pair: SidePair) -> None:
 
 
 def _open(start: Path) -> Path:
-    """Return the top of the working tree around ``start``."""
     try:
         top = open_repository(start)
     except RepositoryError as error:

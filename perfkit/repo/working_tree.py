@@ -19,10 +19,7 @@ _HASH_DIGITS = 16
 
 
 def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
-    """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it.
-
-    The diff hash covers the tracked changes, the contents of untracked files, and the same in submodules.
-    """
+    """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it."""
     commit = read_commit(top, ignored=ignored)
     untracked = without_outputs(top, untracked_files(top), ignored)
     states = [hash_files(top, untracked)] if untracked else []
@@ -134,14 +131,12 @@ def ignored_files(top: Path, patterns: Iterable[str]) -> list[str]:
 
 
 def _uncommitted(top: Path) -> tuple[list[str], list[str]]:
-    """Return the files that are not as in HEAD: those that are there, and those that are gone."""
     names = sorted({*changed_since(top, "HEAD"), *untracked_files(top)})
     present = [name for name in names if _is_present(top.resolve() / name)]
     return present, sorted(set(names) - set(present))
 
 
 def _objects(top: Path, names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the objects that git would make of files, links as links."""
     for name in names:
         path = top / name
         if path.is_symlink():
@@ -160,5 +155,4 @@ def _submodule_states(top: Path) -> Iterator[str]:
 
 
 def _is_present(path: Path) -> bool:
-    """Return whether a real path is a file or a link, and not merely found behind a link."""
     return path.parent.resolve() == path.parent and (path.is_symlink() or path.is_file())

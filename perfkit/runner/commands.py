@@ -195,10 +195,7 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Ending:
-    """Run a command for ``limit_s`` seconds at most and return how it ended; nothing of it outlives the call.
-
-    What it prints goes to the file ``output``.
-    """
+    """Run a command for at most ``limit_s`` seconds, and end all of its processes."""
     with output.open("wb") as stream:
         process = GuardedCommand(command, output=stream.fileno(), environment=environment, folder=folder)
         try:

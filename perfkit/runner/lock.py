@@ -30,11 +30,7 @@ _PLACES = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 (a 
 
 
 def lock_folder() -> Path:
-    """Return the folder of the machine's lock: the same for all its users, whatever their TMPDIR.
-
-    Raises:
-        UsageError: ``PERFKIT_LOCK_FOLDER`` is no folder.
-    """
+    """Return the folder of the machine's lock: the same for all its users, whatever their TMPDIR."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         if not Path(named).is_dir():
@@ -58,10 +54,6 @@ def machine_lock(
 
     ``log`` receives at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
     with None never. The kernel releases the lock of a process that ends, however it ends.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time.
-        UsageError: the lock's file cannot be opened, or the time to wait is none.
     """
     if wait_s is not None and not wait_s >= 0:
         raise UsageError(f"--wait must be zero seconds or more, found {wait_s:g}")

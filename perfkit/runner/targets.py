@@ -75,12 +75,7 @@ def without_cell(file: str) -> str:
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Return the code cells of a notebook, with its magics handled.
-
-    Raises:
-        UsageError: it is no notebook of format 4, is not for Python, has no code, or a cell cannot be run as
-            plain Python; the line names the cell.
-    """
+    """Return the code cells of a notebook, with its magics handled."""
     content = _decoded(path)
     _check_language(path, content)
     cells = content["cells"]
@@ -106,10 +101,7 @@ def compile_notebook(notebook: Notebook) -> types.CodeType:
 
 
 def notebook_call(code: types.CodeType) -> Callable[[], object]:
-    """Return a function that runs the cells in one new ``__main__``, which has no file, as in a kernel.
-
-    Figures are drawn without a display, and ``display`` prints.
-    """
+    """Return a function that runs the cells in one new ``__main__``, which has no file, as in a kernel."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     module = types.ModuleType("__main__")
     module.__dict__.update(__builtins__=builtins, display=print)
@@ -245,12 +237,7 @@ def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> No
 
 
 def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
-    """Import the target's module or compile its script or notebook, whose code ``change_code`` may replace.
-
-    Raises:
-        UsageError: there is no such module or function, the function cannot be called without arguments, or
-            the notebook is not plain Python.
-    """
+    """Import a module, or compile a script or notebook; ``change_code`` may replace its code."""
     if is_notebook(place):
         notebook = read_notebook(Path(place))
         return LoadedTarget(
@@ -269,11 +256,7 @@ def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
 
 
 def load_function(place: str) -> Callable[..., object]:
-    """Return the function or method at "package.module:name".
-
-    Raises:
-        UsageError: there is no such module, or nothing callable of this name in it.
-    """
+    """Return the function or method at "package.module:name"."""
     try:
         return loading.load_function(place)
     except TargetError as error:

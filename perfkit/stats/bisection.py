@@ -119,10 +119,6 @@ def next_move(
     ``weights`` says for each of the places 1 to n how likely a step is there before anything is measured, up
     to a factor. Places that are ``unusable`` are not measured. Launches of ``open_pair``, which is laid out,
     cost no opening. The same arguments always give the same answer.
-
-    Raises:
-        ValueError: a weight, place, launch, cost or rule is not one; an end is unusable; or a pair is neither
-            one with place 0 nor one of neighbours among the measured places.
     """
     if not (0 < costs.launch_s < math.inf and 0 <= costs.opening_s < math.inf):
         raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
@@ -174,7 +170,6 @@ class _Gap:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The measured places on either side."""
         return self.first - 1, self.last
 
 
@@ -194,7 +189,6 @@ class _Search:
     rules: Rules
 
     def by_place(self) -> FloatArray:
-        """Return the probability of a step at each of the places 1 to n."""
         parts = []
         for gap in self.gaps:
             within = np.diff(self.shares[gap.first - 1 : gap.last + 1])
@@ -202,13 +196,11 @@ class _Search:
         return np.concatenate(parts)
 
     def open_runs(self) -> list[tuple[_Gap, ...]]:
-        """Return the runs of gaps between certain ones, those first where most is expected."""
         grouped = itertools.groupby(self.gaps, key=lambda gap: gap.certain)
         runs = [tuple(found) for certain, found in grouped if not certain]
         return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
 
     def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
-        """Yield what is left to measure of the steps against the places before them."""
         for gap in self.gaps:
             missing = self.rules.confirming - self.counts.get(gap.pair, 0)
             if gap.certain and conclusion.status == "found" and missing > 0:
@@ -259,7 +251,6 @@ def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], 
 
 
 def _shares(weights: Sequence[float]) -> FloatArray:
-    """Return the sum of weights up to each of the places 0 to n, as parts of all."""
     found = np.asarray(weights, dtype=np.float64)
     if not len(found):
         raise ValueError("a range has one place at least after its first")
@@ -309,7 +300,6 @@ def _concluded(search: _Search) -> Conclusion | None:
 
 
 def _undecided(search: _Search, why: str) -> Conclusion:
-    """Return where steps are most likely by now; found is what was certain nonetheless."""
     certain = [_step(search, gap) for gap in search.gaps if gap.certain]
     likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
     if certain:
@@ -328,7 +318,6 @@ def _largest_first(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def _step(search: _Search, gap: _Gap) -> Step:
-    """Return the step of a gap, at any of its places that is not ruled out by its weight."""
     weights = np.diff(search.shares)
     places = [place for place in range(gap.first, gap.last + 1) if weights[place - 1] > 0]
     return _as_step(places, gap.jump.probability, gap.jump)
@@ -358,7 +347,6 @@ def _as_step(places: Sequence[int], probability: float, jump: Jump) -> Step:
 
 
 def _ends_differ(search: _Search) -> float:
-    """Return the probability that the last place differs from the first by the least step or more."""
     return float(search.chain.marginals[-1, np.abs(search.chain.levels) >= search.rules.least_step].sum())
 
 
@@ -407,7 +395,6 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
 
 
 def _precision(chain: Chain, launches: IntArray) -> FloatArray:
-    """Return the precision of the ratio of a pair after so many launches; 0 after none."""
     return np.asarray(launches / ((LOCATION_ERROR * chain.scale) ** 2 + launches * chain.bias**2))
 
 
@@ -438,7 +425,6 @@ def expected_bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=1)
 def _table() -> FloatArray:
-    """Return bits by probability, in equal steps of the arc cosine, and by distance."""
     chance = ((1 - np.cos(np.linspace(0, math.pi, _CHANCES))) / 2)[:, None, None]
     distance = np.linspace(0, _LARGEST_DISTANCE, _DISTANCES)[:, None]
     reading = np.arange(-_REACH, _LARGEST_DISTANCE + _REACH, _STEP)

@@ -32,13 +32,7 @@ def settled_from(
     clocks: Sequence[float] = (),
     window: int = _WINDOW,
 ) -> int | None:
-    """Return the place of the first value that belongs to the settled ones; None where there is none yet.
-
-    The ``window`` of values that begins there has the median of all behind it, within two hundredths or what
-    the scatter of a window explains, and its first value is none that scatter does not explain. The first
-    value of all is never settled. Where ``reserved`` bytes and ``clocks`` in MHz of each value are given, the
-    allocator grows no more from there on, and clocks are within two hundredths of those at the end.
-    """
+    """Return the place of the first value that belongs to the settled ones; None where there is none yet."""
     unsettled = {0, *_grown(reserved), *_far_from_the_end(clocks)}
     for place in range(max(unsettled) + 1, len(seconds) - 2 * window + 1):
         if _agree(seconds[place : place + window], seconds[place + window :]):
@@ -86,7 +80,6 @@ class Settling:
 
 
 def _agree(window: Sequence[float], rest: Sequence[float]) -> bool:
-    """Return whether a window is like all behind it, by its median and by its first value."""
     middle = statistics.median(rest)
     deviation = _DEVIATION_PER_MAD * statistics.median(abs(value - middle) for value in rest)
     error = _ERROR_OF_A_MEDIAN * deviation / len(window) ** 0.5
@@ -96,12 +89,10 @@ def _agree(window: Sequence[float], rest: Sequence[float]) -> bool:
 
 
 def _grown(reserved: Sequence[float]) -> list[int]:
-    """Return the places at which more was reserved than before."""
     return [place for place, (old, new) in enumerate(itertools.pairwise(reserved), start=1) if new > old]
 
 
 def _far_from_the_end(clocks: Sequence[float]) -> list[int]:
-    """Return the places of clocks that differ from those at the end."""
     if not clocks:
         return []
     end = statistics.median(clocks[-_WINDOW:])

@@ -121,7 +121,6 @@ def _counting(measured: _Measured) -> list[frozenset[str]]:
 
 
 def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
-    """Return those that have no commit in common with one before them."""
     found: list[frozenset[str]] = []
     covered: set[str] = set()
     for commits in measured:
@@ -200,7 +199,6 @@ def _with_steps(
 def _without_steps(
     trend: Trend, steps: Iterable[ChangePoint], accepted: Collection[str]
 ) -> tuple[int, list[float]]:
-    """Return the first run that a drift may begin at, and the levels without the steps."""
     first = _accepted_place(trend, accepted)
     levels = list(trend.levels)
     for step in steps:
@@ -264,14 +262,12 @@ def _drift_id(trend: Trend, place: int) -> str:
 
 
 def _accepted_place(trend: Trend, accepted: Collection[str]) -> int:
-    """Return the last run whose drift a person accepted, or the first run."""
     if not accepted:
         return 0
     return next((place for place in reversed(range(len(trend))) if _drift_id(trend, place) in accepted), 0)
 
 
 def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) -> str:
-    """Return why the machine made a drift, empty if nothing shows it."""
     for other in sentinels:
         if other.machine_id == drift.machine_id and other.high >= drift.low:
             return f"the sentinel {other.benchmark} became slower as well"
@@ -282,10 +278,7 @@ def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) ->
 def find_silences(
     trends: Sequence[Trend], *, now: datetime, most_days: int, places: Mapping[str, float]
 ) -> Iterator[Silence]:
-    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine.
-
-    Versions of a benchmark count together. A machine that stopped is reported once, by its latest benchmark.
-    """
+    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine."""
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
         key = (trend.benchmark, trend.machine_id)
@@ -322,6 +315,5 @@ def find_silences(
 
 
 def _later(commit: str, places: Mapping[str, float]) -> int | None:
-    """Return how many measured commits are newer, None where git does not know this one."""
     place = places.get(commit)
     return None if place is None else sum(one > place for one in places.values())

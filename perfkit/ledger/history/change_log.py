@@ -58,11 +58,7 @@ def build_change_log(
     times_of: TimesOf,
     picture_of: PictureOf = _no_picture,
 ) -> ChangeLog:
-    """Return the log of what was ``found``, with these columns.
-
-    Raises:
-        ConfigError: a column could mean more than one benchmark.
-    """
+    """Return the log of what was ``found``, with these columns."""
     _check_unambiguous(columns, {one.benchmark for one in found.measured})
     by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
@@ -125,14 +121,12 @@ def _with_picture(column: Column, names: Iterable[str], machine_id: str, picture
 def _shown_environments(
     measured: Sequence[Measured], entries: Sequence[Entry], found: Measurements
 ) -> tuple[Environment, ...]:
-    """Return the environments of the runs that cells show, in the order of recording."""
     shown = {cell.env_id for entry in entries for cell in entry.cells if cell is not None}
     known = dict.fromkeys(one.env_id for one in measured)
     return tuple(found.environments[env_id] for env_id in known if env_id in shown)
 
 
 def _place(sha: str, one: Measured, history: History) -> tuple[float, datetime, str]:
-    """Return the sort key of a commit: its place in history; commits that git does not know come last."""
     return (history.order.get(sha, float("inf")), one.commit_time or _UNKNOWN_TIME, sha)
 
 
@@ -184,7 +178,6 @@ class _ColumnOf:
         return replace(cell, gate=gate)
 
     def _choose_run(self, sha: str, before: str | None) -> str:
-        """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
         own = _group(self._timed_at[sha], lambda one: one.run_id)
         return max(
             own, key=lambda run: ((run, before) in self._alternating, len(own[run]), own[run][-1].recorded_at)
@@ -192,12 +185,10 @@ class _ColumnOf:
 
 
 def _is_beside_others(one: Measured) -> bool:
-    """Return whether a run may have measured other commits in turns with the one of this launch."""
     return one.source in OF_PAIRS or one.block is not None
 
 
 def _is_alternating(one: Measured) -> bool:
-    """Return whether a run compares later commits with the one of this launch."""
     return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 

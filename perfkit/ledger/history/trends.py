@@ -91,10 +91,7 @@ def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
 
 
 def chained(trend: Trend) -> Trend:
-    """Return a trend of gates with the first base and each head, whose level follows from its base's.
-
-    Both sides of a gate were interleaved, so their ratio is more precise than their levels.
-    """
+    """Return a trend of gates with the first base and each head, whose level follows from its base's."""
     levels: dict[str, float] = {}
     kept: list[tuple[int, float]] = []
     for places in places_by_run(trend).values():

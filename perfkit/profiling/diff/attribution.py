@@ -285,7 +285,6 @@ def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> N
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    """Return shares that add up to one; the default has the share that no caller shows."""
     known = sum(shares.values())
     if known > 1 - _PRECISION:
         return {whom: share / known for whom, share in shares.items()}
@@ -353,7 +352,6 @@ def _callers_first(
 
 
 def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    """Return the callers with their shares of the time, or of the calls where no time was measured."""
     weights = [max(call.cumulative_s, 0.0) for call in callers]
     if not sum(weights):
         weights = [float(max(call.calls, 0)) for call in callers]

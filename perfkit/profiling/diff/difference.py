@@ -160,10 +160,7 @@ def _subject(part: Part) -> str:
 
 
 def _same_work(part: Part) -> bool:
-    """Return whether a phase makes as many calls on both sides.
-
-    Where calls are not known it may do so if it is on both sides; no call belongs to the residual.
-    """
+    """Return whether a phase makes as many calls on both sides."""
     base, head = part.amount.base_calls, part.amount.head_calls
     if base is None or head is None:
         return part.name == RESIDUAL or (part.amount.base_s > 0) == (part.amount.head_s > 0)
@@ -245,10 +242,7 @@ def explain(
     workers: Workers = (None, None),
     clean: CleanSteps | None = None,
 ) -> Difference:
-    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side.
-
-    Where ``clean`` steps were measured, their times come first, as a profiler makes steps longer.
-    """
+    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side."""
     work = equal_work(base, head)
     sections = list(_sections(base, head, workers, work))
     whole = Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head)
@@ -321,7 +315,6 @@ def _section(
 
 
 def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
-    """Return the phases of both sides in order; a phase of head alone comes after the one before it there."""
     names = [*olds]
     behind = 0
     for name in news:
@@ -332,7 +325,6 @@ def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
 
 
 def _operators(reading: Reading, place: Place) -> dict[str, PhaseTime]:
-    """Return the own time of each operator on the host or the device, as of a phase."""
     return {
         one.name: PhaseTime(name=one.name, seconds=one.own_s, calls=one.calls)
         for one in reading.operators

@@ -124,11 +124,7 @@ def _scaled(
 
 
 def flames_of(base: Reading, head: Reading) -> FlameFrame | None:
-    """Return the frame of all time, with two profiles' calls in it, in seconds per unit of equal work.
-
-    It is None where a profile does not know who called whom. Functions are paired as in a table of
-    functions, so that a renamed one is one frame.
-    """
+    """Return the frame of all time, with two profiles' calls in it, in seconds per unit of equal work."""
     if not base.functions or not head.functions:
         return None
     work = equal_work(base, head)

@@ -131,7 +131,6 @@ def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> 
 
 
 def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
-    """Return the own functions by key; functions of one key, such as lambdas, are added up."""
     found: dict[Key, Blame] = {}
     for one in blames:
         if one.function is None:
@@ -167,7 +166,6 @@ def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
 
 
 def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
-    """Return the functions of which each side has exactly one with the same end of path."""
     both = sorted(olds.keys() & news.keys())
     return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
 
@@ -253,13 +251,11 @@ def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
 
 
 def _shown_at(account: Account) -> str:
-    """Return the two calls at which most of a wait shows, or the one where the other has little of it."""
     longest, *others = account.names() or ("",)
     return ", ".join([longest, *(name for name in others[:1] if account.share(name) >= _WORTH_NAMING)])
 
 
 def _shows_elsewhere(old: Account, new: Account) -> bool:
-    """Return whether the wait is for the same as before, and most of it shows at other calls."""
     if not old.seconds or not new.seconds:
         return False
     moved = sum(max(new.share(name) - old.share(name), 0.0) for name in new.through)

@@ -281,10 +281,7 @@ def can_import_torch() -> bool:
 
 
 def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
-    """Set the hooks in torch, and return what removes them when it is closed.
-
-    Functions that the user's code imported from torch before are not hooked.
-    """
+    """Set the hooks in torch, and return what removes them when it is closed."""
     import torch
     from torch.nn import functional
     from torch.optim import Optimizer
@@ -375,10 +372,7 @@ def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: AN
 
 
 def hook_loggers(clock: PhaseClock) -> Patches:
-    """Set the hooks in logging libraries that have been imported by now, and return what can undo them.
-
-    A second call changes nothing.
-    """
+    """Set the hooks in logging libraries that have been imported by now, and return what can undo them."""
     patches = Patches()
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
@@ -418,7 +412,6 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
 
 def _is_compiling() -> Callable[[], bool]:
-    """Return a function: whether torch's compiler traces now; without torch none does."""
     if not can_import_torch():
         return lambda: False
     import torch
@@ -437,7 +430,6 @@ def _unless_evaluating(phase: str) -> Callable[[Any], str]:
 
 
 def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
-    """Return whether the outermost module that is called is a loss, an evaluation or a forward pass."""
     if type(module).__name__.endswith("Loss"):
         return LOSS
     return FORWARD if module.training else EVALUATION
@@ -477,10 +469,7 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
 def _with_closure_aside(
     clock: PhaseClock, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of an optimizer's step with its closure outside of the step's phase.
-
-    Torch takes None for the arguments as they are, as where there is no closure.
-    """
+    """Return the arguments of an optimizer's step with its closure outside of the step's phase."""
     optimizer, *given = args
     closure = kwargs.get("closure", given[0] if given else None)
     if not callable(closure):
@@ -497,7 +486,6 @@ def _with_closure_aside(
 
 
 def _hook_evaluation(clock: PhaseClock, patches: Patches, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
-    """Count code that runs without gradients, outside every other phase, as evaluation."""
     for region in regions:
         _hook_region(clock, patches, region)
 

@@ -53,11 +53,7 @@ _kept_alive: list[object] = []
 
 
 def main(spec_file: str, progress: int, turns: int | None = None) -> None:
-    """Make the pass that a file describes, and leave the result in the pass's folder.
-
-    The number of steps done is written to the descriptor ``progress``; with ``turns`` the loop reads from
-    that descriptor how many steps its next turn has, and waits for that.
-    """
+    """Make the pass that a file describes, and leave the result in the pass's folder."""
     # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
     gc.unfreeze()
     spec = msgspec.json.decode(Path(spec_file).read_bytes(), type=PassSpec)
@@ -169,10 +165,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
 def _run_target(
     spec: PassSpec, instrument: Clean, reporter: Reporter, meter: Meter
 ) -> tuple[str, PassSummary | Problem]:
-    """Run the target to its end, or to the step after which nothing more is asked of it.
-
-    The first value is the version of the target's source, empty where it could not be loaded.
-    """
+    """Run the target to its end, or to the step after which nothing more is asked of it."""
 
     def change_code(code: CodeType) -> CodeType:
         step_at, script = spec.step_at, Path(spec.target.place)
@@ -206,7 +199,6 @@ def _run_target(
 
 
 def _environment(spec: PassSpec) -> Environment | None:
-    """Return what the named reader finds in this process, in which the target has set what it sets."""
     if spec.environment_reader is None:
         return None
     module, _, name = spec.environment_reader.partition(":")
@@ -214,10 +206,7 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 def become_rank(spec: PassSpec, place: RankPlace) -> None:
-    """Set the environment of a rank, and answer the parent's question where it stands.
-
-    Several ranks have one thread each unless the caller's environment says otherwise.
-    """
+    """Set the environment of a rank, and answer the parent's question where it stands."""
     os.environ.update(_rank_variables(place))
     if place.ranks > 1 and _THREADS not in os.environ:
         os.environ[_THREADS] = "1"
@@ -289,7 +278,6 @@ def _rank_variables(place: RankPlace) -> dict[str, str]:
 
 
 def _limit_threads() -> None:
-    """Give torch one thread; a forked process has it imported already, and it reads the variable then."""
     import torch
 
     torch.set_num_threads(1)

@@ -55,10 +55,7 @@ class _Timing(NamedTuple):
 
 
 def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
-    """Return the profile with files named relative to the project or the library, to show anywhere.
-
-    Functions that get the same name in this way become one.
-    """
+    """Return the profile with files named relative to the project or the library, to show anywhere."""
     named: dict[_Function, _Timing] = {}
     for function, timing in _functions(stats).items():
         name = _portable_name(function, own)
@@ -225,7 +222,6 @@ class FunctionLines:
         return changed
 
     def _with_watched(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
-        """Return the code with the function replaced by the profiler's marked copy, or ``code`` itself."""
         constants = tuple(
             self._marked(constant, is_wanted) if isinstance(constant, types.CodeType) else constant
             for constant in code.co_consts
@@ -277,11 +273,7 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
 
 
 def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN401 (line_profiler has no types)
-    """Return a table for each function with the times of its lines in milliseconds, a step and a hit.
-
-    The table of line_profiler has one unit for all its times, so that it could not show both; it also prints
-    the text of files only, and not that of cells.
-    """
+    """Return a table for each function with the times of its lines in milliseconds, a step and a hit."""
     stats = profiler.get_stats()
     return "\n".join(
         _function_text(

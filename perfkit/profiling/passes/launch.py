@@ -85,11 +85,7 @@ class PassLauncher:
     def start(
         self, spec_file: Path, *, folder: str, output: Path, progress: int, turns: int | None
     ) -> ChildProcess:
-        """Start a pass in a folder; it inherits the descriptors. The caller closes its own.
-
-        Raises:
-            NotMeasuredError: the fork server was lost, and the one in its place, too.
-        """
+        """Start a pass in a folder; it inherits the descriptors. The caller closes its own."""
         inherited = [progress, *([turns] if turns is not None else [])]
         if self._server is None:
             with output.open("wb") as stream:
@@ -120,10 +116,7 @@ class PassLauncher:
 
 
 def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
-    """Make a pass and return its result; ``on_steps`` is called with the number of steps done.
-
-    What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
-    """
+    """Make a pass and return its result; ``on_steps`` is called with the number of steps done."""
     with running(spec, on_steps, launcher) as child:
         child.follow()
         return child.result()
@@ -289,10 +282,7 @@ class SideBySide:
 def run_side_by_side(
     specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: PassLauncher
 ) -> SideBySide:
-    """Make two passes at once: while one has its turn, every process of the other is stopped.
-
-    ``on_steps`` is called with the second one's steps. Both must have the same number of steps before them.
-    """
+    """Make two passes at once: while one has its turn, every process of the other is stopped."""
     with contextlib.ExitStack() as stack:
         sides = [
             stack.enter_context(running(spec, listener, launcher, by_turns=True))

@@ -153,7 +153,6 @@ def _clear_lookups() -> None:
 
 @contextlib.contextmanager
 def _only_new_garbage() -> Iterator[None]:
-    """Leave objects that exist already out of all collections: to look at those takes longer than a step."""
     gc.collect()
     gc.freeze()
     try:
@@ -216,7 +215,6 @@ class _PythonMemory:
         return f"{self._file(innermost.filename)[1]}:{innermost.lineno}"
 
     def _file(self, name: str) -> tuple[_Whose, str]:
-        """Return whose a file is, and its name for people; both are asked for thousands of times a step."""
         known = self._files.get(name)
         if known is None:
             ours = is_harness(name) or Path(name).is_relative_to(_AGENT)
@@ -233,7 +231,6 @@ def _by_place(amounts: Amounts) -> Counter[str]:
 
 
 def _largest(lines: Sequence[LineMemory]) -> tuple[LineMemory, ...]:
-    """Return the lines that are among the largest in some order, those with most bytes first."""
     kept: dict[int, LineMemory] = {}
     for order in (_by_bytes, _by_stay, _by_growth):
         kept.update((id(line), line) for line in sorted(lines, key=order)[:_MOST_LINES])

@@ -81,10 +81,7 @@ class Meter:
         self._begins = [_Mark(time.perf_counter(), None)]
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
-        """Wait for the accelerator, stop the clock and return what was seen.
-
-        ``result`` is what the target returned: its own count of ``samples`` is better than any guess.
-        """
+        """Wait for the accelerator, stop the clock and return what was seen."""
         last, end_s = _wait_for_accelerator()
         begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
         paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
@@ -181,7 +178,6 @@ def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, whi
 
 
 def _recorded_event() -> DeviceEvent | None:
-    """Return an event queued behind the step's work; None without events or while a graph is captured."""
     device = accelerator_in_use()
     event = None if device is None else device.event()
     if event is not None:

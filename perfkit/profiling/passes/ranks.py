@@ -95,11 +95,7 @@ def run_ranks(
     *,
     stall_limit_s: float,
 ) -> RanksResult:
-    """Make a pass on all ranks and return what they gave; no process of theirs outlives the call.
-
-    The first failure of a rank ends the others, and so does a time of ``stall_limit_s`` seconds in which no
-    rank makes a step. ``on_steps`` is called with the first rank's steps.
-    """
+    """Make a pass on all ranks and return what they gave; no process of theirs outlives the call."""
     group = _Ranks(specs, on_steps, stall_limit_s)
     with ExitStack() as stack:
         for rank, spec in enumerate(specs):
@@ -121,7 +117,6 @@ class _Ranks:
         self._moved_s = time.monotonic()
 
     def add(self, rank: RunningPass) -> None:
-        """Follow one more; the time in which none moves begins when the last one is started."""
         self._ranks.append(rank)
         self._moved_s = time.monotonic()
 
@@ -173,14 +168,12 @@ class _Ranks:
         return {rank: result.problem for rank, result in self._results.items() if result.problem}
 
     def _weight(self, rank: int, problem: Problem) -> int:
-        """Return how far a failure is from the first: complaints about lost others come after all else."""
         if problem.kind == "usage":
             return 0
         died = read_result(Path(self._specs[rank].folder)) is None
         return 1 if died else _BLAMES_OTHERS if _LOST_OTHERS.search(problem.message) else 2
 
     def _ended_before(self, rank: int) -> str:
-        """Name a rank that ended well before this one failed: in data of unequal length, that is why."""
         well = [other for other, result in self._results.items() if other != rank and not result.problem]
         if not well:
             return ""
@@ -199,7 +192,6 @@ class _Ranks:
         return Problem(kind="failed", message=message, status="timeout")
 
     def _slowest(self) -> int:
-        """Return the rank with the fewest steps; of several, the one that is not inside torch."""
         going = [rank for rank in range(len(self._ranks)) if rank not in self._results]
         return min(
             going or range(len(self._ranks)),

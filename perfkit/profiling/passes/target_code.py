@@ -73,7 +73,6 @@ def is_harness(file: str) -> bool:
 
 
 def _places(name: str, root: Path) -> Iterator[Path]:
-    """Yield where a package or module lies: where it would be imported from, or at its usual places."""
     found = _module_places(name)
     relative = Path(*name.split("."))
     usual = (folder / relative for folder in (root, root / "src"))
@@ -158,7 +157,6 @@ def _leads_in(frames: TracebackType) -> bool:
 
 
 def _location(error: BaseException, frames: TracebackType | None, own: OwnCode) -> str:
-    """Return the innermost place in the user's own code, or the innermost place at all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({own.shown(error.filename)}:{error.lineno})"
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(frames)]
@@ -167,10 +165,7 @@ def _location(error: BaseException, frames: TracebackType | None, own: OwnCode) 
 
 
 def redirect_hydra(folder: Path) -> None:
-    """Have ``hydra.main`` put its outputs into a folder, unless the arguments name one.
-
-    Nothing is imported here: most targets do without hydra.
-    """
+    """Have ``hydra.main`` put its outputs into a folder, unless the arguments name one."""
     sys.meta_path.insert(0, _HydraFinder(folder))
 
 
@@ -217,6 +212,5 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
 
 
 def _quoted(folder: Path) -> str:
-    """Return a path as a quoted value of hydra's grammar, in which other signs have a meaning."""
     text = str(folder).replace("'", "\\'")
     return f"'{text}'"

@@ -121,10 +121,7 @@ class OperatorTotal(Protocol):
 
 
 def write_operators(totals: Iterable[OperatorTotal], file: Path, *, steps: int) -> None:
-    """Write one line an operator, costliest first, in seconds over the watched steps.
-
-    Device columns are empty where nothing ran on a device, per-step columns where no step was seen.
-    """
+    """Write one line an operator, costliest first, in seconds over the watched steps."""
     operators = sorted((total for total in totals if not total.key.startswith(_STEP_MARK)), key=_self_time)
     on_device = any(total.device_time_total for total in operators)
     with file.open("w", newline="", encoding="utf-8") as stream:

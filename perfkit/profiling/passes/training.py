@@ -211,10 +211,7 @@ class TrainingSteps:
 
 
 class _Timing:
-    """Some steps that a clock times, with hooks for their phases where they are watched.
-
-    The first ``skipped`` ones are made besides, and not reported.
-    """
+    """Some steps that a clock times, with hooks for their phases where they are watched."""
 
     def __init__(self, steps: int, *, watched: bool, skipped: int) -> None:
         self.watched = watched
@@ -406,7 +403,6 @@ def exchange_medians(name: str, median_s: float, *, rank: int, ranks: int) -> li
 
 
 def _choose_clock() -> Callable[[], Moment]:
-    """Return the device's clock, or the host's, which waits for an accelerator that has no clock here."""
     found = choose_clock()
     return _synchronised_now if found is host_now and uses_accelerator() else found
 

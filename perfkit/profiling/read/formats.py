@@ -64,7 +64,6 @@ def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading
 
 
 def _is_table_of_marshal(data: bytes) -> bool:
-    """Return whether the data are a dict of marshal; an object of JSON begins with the same letter."""
     key = data[1:2]
     return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
 

@@ -140,7 +140,6 @@ def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, 
 
 
 def _stack(frames: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the places of a stack; those of C++ that nobody could name are left out."""
     named = ((str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames)
     return tuple(printable(f"{file}:{line} {name}") for file, line, name in named if file != "??")
 

@@ -76,7 +76,6 @@ def _path(file: str) -> PurePath:
 
 
 def _within(path: PurePath, names: tuple[str, ...]) -> bool:
-    """Return whether one of the names is a folder around the file, or the file's own module."""
     parts = path.parts
     for name in names:
         wanted = tuple(part for part in re.split(r"[./\\]", name.removesuffix(".py")) if part)

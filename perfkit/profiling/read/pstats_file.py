@@ -183,5 +183,4 @@ def _is_optimizer_step(one: FunctionTime) -> bool:
 
 
 def _is_optimizer_wrapper(one: FunctionTime) -> bool:
-    """Return whether this is the function that torch wraps around the step of every optimizer."""
     return one.function == "wrapper" and one.file.endswith("torch/optim/optimizer.py")

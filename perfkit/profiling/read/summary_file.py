@@ -81,10 +81,7 @@ def encode_summary(summary: ProfileSummary) -> bytes:
 
 
 def may_be_summary(file: Path) -> bool:
-    """Return whether a file of JSON is a saved summary, or a damaged one, and not some other document.
-
-    Flame graphs and what other commands write may lie beside profiles.
-    """
+    """Return whether a file of JSON is a saved summary, or a damaged one, and not some other document."""
     try:
         found = msgspec.json.decode(read_bytes(file), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:

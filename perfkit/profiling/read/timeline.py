@@ -64,7 +64,6 @@ class _Open:
     own: list[tuple[float, float]] = field(default_factory=list)
 
     def run(self, since_s: float, until_s: float) -> float:
-        """Give the event the time between two moments; return the moment up to which time is given."""
         if until_s > since_s:
             self.own.append((since_s, until_s))
         return max(since_s, until_s)
@@ -160,7 +159,6 @@ class Timeline:
     def _counted(
         self, begin_s: float, end_s: float
     ) -> Iterator[tuple[Event, Place, Sequence[tuple[float, float]]]]:
-        """Yield what begins within the window, where it ran, and its own intervals up to the window's end."""
         for thread in self.events:
             for event, _, own in self.nested(thread, begin_s, end_s):
                 if not is_step(event):

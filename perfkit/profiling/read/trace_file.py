@@ -147,7 +147,6 @@ class _Named:
         return cls(parts)
 
     def at(self, moment_s: float) -> str | None:
-        """Return the innermost of the user's phases at a moment, None where there is none."""
         place = bisect.bisect_right(self.parts, moment_s, key=lambda part: part[0])
         if not place or moment_s >= self.parts[place - 1][1]:
             return None
@@ -191,7 +190,6 @@ def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
 
 
 def _in_order(seconds: dict[str, float]) -> list[str]:
-    """Return the phases that took time: the known ones in a step's order, then those that the user named."""
     known = [name for name in TRACED_PHASES if seconds.get(name, 0.0) > 0]
     return known + sorted(name for name in seconds if name not in TRACED_PHASES)
 
@@ -468,7 +466,6 @@ def read_trace(data: bytes, name: str) -> Reading:
 
 
 def _correlation(one: _Event) -> int | None:
-    """Return what ties a launch and what it launched together, None where it is missing or no number."""
     try:
         return msgspec.json.decode(one.args, type=_Arguments, strict=False).correlation
     except msgspec.DecodeError:
@@ -476,7 +473,6 @@ def _correlation(one: _Event) -> int | None:
 
 
 def _is_time(microseconds: float | None) -> bool:
-    """Return whether a number can be a time: it is finite and no date of the far future."""
     return microseconds is None or abs(microseconds) <= _LARGEST_TIME
 
 

@@ -28,11 +28,7 @@ _PROGRAM = "import sys; exec(sys.stdin.read())"
 def raw_block(
     code: Callable[[], object], *, env: Mapping[str, object] | None, root: Path | None
 ) -> Callable[[int], float]:
-    """Return a block that times so many runs of a text in a fresh interpreter, in seconds.
-
-    ``code`` returns a statement, or a statement and its setup. The interpreter searches the folders that this
-    process does, and ``env`` is added to its environment. With ``root`` it must import its code from there.
-    """
+    """Return a block that times so many runs of a text in a fresh interpreter, in seconds."""
 
     def block(iterations: int) -> float:
         made = code()
@@ -108,12 +104,7 @@ def _give_back() -> None:
 
 
 def tracked_number(value: object, unit: object, *, name: str) -> Count:
-    """Return what a benchmark has tracked, in its own unit.
-
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is infinite.
-    """
+    """Return what a benchmark has tracked, in its own unit."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):

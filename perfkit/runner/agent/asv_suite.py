@@ -115,11 +115,7 @@ class AsvPlugin:
         return [*found, file]
 
     def import_file(self, file: Path) -> ModuleType:
-        """Import a file as asv does: as a module of the package that its suite's folder is.
-
-        Raises:
-            ImportError: another package of the same name is imported already.
-        """
+        """Import a file as asv does: as a module of the package that its suite's folder is."""
         self._finder.install()
         parts = file.relative_to(self.suite.path).with_suffix("").parts
         names = [self.suite.path.name, *parts]
@@ -203,7 +199,6 @@ class _AsvClass(pytest.Collector):
     module: ModuleType
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the benchmarks among its methods, inherited ones too."""
         for name, kind in _benchmarks_of(self.kind_of_object):
             made = _Maker(module=self.module, owner=self.kind_of_object, name=name)
             yield from _items(self, self.plugin, made, kind)
@@ -232,7 +227,6 @@ class _Maker:
     function: Callable[..., Any] | None = None
 
     def make(self) -> _Made:
-        """Return the function, or a method of a new object."""
         if self.owner is None:
             assert self.function is not None  # noqa: S101 (it has either)
             return _Made(function=self.function, sources=(self.function, self.module))
@@ -249,12 +243,10 @@ class _Made:
     sources: tuple[object, ...]
 
     def first(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (whatever the suite has)
-        """Return an attribute of the first object that has it."""
         found = (getattr(source, name, None) for source in self.sources)
         return next((value for value in found if value is not None), default)
 
     def every(self, name: str) -> list[Callable[..., object]]:
-        """Return an attribute of each object that has it, in any spelling of its letters' case."""
         found = []
         for source in self.sources:
             names = [known for known in dir(source) if known.lower() == name]
@@ -265,18 +257,15 @@ class _Made:
 
     @property
     def setups(self) -> list[Callable[..., object]]:
-        """The functions to call before, that of the module first."""
         return self.every("setup")[::-1]
 
     @property
     def functions(self) -> tuple[Callable[..., object], ...]:
-        """All functions that are part of the benchmark."""
         cache = self.first("setup_cache")
         return (self.function, *self.setups, *([] if cache is None else [cache]))
 
     @property
     def source(self) -> str:
-        """The text that makes a version of the benchmark: the one it gives, or that of its functions."""
         version = self.first("version")
         return "\n\n".join(map(source_of, self.functions)) if version is None else f"version {version}"
 
@@ -323,7 +312,6 @@ def _item(parent: pytest.Collector, name: str, case: _Case) -> _AsvItem:
 
 
 def _parameters(made: _Made) -> tuple[list[str], list[list[Any]]]:
-    """Return the names and the values of a benchmark's parameters: one list means one parameter."""
     given = list(made.first("params", []))
     if given and not isinstance(given[0], (tuple, list)):
         given = [given]
@@ -333,7 +321,6 @@ def _parameters(made: _Made) -> tuple[list[str], list[list[Any]]]:
 
 
 def _text_of(value: object) -> str:
-    """Return a parameter as ids have it: its repr without addresses and quotation marks, not too long."""
     text = value if isinstance(value, str) and value.isidentifier() else repr(value)
     text = " ".join(_ADDRESS.sub("", text).split()).replace("::", ":")
     if len(text) <= _LONGEST_ID:
@@ -366,7 +353,6 @@ class _AsvItem(pytest.Function):
     number: Count | None = None
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """Say where it is defined."""
         return self.path, None, self.name
 
 
@@ -470,12 +456,10 @@ class _Call:
             self._tear_down()
 
     def through(self) -> object:
-        """Set up, call once and tear down, and return the result."""
         with self.ready():
             return self.once()
 
     def once(self) -> Any:  # noqa: ANN401 (whatever the suite's function returns)
-        """Call once."""
         return self.made.function(*self.args)
 
     def afresh(self, block: Callable[[int], float]) -> Callable[[int], float]:

@@ -396,10 +396,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
 
 
 def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None]) -> None:
-    """Have ``warm`` called with a benchmark's call before its first round, where it has used an accelerator.
-
-    Pedantic benchmarks are left alone: their authors decide how often the function is called.
-    """
+    """Call ``warm`` before the first round of each benchmark that has used an accelerator."""
     if not is_benchmark(fixture) or fixture.disabled:
         return
     raw = fixture._raw  # noqa: SLF001 (the adapter)
@@ -437,11 +434,7 @@ def note_unrun(fixture: object, note: Callable[[str], None]) -> None:
 
 
 def synchronise_timer(fixture: object, node: object = None) -> None:
-    """Make a fixture wait for the accelerator before each reading of its clock.
-
-    Where the marker of its test's ``node`` asks for it, the device's second-level cache is emptied before
-    each call.
-    """
+    """Make a fixture wait for the accelerator before each reading of its clock."""
     if not is_benchmark(fixture):
         return
     fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the adapter)
@@ -484,10 +477,7 @@ def _flush_before_calls(fixture: BenchmarkFixture) -> None:
 
 
 def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> DeviceTimes | None:
-    """Return the rounds of a fixture on an accelerator, None where none was in use.
-
-    ``values`` are seconds per iteration. Rounds that another clock timed are not known, and marked.
-    """
+    """Return the rounds of a fixture on an accelerator, None where none was in use."""
     if not is_benchmark(fixture) or not values:
         return None
     found = block_times(fixture._timer, values, loops=loops)  # noqa: SLF001 (the adapter)

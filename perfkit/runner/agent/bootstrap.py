@@ -33,10 +33,7 @@ def preload(descriptor: str, entry: str) -> None:
 
 
 def run_fresh(descriptor: str, log: str) -> None:
-    """Run a measured child that was not forked.
-
-    Where pytest itself needs the code under test, imports are pointed at that before pytest is imported.
-    """
+    """Run a measured child that was not forked."""
     from .channel import open_channel
     from .imports import point_imports
     from .processes import become_child

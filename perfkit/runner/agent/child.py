@@ -88,7 +88,6 @@ def _measure(assignment: Message, channel: Channel) -> Message:
 
 
 def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: int) -> None:
-    """Run the benchmarks assigned, or list them all where none are."""
     nodes = assignment["nodes"]
 
     def next_launch() -> Launch | None:
@@ -189,7 +188,6 @@ def _run_session(
 def _report(
     root: Path, origins: Sequence[Path], before: Collection[str], built: Callable[[], dict[str, str]]
 ) -> Message:
-    """Return the proof of which code ran, and what this process imported since it got its assignment."""
     return {
         "foreign": {**built(), **foreign_modules(root, origins, made_since=STARTED)},
         "loaded": loaded_files(root),

@@ -74,10 +74,7 @@ def cold_start(first: Callable[[], float]) -> ColdStart:
 
 
 def cold_start_since(before: CompileTimes | None, total_s: float) -> ColdStart:
-    """Return what a first call of so many seconds was made of, which ended just now.
-
-    ``before`` is what torch.compile had spent when it began, None where it was not loaded.
-    """
+    """Return what a first call of so many seconds was made of, which ended just now."""
     before = before or CompileTimes(seconds={}, graphs=0)
     after = read_compile_times()
     if after is None:
@@ -399,7 +396,6 @@ class BlockClock:
 
 
 def _between(begin: DeviceEvent | None, end: DeviceEvent | None) -> float | None:
-    """Return the seconds between two events, None where a device cannot time them."""
     if begin is None or end is None:
         return None
     try:
@@ -466,7 +462,6 @@ def clock_of(timer: Timer) -> BlockClock | None:
 
 
 def _joined(spans: Sequence[Span]) -> Span:
-    """Return several blocks as one, without what lay between them."""
     whole = [one.device_s for one in spans if one.device_s is not None]
     return Span(
         wall_s=math.fsum(one.wall_s for one in spans),

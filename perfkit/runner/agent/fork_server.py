@@ -96,10 +96,7 @@ class _ForkServer:
 
 
 def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
-    """Import modules, freeze the objects that they made, and return those that could not be imported.
-
-    Modules of ``rewritten`` packages are imported as pytest imports its plugins.
-    """
+    """Import modules, freeze the objects that they made, and return those that could not be imported."""
     failed = []
     # Nearly all objects that an import makes are kept. Collecting garbage would take a sixth of the import's
     # time during it, and a tenth afterwards.
@@ -146,7 +143,6 @@ def _assertions_rewritten(packages: Sequence[str]) -> Iterator[None]:
 
 
 def _modules_of_sessions() -> list[str]:
-    """Return the modules that every session of pytest loads; none where pytest is not loaded."""
     if "pytest" not in sys.modules:
         return []
     from _pytest.config import default_plugins
@@ -178,7 +174,6 @@ def _try_fork(limit_s: float) -> str | None:
 
 
 def _try_and_exit(descriptor: int, limit_s: float) -> NoReturn:
-    """Work in parallel, send what came of it, and end; a deadlock is ended after ``limit_s`` seconds."""
     threading.Timer(limit_s, os._exit, args=[_HUNG]).start()
     try:
         os.write(descriptor, _work_in_parallel().encode())

@@ -19,10 +19,7 @@ from typing import Any
 
 
 def source_of(function: Callable[..., object]) -> str:
-    """Return a function's source, decorators included; its qualified name where there is none.
-
-    An object that makes its attributes up, as those of ``unittest.mock`` do, has none.
-    """
+    """Return a function's source, decorators included; its qualified name where there is none."""
     try:
         return inspect.getsource(inspect.unwrap(function))
     except (OSError, TypeError, ValueError):
@@ -52,11 +49,7 @@ class NeverRunError(TypeError):
 
 
 def check_is_run(function: Callable[..., object], result: object) -> None:
-    """Check that a benchmarked call ran what it made.
-
-    Raises:
-        NeverRunError: its result is a coroutine or generator that was not begun.
-    """
+    """Check that a benchmarked call ran what it made."""
     if inspect.iscoroutine(result):
         if inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
             raise NeverRunError(function, "coroutine")
@@ -68,11 +61,7 @@ def check_is_run(function: Callable[..., object], result: object) -> None:
 
 
 def runs_coroutines(function: Callable[..., Any], *, has_loop: bool) -> Callable[..., object]:
-    """Return a coroutine function as one whose calls run the coroutine, and all others as they are.
-
-    Raises:
-        NeverRunError: calls would run nothing: there is no event loop, or it runs the test itself.
-    """
+    """Return a coroutine function as one whose calls run the coroutine, and all others as they are."""
     kinds = {
         "coroutine": inspect.iscoroutinefunction,
         "generator": inspect.isgeneratorfunction,
@@ -97,7 +86,6 @@ def _is_in_loop() -> bool:
 
 
 def _present_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop in which a plugin has set up the test's fixtures, or a new one."""
     try:
         loop = asyncio.get_event_loop_policy().get_event_loop()
     except RuntimeError:

@@ -64,7 +64,6 @@ def preloaded_own(roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[
 
 
 def _mapped(entry: str, root: Path, origins: Sequence[Path]) -> str | None:
-    """Return what an entry of ``sys.path`` becomes; None where ``root`` has no counterpart."""
     path = Path.cwd() / entry
     if not Path(entry).is_absolute() and not path.exists():
         return entry  # it is no folder, but a name that a path hook understands
@@ -75,7 +74,6 @@ def _mapped(entry: str, root: Path, origins: Sequence[Path]) -> str | None:
 
 
 def _serving_finders(root: Path, origins: Sequence[Path]) -> list[tuple[Any, dict[str, Path]]]:
-    """Return the finders that serve code of an origin, each with the modules and their places there."""
     parts = [place.relative_to(root) for place in own_places(root)]
     places = [tree / part for tree in (root, *origins) for part in parts]
     own = own_modules(place for place in places if place.is_dir())
@@ -103,7 +101,6 @@ def _take_out(finders: Sequence[Any]) -> None:
 
 
 def _folders(served: Mapping[str, Path], root: Path, origins: Sequence[Path]) -> Iterator[Path]:
-    """Yield the folders of ``root`` that correspond to those the modules were imported from."""
     for name, place in served.items():
         folder = _folder_on_path(name, place)
         found = counterpart(folder, root, origins) if folder is not None else None
@@ -117,16 +114,12 @@ def _custom_finders() -> list[Any]:
 
 
 def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has a find_spec)
-    """Return the finder of an entry of ``sys.path``, None where it is a plain folder or archive."""
     finder = pkgutil.get_importer(entry)
     return None if isinstance(finder, FileFinder | zipimporter) else finder
 
 
 def _served(finder: Any, own: Iterable[str], root: Path, origins: Sequence[Path]) -> dict[str, Path]:  # noqa: ANN401
-    """Return the modules that a finder would serve from inside an origin, each with its place there.
-
-    Modules below a package that it serves are not asked for.
-    """
+    """Return the modules that a finder would serve from inside an origin, each with its place there."""
     served: dict[str, Path] = {}
     for name in sorted({*own, *_declared(finder)}, key=lambda name: name.count(".")):
         above = itertools.accumulate(name.split("."), "{}.{}".format)
@@ -145,7 +138,6 @@ def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
 
 
 def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield the dotted names in the tables of a finder and its module, since it may serve any place."""
     holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
     # Looking at a module's lazy attributes may import what they stand for, and add names to the module.
     items = [item for holder in holders for item in holder.items()]
@@ -160,7 +152,6 @@ def _is_dotted_name(text: str) -> bool:
 
 
 def _folder_on_path(name: str, place: Path) -> Path | None:
-    """Return the folder that ``name`` is imported from if it lies at ``place``; None if names differ."""
     stem = inspect.getmodulename(place.name)
     target = place.parent if stem == "__init__" else place.with_name(stem) if stem else place
     depth = len(name.split("."))
@@ -169,7 +160,6 @@ def _folder_on_path(name: str, place: Path) -> Path | None:
 
 @contextlib.contextmanager
 def _builds_held_back() -> Iterator[None]:
-    """Keep finders that build the user's tree before they answer (meson-python) from doing so."""
     run = subprocess.run
     subprocess.run = _pretend_to_run  # type: ignore[assignment]
     try:

@@ -25,11 +25,7 @@ def is_script(place: str) -> bool:
 
 
 def load_function(place: str) -> Callable[..., object]:
-    """Return the function or method at "package.module:name".
-
-    Raises:
-        TargetError: there is no such module, or nothing callable of this name in it.
-    """
+    """Return the function or method at "package.module:name"."""
     module_name, _, name = place.partition(":")
     module = _import(module_name, place)
     try:

@@ -98,10 +98,7 @@ def minor_faults() -> int:
 
 
 def resident_growth(call: Callable[[], object]) -> int | None:
-    """Call, and return the bytes by which the peak of the resident size is above its size before the call.
-
-    Return None where the kernel does not show it (other than Linux).
-    """
+    """Call, and return the bytes by which the peak of the resident size is above its size before the call."""
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
         before = _status_bytes("VmRSS")
@@ -203,7 +200,6 @@ def waits_for_lock(processes: Iterable[Process]) -> bool:
 
 
 def _pids_below(leader: int) -> Iterator[int]:
-    """Yield the numbers of a process and of all that descend from it."""
     unseen = [leader]
     while unseen:
         pid = unseen.pop()
@@ -362,7 +358,6 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _close_all_but(kept: int) -> None:
-    """Close what only the command needs: a pipe kept open here would hide that the command has ended."""
     os.closerange(_FIRST_AFTER_STANDARD, kept)
     os.closerange(kept + 1, _NO_DESCRIPTOR)
 
@@ -383,7 +378,6 @@ def _end_all(pid: int) -> int:
 
 
 def _end_like(status: int) -> NoReturn:
-    """End as the command did, so that whatever waits for the guard learns how the command ended."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -33,10 +33,7 @@ _FILES_LOOKED_AT = 1000
 
 
 def own_part(path: Path, tree: Path) -> Path | None:
-    """Return ``path`` relative to ``tree``; None where it lies elsewhere or in an environment inside.
-
-    A link in the tree belongs to the tree, whatever it points to.
-    """
+    """Return ``path`` relative to ``tree``; None where it lies elsewhere or in an environment inside."""
     absolute = os.path.abspath(path)  # noqa: PTH100 (a link must not be followed here)
     if os.path.isdir(absolute):  # noqa: PTH112 (this is asked of thousands of modules)
         return _own_folder(absolute, tree)
@@ -44,10 +41,7 @@ def own_part(path: Path, tree: Path) -> Path | None:
 
 
 def counterpart(path: Path, root: Path, origins: Sequence[Path]) -> Path | None:
-    """Return the place that corresponds to ``path`` of an origin, existing or not; else None.
-
-    It lies in ``root``, or in the checkout around it where ``root`` is one of several projects.
-    """
+    """Return the place that corresponds to ``path`` of an origin, existing or not; else None."""
     deepest_first = sorted(origins, key=lambda origin: len(origin.parts), reverse=True)
     for tree in (root, *deepest_first):
         part = own_part(path, tree)
@@ -348,7 +342,6 @@ def _own_folder(folder: str, tree: Path) -> Path | None:
 
 @functools.cache
 def _resolved(folder: str) -> str:
-    """Return an absolute path without links; parents, which many paths share, are resolved once."""
     above, name = os.path.split(folder)
     if not name:
         return folder
@@ -399,7 +392,6 @@ def built_elsewhere(own: Sequence[Path], *, began: float, oldest: float) -> dict
 
 
 def _mapped_libraries() -> Iterator[str]:
-    """Yield the files that machine code of this process comes from."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -423,7 +415,6 @@ def _cache_folders() -> tuple[str, ...]:
 
 
 def _is_in_cache(file: str, caches: Sequence[str]) -> bool:
-    """Return whether a file lies among temporary files, in a cache, or in a hidden folder of the user."""
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111
     # Programs are installed below this one.
     if file.startswith(f"{home}/.local/"):

@@ -219,7 +219,6 @@ class ChildPlugin:
         seed_generators(self._seed, item.nodeid)
 
     def _why_not_collected(self, node: str) -> str:
-        """Return what kept the file of a benchmark, or its folder, from being collected, "" where nothing."""
         known = (
             str(error["message"])
             for error in self._errors
@@ -343,10 +342,7 @@ def without_configuration(folder: Path) -> list[str]:
 
 
 def selection_problem(select: str) -> str | None:
-    """Return why pytest's ``-k`` does not accept an expression, None where it does.
-
-    The type of the error depends on the version of pytest; its message is what was expected.
-    """
+    """Return why pytest's ``-k`` does not accept an expression, None where it does."""
     try:
         Expression.compile(select)
     except Exception as error:  # noqa: BLE001 (see above)
@@ -402,7 +398,6 @@ def _describe(item: pytest.Item) -> dict[str, object]:
 
 
 def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
-    """Return the functions that a benchmark or one of its fixtures may run."""
     case = asv_case(item)
     if case is not None:
         return _reached_by(None, case.functions, item.config.rootpath)

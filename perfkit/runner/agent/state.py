@@ -143,7 +143,6 @@ class StateKeeper:
 
 
 def _put_back(setting: _Setting, before: object) -> bool:
-    """Set what is not as it was, and return whether it was not; what cannot be set stays as it is."""
     with contextlib.suppress(Exception):
         if setting.read() != before:
             setting.write(before)
@@ -171,7 +170,6 @@ def _settings() -> Iterator[_Setting]:
 
 
 def _generators() -> Iterator[_Setting]:
-    """Yield the states of random numbers: what a benchmark draws must not depend on the rounds of others."""
     if "random" in sys.modules:
         random = sys.modules["random"]
         yield _Setting("", random.getstate, random.setstate)
@@ -212,7 +210,6 @@ def _of_torch(torch: Any) -> Iterator[_Setting]:  # noqa: ANN401 (a module)
 
 
 def _device(torch: Any) -> object:  # noqa: ANN401 (a module)
-    """Return the default device that was set, None where none was: one that is set costs each call time."""
     context = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
     return None if context is None else context.device
 

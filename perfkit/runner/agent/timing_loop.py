@@ -134,7 +134,6 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
 
 
 def _collect() -> Message:
-    """Collect garbage, and return the CPU time of that; with very many objects it would take too long."""
     is_quick = len(gc.get_objects()) < _MANY_OBJECTS
     begun = time.process_time()
     if is_quick:

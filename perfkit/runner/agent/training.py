@@ -25,10 +25,7 @@ class _EnoughSteps(BaseException):
 
 
 def count_steps(place: str, *, root: Path, steps: int) -> Message:
-    """Return the counts of the last of ``steps`` training steps, or the problem for which there are none.
-
-    ``place`` is "package.module:function", or the path of a script. An optimizer's step ends a step.
-    """
+    """Return the counts of the last of ``steps`` training steps, or the problem for which there are none."""
     if not has_torch():
         return {"problem": NO_TORCH}
     try:

@@ -23,18 +23,12 @@ _COUNTERS = {"throttled_usec": 1e6, "throttled_time": 1e9}
 
 
 def cores_of_group(root: Path = Path("/")) -> float | None:
-    """Return how many cores this process's groups may use, None where it may use all.
-
-    ``root`` holds proc and sys.
-    """
+    """Return how many cores this process's groups may use, None where it may use all."""
     return min((share for group in _groups(root) if (share := _share(group)) is not None), default=None)
 
 
 def throttled_s(root: Path = Path("/")) -> float | None:
-    """Return for how many seconds the quotas of its groups were used up, None where that is not known.
-
-    Where several groups have one, their times are added up, so that each shows in what came since.
-    """
+    """Return for how many seconds the quotas of its groups were used up, None where that is not known."""
     found = [seconds for group in _groups(root) if (seconds := _throttled_s(group)) is not None]
     return sum(found) if found else None
 
@@ -209,7 +203,6 @@ def _virtual(root: Path) -> Condition:
 
 
 def _threads(variables: Mapping[str, str], cpus: float) -> Condition:
-    """Compare the threads that OpenMP will start, by default one for each physical core, with the cores."""
     variable = variables.get("OMP_NUM_THREADS", "")
     threads = int(variable) if variable.isdigit() else psutil.cpu_count(logical=False) or 1
     found = f"{threads} for {cpus:g} cores"
@@ -346,7 +339,6 @@ class Watch:
 
 
 def _others_s(cpu: tuple[float, ...]) -> float:
-    """Return what others took of the time that was not idle, nothing where processes cannot be seen."""
     own = tree(os.getpid())
     if not own:
         return 0.0

@@ -168,7 +168,6 @@ class Devices:
         return getattr(self._nvml, name, None)
 
     def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (whatever NVML returns)
-        """Return what a function of NVML returns, and ``default`` where it cannot."""
         function: Callable[..., Any] | None = getattr(self._nvml, name, None)
         if function is None:
             return default
@@ -217,7 +216,6 @@ def _facts_of_state(state: DeviceState) -> Iterator[tuple[str, str]]:
 
 
 def _grew(old: DeviceState, new: DeviceState, what: str) -> bool:
-    """Return whether clocks were held back for more than a small share of the time between two readings."""
     before, after = getattr(old, what), getattr(new, what)
     if None in (before, after, old.at_s, new.at_s):
         return False
@@ -231,7 +229,6 @@ def _family() -> set[int]:
 
 
 def _cudnn() -> int | None:
-    """Return the version of cuDNN that torch uses, where torch is loaded and has one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.version.cuda:
         return None
@@ -240,7 +237,6 @@ def _cudnn() -> int | None:
 
 
 def _pynvml() -> Any:  # noqa: ANN401 (see the module)
-    """Return NVML, None where the library that asks it is not installed."""
     if not is_installed("pynvml"):
         return None
     import pynvml

@@ -262,10 +262,7 @@ class _Counting:
 
 
 def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None:
-    """Return the kernel launches of each of some calls, by kernel; None where there is no CUDA device.
-
-    They are read from torch's profiler, which must not be active already.
-    """
+    """Return the kernel launches of each of some calls, by kernel; None where there is no CUDA device."""
     import torch
 
     if not torch.cuda.is_available():

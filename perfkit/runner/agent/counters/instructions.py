@@ -41,12 +41,7 @@ _TRIED = 2
 def make_counted_calls(
     work: Work, *, control: Sequence[str], library: str | None, most_calls: float
 ) -> Message:
-    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` to warm up; callgrind dumps each separately.
-
-    ``control`` is the command that makes callgrind begin; until then the process runs several times faster.
-    ``library`` is what ``build_requests`` returned.
-    Return how many ``calls`` a turn has, or the ``problem`` for which there are none.
-    """
+    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` to warm up; callgrind dumps each separately."""
     marks = _marks(library)
     if isinstance(marks, str):
         return {"problem": marks}
@@ -98,10 +93,7 @@ def _make_turn(call: Callable[[], object], calls: int, begin: _Mark, end: _Mark)
 
 
 def _marks(library: str | None) -> tuple[_Mark, _Mark] | str:
-    """Return what begins and what ends the counting of a turn, or why nothing does.
-
-    Torch's own Timer counts with the functions that torch has for it.
-    """
+    """Return what begins and what ends the counting of a turn, or why nothing does."""
     if has_torch():
         import torch
 

@@ -72,10 +72,7 @@ def _undo_all() -> None:
 
 @contextlib.contextmanager
 def without_garbage_collection(*, whole: bool = True) -> Iterator[None]:
-    """Collect the garbage now and not again until the end, so that its time does not change a count.
-
-    Without ``whole`` only recent garbage is collected.
-    """
+    """Collect the garbage now and not again until the end, so that its time does not change a count."""
     was_enabled = gc.isenabled()
     if was_enabled and whole:
         gc.collect()
