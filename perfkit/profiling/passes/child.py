@@ -1,4 +1,4 @@
-"""One pass in its own process: ``python -m perfkit.profiling.passes.child SPEC.json PROGRESS [TURNS]``."""
+"""One pass in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,12 @@ from pathlib import Path
 from types import CodeType
 from typing import NoReturn, cast
 
-import msgspec
-
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
-    DONE,
-    RESULT_FILE,
     STACK_FILE,
-    STEPS_FILE,
-    TURN_BYTES,
-    WAITING,
+    PassNews,
     PassResult,
     PassSpec,
     Problem,
@@ -42,6 +36,8 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import marked_code
+from perfkit.runner.agent.channel import ChannelClosedError
+from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_target, prepare_process, wrong_code
 
 _REPORT_EVERY_S = 0.5
@@ -52,75 +48,59 @@ _HERE = "127.0.0.1"
 _kept_alive: list[object] = []
 
 
-def main(spec_file: str, progress: int, turns: int | None = None) -> None:
-    """Make the pass that a file describes, and leave the result in the pass's folder."""
-    # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
-    gc.unfreeze()
-    spec = msgspec.json.decode(Path(spec_file).read_bytes(), type=PassSpec)
-    if spec.rank_place is not None:
-        become_rank(spec, spec.rank_place)
-    reporter = Reporter(
-        progress, turns, steps_file=Path(spec.folder) / STEPS_FILE if spec.rank_place else None
-    )
+def main(request: PassSpec, parent: Parent) -> None:
+    """Make the pass that was requested, and send its steps and its result."""
+    if request.rank_place is not None:
+        become_rank(request, request.rank_place)
+    reporter = Reporter(parent, request)
     try:
-        result = _make_pass(spec, reporter)
+        result = _make_pass(request, reporter)
     except Exception as error:  # noqa: BLE001 (other passes may still work)
         result = PassResult(problem=describe_internal_failure(error))
-    # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
+    # What still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
-    (Path(spec.folder) / RESULT_FILE).write_bytes(msgspec.json.encode(result))
-    reporter.done()
-    if spec.rank_place is not None:
+    reporter.send(PassNews(result=result))
+    if request.rank_place is not None:
         leave_rank()
 
 
 class Reporter:
     """Sends the parent the number of steps, at most twice a second; without a parent the pass ends.
 
-    Where turns are given, it waits for the first before the loop begins, and for the next one after each.
-    In ``steps_file`` it keeps the number of all steps so far, which is there to read when the loop hangs.
+    The steps of a rank are sent at once, so that they are known when it hangs.
     """
 
-    def __init__(self, descriptor: int, turns: int | None, *, steps_file: Path | None = None) -> None:
-        self._kept = steps_file.open("wb", buffering=0) if steps_file is not None else None
-        self._descriptor = descriptor
-        self._turns = turns
+    def __init__(self, parent: Parent, spec: PassSpec) -> None:
+        self._parent, self._by_turns = parent, spec.by_turns
+        self._every_s = _REPORT_EVERY_S if spec.rank_place is None else 0.0
         self._left = 0
         self._last_s = time.perf_counter()
-        for inherited in (descriptor, turns):
-            if inherited is not None:
-                os.set_inheritable(inherited, False)  # noqa: FBT003 (positional only)
 
     def steps(self, count: int) -> bool:
-        """Send the number of steps where it is time to; return whether the loop had to wait for its turn."""
-        if self._kept is not None:
-            os.pwrite(self._kept.fileno(), str(count).encode(), 0)
+        """Send the number of steps if it is time to; return whether the loop had to wait for its turn."""
         now_s = time.perf_counter()
-        if now_s - self._last_s >= _REPORT_EVERY_S:
+        if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._write(str(count))
+            self.send(PassNews(steps=count))
         return self.wait()
 
     def wait(self) -> bool:
-        """Count a step of the present turn; where that was its last, wait for the next turn."""
+        """Count a step of the present turn; after its last one, wait for the next turn."""
         self._left -= 1
-        if self._turns is None or self._left > 0:
+        if not self._by_turns or self._left > 0:
             return False
-        self._write(WAITING)
-        turn = os.read(self._turns, TURN_BYTES)
-        if not turn:
-            raise EnoughSteps
-        self._left = int.from_bytes(turn, "little")
+        self.send(PassNews(waits=True))
+        try:
+            self._left = self._parent.receive(int)
+        except ChannelClosedError:
+            raise EnoughSteps from None
         return True
 
-    def done(self) -> None:
-        """Report that the result is written."""
-        self._write(DONE)
-
-    def _write(self, word: str) -> None:
+    def send(self, news: PassNews) -> None:
+        """Send a message; without a parent the pass ends."""
         try:
-            os.write(self._descriptor, f"{word}\n".encode())
-        except BrokenPipeError:
+            self._parent.send(news)
+        except ChannelClosedError:
             raise EnoughSteps from None
 
 
@@ -281,8 +261,3 @@ def _limit_threads() -> None:
     import torch
 
     torch.set_num_threads(1)
-
-
-if __name__ == "__main__":
-    _, file, *descriptors = sys.argv
-    main(file, *map(int, descriptors))

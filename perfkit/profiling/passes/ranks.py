@@ -20,11 +20,9 @@ from perfkit.model.phases import RANKS, RESIDUAL
 from perfkit.profiling.passes.exchange import (
     ASKING,
     STACK_FILE,
-    STEPS_FILE,
     PassResult,
     PassSpec,
     Problem,
-    read_result,
 )
 from perfkit.profiling.passes.launch import PassLauncher, RunningPass, running
 from perfkit.units import counted
@@ -142,9 +140,9 @@ class _Ranks:
         going = {rank: one for rank, one in enumerate(self._ranks) if rank not in self._results}
         readable, _, _ = select.select(list(going.values()), [], [], limit_s)
         for rank, one in going.items():
-            if one.receive(readable=one in readable) == "over":
+            if one.receive(_ALIVE_EVERY_S if one in readable else 0) == "over":
                 self._moved_s = time.monotonic()
-                self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
+                self._results[rank] = one.found or one.result()
 
     def _failure(self) -> RanksResult:
         """Return the failure that came first; one that blames others gives them a moment to report theirs."""
@@ -170,8 +168,13 @@ class _Ranks:
     def _weight(self, rank: int, problem: Problem) -> int:
         if problem.kind == "usage":
             return 0
-        died = read_result(Path(self._specs[rank].folder)) is None
-        return 1 if died else _BLAMES_OTHERS if _LOST_OTHERS.search(problem.message) else 2
+        return (
+            1
+            if self._ranks[rank].found is None
+            else _BLAMES_OTHERS
+            if _LOST_OTHERS.search(problem.message)
+            else 2
+        )
 
     def _ended_before(self, rank: int) -> str:
         well = [other for other, result in self._results.items() if other != rank and not result.problem]
@@ -202,9 +205,7 @@ class _Ranks:
         result = self._results.get(rank)
         if result is not None and result.summary is not None:
             return result.summary.steps
-        with suppress(OSError, ValueError):
-            return int((Path(self._specs[rank].folder) / STEPS_FILE).read_text())
-        return 0
+        return self._ranks[rank].steps
 
     def _innermost(self, rank: int) -> str:
         found = _FRAME.search(self._stack(rank))
@@ -227,7 +228,7 @@ class _Ranks:
             return ""
         with suppress(OSError):
             if not file.stat().st_size and rank not in self._results:
-                os.kill(self._ranks[rank].pid, ASKING)
+                os.kill(self._ranks[rank].child.process.pid, ASKING)
             until_s = time.monotonic() + _ANSWER_S
             # It is written frame by frame, and whole once nothing more comes.
             before, size = 0, file.stat().st_size

@@ -46,17 +46,32 @@ class Channel:
 
     def send(self, message: Mapping[str, object]) -> None:
         """Send a message."""
+        self.send_line(json.dumps(message).encode())
+
+    def send_line(self, line: bytes) -> None:
+        """Send a message that is encoded already."""
         try:
-            self._end.sendall(json.dumps(message).encode() + b"\n")
+            self._end.sendall(line + b"\n")
         except OSError as error:
             raise ChannelClosedError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
         """Wait for the next message, at most ``timeout_s`` seconds, in which this process is not stopped."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        message: Message = json.loads(self.receive_line(timeout_s))
+        return message
+
+    def receive_line(self, timeout_s: float | None = None) -> bytes:
+        """Wait for the next message, and return it as it was sent."""
+        deadline = _deadline(timeout_s)
         while b"\n" not in self._received:
             self._received += self._read(deadline)
         return self._next()
+
+    def receive_lines(self, timeout_s: float | None = None) -> list[bytes]:
+        """Wait until something comes, and return all messages that are complete, as they were sent."""
+        self._received += self._read(_deadline(timeout_s))
+        *lines, self._received = self._received.split(b"\n")
+        return [bytes(line) for line in lines]
 
     def send_descriptors(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
         """Send a message and file descriptors with it, at most four."""
@@ -77,16 +92,19 @@ class Channel:
                 raise ChannelClosedError
             self._received += data
             descriptors += found
-        return self._next(), descriptors
+        return json.loads(self._next()), descriptors
+
+    def fileno(self) -> int:
+        """Return the descriptor of this end."""
+        return self._end.fileno()
 
     def close(self) -> None:
         """Close this end."""
         self._end.close()
 
-    def _next(self) -> Message:
+    def _next(self) -> bytes:
         line, _, self._received = self._received.partition(b"\n")
-        message: Message = json.loads(line)
-        return message
+        return bytes(line)
 
     def _read(self, deadline: float | None) -> bytes:
         left = None if deadline is None else deadline - time.monotonic()
@@ -104,6 +122,10 @@ class Channel:
         if not data:
             raise ChannelClosedError
         return data
+
+
+def _deadline(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else time.monotonic() + timeout_s
 
 
 def open_channel(descriptor: int) -> Channel:
