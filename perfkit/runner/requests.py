@@ -120,15 +120,19 @@ def ask(
     limit_s: float,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    server: ForkServer | None = None,
 ) -> Reply[_M]:
-    """Return what a fresh process answers within ``limit_s`` seconds; nothing of it outlives the call."""
+    """Return what a new process answers within ``limit_s`` seconds; nothing of it outlives the call."""
     deadline = time.monotonic() + limit_s
     messages: list[_M] = []
     with temporary_folder() as place, contextlib.ExitStack() as stack:
         log = place / "output.log"
-        child = start_child(entry, request, kind, log=log, folder=folder, environment=environment)
+        child = start_child(
+            entry, request, kind, log=log, folder=folder, environment=environment, server=server
+        )
         stack.callback(child.end)
-        with contextlib.suppress(ChannelClosedError, ChannelTimeoutError):
+        # A child that runs into a limit, or is hostile, may also send what is no message.
+        with contextlib.suppress(ChannelClosedError, ChannelTimeoutError, msgspec.DecodeError):
             while True:
                 messages += child.receive(deadline - time.monotonic())
         status = child.process.wait(max(0.0, deadline - time.monotonic()))

@@ -6,15 +6,12 @@ import os
 import signal
 from pathlib import Path
 
-import msgspec
-
 from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot
 from perfkit.model.readings import Reading
 from perfkit.profiling.read.formats import Answer, Order
 from perfkit.profiling.read.names import CodeNames, printable
-from perfkit.runner.commands import python_command, run_command
-from perfkit.temporary import temporary_folder
+from perfkit.runner.requests import ask
 
 _MEMORY_BYTES = 2_000_000_000
 _CPU_S = 120
@@ -62,25 +59,16 @@ def _answer(file: Path, code: CodeNames, *, memory: bool) -> Answer:
         cpu_s=_CPU_S,
         memory=memory,
     )
-    with temporary_folder() as folder:
-        ordered, answered = folder / "order.json", folder / "answer"
-        ordered.write_bytes(msgspec.json.encode(order))
-        ending = run_command(
-            python_command("perfkit.profiling.read.formats", str(ordered), str(answered)),
-            output=folder / "output.log",
-            limit_s=_LIMIT_S,
-        )
-        try:
-            answer = msgspec.msgpack.decode(answered.read_bytes(), type=Answer)
-        except (OSError, msgspec.DecodeError):
-            # A damaged file can crash its reader, and a traceback would not help the person who has the file.
-            problem = (
-                f"{order.name} takes more than {_CPU_S} s to read; is it damaged, or too large?"
-                if ending.status in (None, _OUT_OF_TIME)
-                else f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
-                " it is damaged, or no profile"
-            )
-            answer = Answer(problem=problem)
-    if answer.problem:
-        raise UsageError(answer.problem)
-    return answer
+    reply = ask("perfkit.profiling.read.formats:main", order, Answer, limit_s=_LIMIT_S)
+    if reply.messages:
+        answer = reply.messages[0]
+        if answer.problem:
+            raise UsageError(answer.problem)
+        return answer
+    # A damaged file can crash its reader, and a traceback would not help the person who has the file.
+    if reply.ending.status in (None, _OUT_OF_TIME):
+        raise UsageError(f"{order.name} takes more than {_CPU_S} s to read; is it damaged, or too large?")
+    raise UsageError(
+        f"{printable(str(file))} cannot be read: its reader {printable(reply.ending.words)};"
+        " it is damaged, or no profile"
+    )

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import re
-import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.profiling.read.summary_file import read_summary
 from perfkit.profiling.read.trace_file import read_trace
+from perfkit.runner.requests import Parent
 
 # An unpacked file may have ten times the size of the largest trace that a viewer still opens.
 LARGEST_BYTES = 1_000_000_000
@@ -128,13 +128,12 @@ class Answer:
     problem: str = ""
 
 
-def main(order_file: str, answer_file: str) -> None:
-    """Read what a file orders, and leave the answer in another."""
-    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
-    _limit(order)
+def main(request: Order, parent: Parent) -> None:
+    """Read a file within limits, and send the answer."""
+    _limit(request)
     # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
-    Path(answer_file).write_bytes(msgspec.msgpack.encode(_answer(order)))
+    parent.send(_answer(request))
 
 
 def _answer(order: Order) -> Answer:
@@ -169,7 +168,3 @@ def _limit(order: Order) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (order.memory_bytes, order.memory_bytes))
         resource.setrlimit(resource.RLIMIT_CPU, (order.cpu_s, order.cpu_s + 1))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
