@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.model import OF_PAIRS, Environment, Row
+from perfkit.model import OF_PAIRS, Environment
 from perfkit.model.change_log import (
     Cell,
     ChangeLog,
@@ -35,6 +35,8 @@ from perfkit.stats.summary import paired_ratio, summarise
 Key = TypeVar("Key")
 # Returns where the picture of a benchmark's trend on a machine is, None where there is none.
 PictureOf = Callable[[str, str], str | None]
+# Returns the ratio that a gate, by its run and benchmark, found between two commits; None if it has none.
+GateRatioOf = Callable[[str, str, str | None, str], GateRatio | None]
 
 _DEFAULT_COLUMNS = 4
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
@@ -55,7 +57,7 @@ def build_change_log(
     columns: Sequence[Column],
     history: History,
     *,
-    times_of: TimesOf,
+    gate_ratio_of: GateRatioOf,
     picture_of: PictureOf = _no_picture,
 ) -> ChangeLog:
     """Return the log of what was ``found``, with these columns."""
@@ -63,7 +65,7 @@ def build_change_log(
     by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
         tables=tuple(
-            _table(group, tuple(columns), history, found, times_of, picture_of)
+            _table(group, tuple(columns), history, found, gate_ratio_of, picture_of)
             for group in by_machine.values()
         ),
         dirty_runs=len(found.dirty_runs),
@@ -85,7 +87,7 @@ def _table(
     columns: tuple[Column, ...],
     history: History,
     found: Measurements,
-    times_of: TimesOf,
+    gate_ratio_of: GateRatioOf,
     picture_of: PictureOf,
 ) -> Table:
     first = {one.commit: one for one in reversed(measured)}
@@ -93,7 +95,7 @@ def _table(
     machine_id = measured[0].machine_id
     by_name = _group(measured, lambda one: one.benchmark)
     shown = [
-        _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], times_of)
+        _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], gate_ratio_of)
         for column in columns
     ]
     entries = tuple(
@@ -133,8 +135,8 @@ def _place(sha: str, one: Measured, history: History) -> tuple[float, datetime, 
 class _ColumnOf:
     """What launches measured of one benchmark on one machine, by commit and by run."""
 
-    def __init__(self, measured: Sequence[Measured], times_of: TimesOf) -> None:
-        self._measured, self._times_of = measured, times_of
+    def __init__(self, measured: Sequence[Measured], gate_ratio_of: GateRatioOf) -> None:
+        self._measured, self._gate_ratio_of = measured, gate_ratio_of
         self._by_commit = _group(measured, lambda one: one.commit)
         self._version = max(measured, key=lambda one: one.recorded_at).version if measured else ""
 
@@ -174,8 +176,7 @@ class _ColumnOf:
             return cell if ratio is None else replace(cell, ratio=ratio)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
             return cell
-        gate = gate_ratio(run_id, own[0].benchmark, self._times_of, base=before, head=sha)
-        return replace(cell, gate=gate)
+        return replace(cell, gate=self._gate_ratio_of(run_id, own[0].benchmark, before, sha))
 
     def _choose_run(self, sha: str, before: str | None) -> str:
         own = _group(self._timed_at[sha], lambda one: one.run_id)
@@ -235,32 +236,3 @@ def _group(measured: Iterable[Measured], key: Callable[[Measured], Key]) -> dict
     for one in measured:
         groups[key(one)].append(one)
     return dict(groups)
-
-
-# Returns the whole rows of the times of a benchmark in a run.
-TimesOf = Callable[[str, str], Sequence[Row]]
-
-
-def gate_ratio(
-    run_id: str, benchmark: str, times_of: TimesOf, *, base: str | None, head: str
-) -> GateRatio | None:
-    """Return what a gate found for one benchmark: the estimate that its verdict rests on.
-
-    None where the gate compared other commits, where a launch failed, where the benchmark's own source
-    differs between the sides, and before the first look.
-    """
-    rows = times_of(run_id, benchmark)
-    sides = {(row.placement.side, row.commit.sha) for row in rows}
-    versions = {row.outcome.benchmark.version for row in rows}
-    failed = any(row.outcome.status != "ok" for row in rows)
-    if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
-        return None
-    # They are imported here, so that a ledger without gates is read without the libraries that judge one.
-    from perfkit.gating.rows import comparison_of
-    from perfkit.model.policies import judged_policy
-
-    policy = judged_policy(rows[0])
-    found = comparison_of(rows, [times_of(run, benchmark) for run in policy.continues]).estimate
-    if found is None:
-        return None
-    return GateRatio(ratio=found.ratio, low=found.low, high=found.high, alpha=policy.rules.alpha)
