@@ -121,7 +121,6 @@ def remove_folder(folder: Path) -> None:
 
 
 def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]:
-    """Make an owner's file that is locked and complete."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     while True:
         file = place / f"{prefix}{secrets.token_hex(_NAME_BYTES)}{_SUFFIX}"

@@ -356,7 +356,6 @@ def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
 
 
 def _outcomes(one: timed) -> Iterator[Outcome]:
-    """Yield the times of a part, and those of the device and the host where an accelerator was in use."""
     whole = Outcome(
         benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
         metric=WALL_TIME,

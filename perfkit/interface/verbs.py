@@ -301,7 +301,6 @@ def _project(repository: Folder | None) -> Project:
 
 
 def _ledger(place: Folder | None, project: Project) -> Path:
-    """Return the folder of a ledger, once the rows of runs that were cut off are recovered."""
     from perfkit.ledger.recording import settle_leftovers
     from perfkit.ledger.remote import ledger_folder
     from perfkit.report.console import visible

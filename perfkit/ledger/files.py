@@ -109,7 +109,6 @@ def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = ignore_log) ->
 
 @contextmanager
 def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
-    """Open a temporary file to write; the end of the block makes it durable and gives it its name."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -392,7 +391,6 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    """Return the names in a file, none in one that is damaged or gone."""
     try:
         found = file.stat()
         # Opening a pipe would wait for a writer.
@@ -412,7 +410,6 @@ def reason_of(error: Exception) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
-    """Return the names in a file as it is now; each question lists the ledger anew."""
     try:
         with pq.ParquetFile(file) as parquet:
             names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
@@ -429,7 +426,6 @@ def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=16)
 def _encoding(schema: pa.Schema) -> dict[str, Any]:
-    """Return how columns are packed: measured times hardly repeat, and all else does."""
     empty = io.BytesIO()
     # An empty table to write would import pandas.
     pq.ParquetWriter(empty, schema).close()

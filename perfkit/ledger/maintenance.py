@@ -234,7 +234,6 @@ def without_runs(table: pa.Table, ends: Collection[str]) -> pa.Table:
 
 
 def _in_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of tables in groups of one size, which is that of a row group, and then the rest."""
     waiting: list[pa.Table] = []
     rows = 0
     for table in tables:
@@ -350,7 +349,6 @@ class _Repairer:
     def _moved(
         self, problems: Sequence[Problem], listing: Listing, gone: Collection[str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield the files that are to be moved away, each once, and why."""
         for problem in problems:
             if problem.kind in _MOVED and problem.file not in gone:
                 yield problem.file, problem.what
@@ -362,7 +360,6 @@ class _Repairer:
                 return
 
     def _made_single(self, gone: Collection[str]) -> Iterator[Action]:
-        """Leave one file of those that have the same rows of a run; with other rows all of them stay."""
         listing = list_files(self._ledger)
         checks = [check for check in self._checks if check.file.name not in gone]
         drop: dict[Path, set[str]] = {}
@@ -386,7 +383,6 @@ class _Repairer:
         return self._action("removed", file, why)
 
     def _quarantine(self, file: Path, why: str) -> Action:
-        """Move a file into the hidden folder, where it has the same place and keeps all its bytes."""
         folder = self._ledger / QUARANTINE_FOLDER
         target = folder / file.relative_to(self._ledger)
         numbers = itertools.count(2)
@@ -522,7 +518,6 @@ class _Taker:
         return ours is not None and ours.name == run and _is_partial(ours) and not _is_partial(file)
 
     def take_annotation(self, file: Path, kind: Annotations[Any]) -> None:
-        """Copy a note or an acceptance that is not here."""
         target = self._ledger / kind.folder / file.name
         name = f"{kind.folder}/{file.name}"
         try:
@@ -560,7 +555,6 @@ class _Taker:
         self.problems += check.problems or tuple(self._differing(check))
 
     def _differing(self, check: FileCheck) -> Iterator[Problem]:
-        """Yield the runs whose rows here differ from those in a file of the other ledger."""
         ends = {run: run_end(short_run_id(run)) for run in check.runs}
         both = {run: self._of_runs[end] for run, end in ends.items() if end in self._of_runs}
         theirs = run_digests(check.file, both) if both else {}

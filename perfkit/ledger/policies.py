@@ -145,7 +145,6 @@ def _bare(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
 
 
 def _text_form(hint: Any) -> tuple[Callable[[Any], str], Callable[[str], Any]]:  # noqa: ANN401 (a type hint)
-    """Return how values of a type are written and read."""
     if hint is bool:
         return (lambda flag: "true" if flag else "false"), _read_flag
     if hint in (int, float, str):

@@ -304,7 +304,8 @@ class Questions:
             for file in files:
                 read_table(file)
             for file in files:
-                _refuse_changed(file)
+                if is_intact(read_bytes(file, most=DATA_BYTES)) is False:
+                    raise _damaged(file)
         reason = str(error).partition("\n")[0]
         if asked:
             return UsageError(f'the question "{asked}" is not understood: {reason}')
@@ -427,7 +428,6 @@ def _refuse_unreadable(connection: duckdb.DuckDBPyConnection, files: Present) ->
 
 
 def _whole_rows(ledger: Path, files: Present, condition: str, parameters: Mapping[str, object]) -> pa.Table:
-    """Read the files whole that have such rows, and of those only the parts that have such runs."""
     chosen, of_runs = files, ""
     if condition:
         where = f"SELECT DISTINCT filename, run_id FROM ledger WHERE {condition}"
@@ -486,11 +486,6 @@ def _quoted(text: str) -> str:
 
 def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
     return found.to_arrow_table()
-
-
-def _refuse_changed(file: Path) -> None:
-    if is_intact(read_bytes(file, most=DATA_BYTES)) is False:
-        raise _damaged(file)
 
 
 def _damaged(file: Path) -> LedgerError:

@@ -178,7 +178,6 @@ def _read_batches(header: Header | None, text: bytes, *, size: int) -> Content:
 
 
 def _read_batch(line: bytes) -> tuple[Row, ...] | None:
-    """Return the rows of a line, None where it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != _checksum(text):
         return None
@@ -456,7 +455,6 @@ class Run:
         return self._descriptor
 
     def _write(self, descriptor: int, line: bytes) -> None:
-        """Write a line behind those that stand, durably; what cannot be written whole is taken back."""
         try:
             done = 0
             while done < len(line):
@@ -484,7 +482,6 @@ class Run:
         return self.file
 
     def _written(self, rows: Sequence[Row]) -> Path:
-        """Write the run's file and return it; one that another host wrote of a part of it is replaced."""
         if _is_removed(self._open_descriptor()):
             self._target = _free_target(self._target)
         while True:

@@ -310,7 +310,6 @@ def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _read_maps(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
-    """Yield the maps of a column; equal rows share one."""
     keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
     names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
     places = np.stack([_numbers(keys.indices), _numbers(values.indices)], axis=1)

@@ -57,14 +57,10 @@ def _is_news(one: ExactComparison) -> bool:
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:
-        return _grew(one)
+        moved = abs((one.head or 0.0) - (one.base or 0.0))
+        few = one.metric.unit == "B" and moved < _FEW_BYTES
+        return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))
     return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
-
-
-def _grew(one: ExactComparison) -> bool:
-    moved = abs((one.head or 0.0) - (one.base or 0.0))
-    few = one.metric.unit == "B" and moved < _FEW_BYTES
-    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))
 
 
 _MOST_CAUSES = 40

@@ -138,7 +138,6 @@ def told_places(config: pytest.Config) -> list[Path]:
 
 
 def _may_have_asv(root: Path) -> bool:
-    """Return whether a project may have a suite of asv, without reading its configuration."""
     with contextlib.suppress(OSError):
         for folder in (root, *root.parents):
             settings = folder / "pyproject.toml"

@@ -192,7 +192,6 @@ class SessionRecord:
 
 
 def _on_device(finding: Finding) -> Iterator[Finding]:
-    """Yield the times of the device and of the host, and the first call, which have rows of their own."""
     device, timed = finding.device, finding.outcome
     if device is None or timed.status != "ok":
         return
@@ -475,7 +474,6 @@ class Recorder:
         )
 
     def _stage(self, node: str) -> None:
-        """Keep what is known of a benchmark that is over, for the case that the session never ends."""
         self._record.date(node)
         rows = self._rows(only=node)
         if not rows or os.getpid() != self._process or self._strangers():

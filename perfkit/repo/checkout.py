@@ -81,7 +81,6 @@ def _kept_from_listing(repository: Path) -> str | None:
 def _fill_submodules(
     source: Path, target: Path, sha: str | None, stored: list[StoredFile], *, within: str = ""
 ) -> Iterator[str]:
-    """Fill the submodules of a commit, and theirs, which ``git worktree add`` leaves empty."""
     found = dict.fromkeys(submodules(source)) if sha is None else _recorded(source, sha)
     for name, recorded in found.items():
         submodule = source / name
@@ -102,7 +101,6 @@ def _recorded(source: Path, sha: str) -> dict[str, str | None]:
 
 
 def _lack(submodule: Path, sha: str, name: str) -> str | None:
-    """Return what keeps a submodule from being filled, None where nothing does."""
     if not is_initialised(submodule):
         return (
             f"submodule {name} is not initialised, so its folder is empty;"
@@ -117,7 +115,6 @@ def _lack(submodule: Path, sha: str, name: str) -> str | None:
 
 
 def _export(submodule: Path, sha: str, target: Path, stored: list[StoredFile]) -> list[str]:
-    """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
     with temporary_folder() as folder:
         index = folder / "index"
         run_git_checkout(submodule, "read-tree", sha, index=index)
@@ -240,7 +237,6 @@ def _repositories(pair: SidePair) -> list[Path]:
 
 
 def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
-    """Make the root of a side, and yield a sentence for each submodule that stays empty."""
     if side.kind == "directory":
         copy_folder(side.source, root)
         return

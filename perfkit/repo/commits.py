@@ -175,7 +175,6 @@ def _head(top: Path) -> Commit:
 
 
 def _why_no_head(top: Path) -> str:
-    """Return why no commit can be read in a repository, and how to mend that."""
     # As in containers.
     if "dubious ownership" in git_error(top, "rev-parse", "--git-dir"):
         return (
@@ -210,7 +209,6 @@ def _describe(text: str) -> Commit:
 
 
 def _tracked_changes(repository: Path, ignored: Sequence[Path]) -> str:
-    """Return the diff of tracked files against HEAD, staged or not, outside the ignored places."""
     top = repository.resolve()
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]

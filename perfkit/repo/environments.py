@@ -315,7 +315,6 @@ def _read_lines(file: Path) -> list[str]:
 
 
 def _content(place: Path) -> str:
-    """Return a text that differs where a file, or a folder that a package is built of, does."""
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
     listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -425,7 +424,6 @@ def _is_present(line: str, present: Mapping[str, str]) -> bool:
 
 
 def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
-    """Run an installer in the current folder and return the lines that it printed."""
     log = place / "output.log"
     ending = run_command(
         command, output=log, limit_s=_INSTALL_LIMIT_S, environment=outside_repository(os.environ)
@@ -453,7 +451,6 @@ def _from_first(lines: Sequence[str], *signs: str) -> Sequence[str]:
 
 
 def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironment:
-    """Return an environment that exists already, to which the harness is lent where it lacks it."""
     interpreter = Interpreter(python=str(folder / "bin" / "python"))
     own = _ask(interpreter)
     option = f"--{side}-with {wanted[0]}"

@@ -182,7 +182,6 @@ def _lay(name: str, source: Path, target: Path) -> bool:
 
 
 def _keep(name: str, path: Path, target: Path) -> None:
-    """Keep what a file held before the first overlay, or remember that there was no file."""
     own, absent = _aside(target, "own"), _aside(target, "absent")
     if (own / name).is_symlink() or (own / name).exists() or (absent / name).exists():
         return

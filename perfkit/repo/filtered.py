@@ -157,7 +157,6 @@ class _Originals:
         return cls(source=source, store=store, entries=_entries(source, names))
 
     def find(self, name: str, blob: str, pointer: tuple[str, int] | None) -> Path | None:
-        """Return a file with the content of a stored one; ``pointer`` is its hash and size in Git LFS."""
         own = self.source / name
         if pointer is not None:
             oid, size = pointer
@@ -177,7 +176,6 @@ def _with_filter(top: Path, names: Sequence[str]) -> set[str]:
 
 
 def _entries(top: Path, names: Sequence[str]) -> dict[str, _Entry]:
-    """Return what the index of a working tree has of these files."""
     entries = {}
     for begin in range(0, len(names), _AT_ONCE):
         wanted = (f":(literal){name}" for name in names[begin : begin + _AT_ONCE])

@@ -133,7 +133,6 @@ def _settings(place: Path, arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _options(command: str) -> tuple[str, ...]:
-    """Return the options by which git itself computes a diff, whatever the repository names for that."""
     if command != "diff":
         return ()
     # In each submodule that it looks into, git obeys that one's own configuration.

@@ -63,7 +63,6 @@ def _fetch(top: Path, branch: str, remote: str) -> str | None:
 
 
 def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | None:
-    """Return a commit on ``tip`` that has the files of a folder besides, None where these are in it."""
     with temporary_folder() as aside:
         index = {"GIT_INDEX_FILE": str(aside / "index"), **_SIGNATURE}
         if tip is not None:

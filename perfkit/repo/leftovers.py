@@ -81,7 +81,6 @@ class _Swept:
     processes: int = 0
 
     def add(self, folder: Path, owner: Owner) -> str:
-        """Remove a folder with all that belongs to it; return what kept it from that."""
         self.processes += end_residents(folder, owner)
         try:
             remove_folder(folder)

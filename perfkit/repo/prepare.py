@@ -93,7 +93,6 @@ def version_files(root: Path) -> tuple[str, ...]:
 
 
 def _written_versions(root: Path) -> Iterator[str]:
-    """Yield the files that setuptools_scm, hatch-vcs, PDM and versioneer write as they build."""
     for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
         try:
             document = tomllib.loads(read_text(root / described))
@@ -248,7 +247,6 @@ def _first_of(python: str) -> str:
 
 
 def _kept_at(command: str, side: Side, root: Path, folder: PurePath, commit: str, python: str) -> Path:
-    """Return the folder for what a command makes of a commit, named after all that it may depend on."""
     brought = list_with_git(root, "ls-files", "--others", "-z")
     knows_side = SIDE_VARIABLE in command or try_git(root, "grep", "-l", SIDE_VARIABLE) is not None
     depends = {
@@ -269,7 +267,6 @@ def caches() -> Path:
 
 
 def _surroundings() -> dict[str, str]:
-    """Return what of the machine and the environment a build may depend on."""
     installed = sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions())
     obeyed = sorted(
         f"{name}={value}"
@@ -343,7 +340,6 @@ def _names(root: Path, file: Path) -> bool:
 
 
 def _put_back(kept: Path, root: Path) -> bool:
-    """Put what is kept into a root, and return whether there was anything."""
     try:
         made = list(_files(kept))
         _copy_files(made, kept, root)

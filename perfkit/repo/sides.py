@@ -153,7 +153,6 @@ def _title(commit: records.Commit) -> str:
 
 
 def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side, tuple[str, ...]]:
-    """Return head, and a remark where it is HEAD although the working tree differs from that."""
     if name not in (None, WORKTREE):
         return named_side(start, name), ()
     top = _open(start)
@@ -169,7 +168,6 @@ def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side,
 
 
 def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
-    """Yield a remark where no file that may be code differs between the sides."""
     files = changed_files(pair)
     if files is None:
         return
@@ -203,7 +201,6 @@ def _commit_side(top: Path, ref: str) -> Side:
 
 
 def _default_base(head: Side) -> Side:
-    """Return the commit that head is compared with where none was named."""
     if head.kind == "directory":
         raise RepositoryError(f"{head.source} is a directory, which has no base of its own; add --base")
     top, sha = head.source, head.commit.sha

@@ -93,7 +93,6 @@ class _Test:
 
 
 def _parsed(files: Iterable[Path], root: Path) -> Iterator[tuple[str, ast.Module, list[_Test]]]:
-    """Yield the text, the tree and the functions of each file that can be read and parsed."""
     for file in files:
         try:
             with tokenize.open(file) as stream:

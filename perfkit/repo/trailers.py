@@ -72,7 +72,6 @@ def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
 
 
 def _log(top: Path, base_sha: str, head_sha: str, form: str) -> list[str]:
-    """Return the commits of base..head in a form of ``git log``, whatever the user's settings for it."""
     options = ["-z", "--no-show-signature", "--encoding=UTF-8", f"--format={form}"]
     try:
         text = run_git(top, "log", *options, f"{base_sha}..{head_sha}", "--")

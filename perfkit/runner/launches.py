@@ -128,7 +128,6 @@ def _is_asv(place: Path, root: Path) -> bool:
 
 
 def _uncollected(output: Path) -> dict[str, str]:
-    """Return the files that pytest could not import, with the last line of each error."""
     found: dict[str, str] = {}
     file = None
     for line in output.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -107,7 +107,6 @@ def _is_read_only(place: Path) -> bool:
 
 
 def _taken(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, None while another process holds it."""
     while True:
         descriptor = _open(path)
         try:

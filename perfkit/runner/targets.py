@@ -77,7 +77,15 @@ def without_cell(file: str) -> str:
 def read_notebook(path: Path) -> Notebook:
     """Return the code cells of a notebook, with its magics handled."""
     content = _decoded(path)
-    _check_language(path, content)
+    metadata = _mapping(content.get("metadata"))
+    kernel, info = _mapping(metadata.get("kernelspec")), _mapping(metadata.get("language_info"))
+    language = kernel.get("language") or info.get("name")
+    if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
+        named = kernel.get("display_name") or language
+        raise UsageError(
+            f'{path} is a notebook for {language} (kernel "{named}"), and a profile runs Python; profile a'
+            " notebook with a Python kernel"
+        )
     cells = content["cells"]
     texts = [_text(cell) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     numbered = enumerate(filter(str.strip, texts), start=1)
@@ -130,18 +138,6 @@ def _decoded(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _check_language(path: Path, content: dict[str, Any]) -> None:
-    metadata = _mapping(content.get("metadata"))
-    kernel, info = _mapping(metadata.get("kernelspec")), _mapping(metadata.get("language_info"))
-    language = kernel.get("language") or info.get("name")
-    if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
-        named = kernel.get("display_name") or language
-        raise UsageError(
-            f'{path} is a notebook for {language} (kernel "{named}"), and a profile runs Python; profile a'
-            " notebook with a Python kernel"
-        )
-
-
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -181,7 +177,6 @@ def _is_command(line: str) -> bool:
 
 
 def _replace_cell_magic(lines: list[str], number: int, path: Path) -> None:
-    """Empty the line of a cell magic that runs its cell as it is; refuse any other."""
     first = next(place for place, line in enumerate(lines) if line.strip())
     line = lines[first].strip()
     if not line.startswith("%%"):
@@ -193,7 +188,6 @@ def _replace_cell_magic(lines: list[str], number: int, path: Path) -> None:
 
 
 def _replaced(line: str, number: int, path: Path) -> str:
-    """Return what a line magic is as plain Python."""
     stripped = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
     name, _, rest = stripped.removeprefix("%").partition(" ")

@@ -233,7 +233,6 @@ def _search(
 
 
 def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
-    """Return the launches of each pair; raise ValueError where they are not numbers, or the pair is none."""
     found: dict[tuple[int, int], list[float]] = {}
     for pair in pairs:
         if not 0 <= pair.base < pair.head <= last:
@@ -324,7 +323,6 @@ def _step(search: _Search, gap: _Gap) -> Step:
 
 
 def _likely_step(search: _Search, run: Sequence[_Gap]) -> Step:
-    """Return the shortest row of places that holds the step of a run at the confidence, if there is one."""
     first, last = run[0].first, run[-1].last
     chances = np.concatenate([[0.0], np.cumsum(search.by_place()[first - 1 : last])])
     wanted = search.rules.confidence * chances[-1]
@@ -355,7 +353,6 @@ def _at_most(move: Measure, launches: float) -> Measure:
 
 
 def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
-    """Return the launches with most information per second, or None where none has any."""
     pairs, chances, distance = _candidates(search)
     before = np.array([search.counts.get(pair, 0) for pair in pairs])
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])

@@ -99,13 +99,13 @@ def find_steps(
         raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
     if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
         raise ValueError("a level is not a finite number above zero")
-    if exact and _repeats(values):
+    if exact and len(values) > 1 and np.mean(np.diff(values) == 0) > 1 / 2:
         return _exact_steps(values)
     if len(values) < 2 * SHORTEST or (values == 0).any():
         return ()
     logs = np.log(values)
     tamed = tame(logs - np.median(logs))
-    threshold = _threshold(chance)
+    threshold = _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
     found = _pruned(tamed, _search(tamed, threshold), threshold)
     steps = _describe(values, tamed, found)
     if sessions is None:
@@ -150,17 +150,13 @@ def tame(logs: FloatArray) -> FloatArray:
     beside[3, :_FEW_NEIGHBOURS] = np.median(logs[:_FEW_NEIGHBOURS])
     beside[4, -_FEW_NEIGHBOURS:] = np.median(logs[-_FEW_NEIGHBOURS:])
     nearest = np.take_along_axis(beside, np.abs(logs - beside).argmin(axis=0)[None], axis=0)[0]
-    sd = _local_sd(logs, around)
+    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
+    by_levels = _local_medians(np.abs(logs - around), len(logs))
+    sd = np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
     off = np.abs(logs - nearest) / sd
     fading = _COUNTS_IN_FULL * (_COUNTS_NOTHING - off) / (_COUNTS_NOTHING - _COUNTS_IN_FULL)
     kept = np.where(off <= _COUNTS_IN_FULL, off, np.maximum(fading, 0.0))
     return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
-
-
-def _local_sd(logs: FloatArray, around: FloatArray) -> FloatArray:
-    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
-    by_levels = _local_medians(np.abs(logs - around), len(logs))
-    return np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
 
 
 def _local_medians(values: FloatArray, runs: int) -> FloatArray:
@@ -226,7 +222,6 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
 
 
 def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
-    """Return twice the log ratio of the likelihoods with and without a step, by window and place."""
     model = _drifts(windows.shape[1], shortest)
     squares, steps = model.fit(windows)
     left = np.maximum(squares[:, :, None] - steps**2, model.least)
@@ -235,16 +230,11 @@ def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
     return np.asarray((model.length - 1) * np.log(without[:, None] / with_step))
 
 
-def _threshold(chance: float) -> float:
-    return _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
-
-
 def _chance(clarity: float) -> float:
     return min(1.0, _SURE_CHANCE * 10 ** ((_SURE - clarity) / _CLARITY_PER_TENTH))
 
 
 def _search(logs: FloatArray, threshold: float) -> list[int]:
-    """Return where steps are clear: the clearest first, then what lies between those, until none is left."""
     found: list[int] = []
     parts = [(0, len(logs))]
     while parts:
@@ -270,7 +260,6 @@ def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold:
 
 
 def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
-    """Return (clarity, place, first run, end) of the clearest step of each window that has a clear one."""
     found = []
     # Of the shortest windows only the middle is looked at, and in few runs two steps lie close together, so
     # that windows begin at each run there; all others overlap by half.
@@ -299,7 +288,6 @@ def _window(low: int, place: int, high: int) -> tuple[int, int]:
 
 
 def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[tuple[int, float]]:
-    """Return places and their clarity between neighbours, the least clear removed until all are clear."""
     kept = list(places)
     while kept:
         edges = [0, *kept, len(logs)]
@@ -344,7 +332,6 @@ def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, i
 
 
 def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float, float, float]:
-    """Return the log of a step's ratio and its interval at 95 %."""
     start, end = _window(low, place, high)
     model, at = _drifts(end - start), place - start - SHORTEST
     squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
@@ -365,7 +352,6 @@ def _stretch(values: FloatArray) -> Stretch:
 def _is_likelier(
     logs: FloatArray, low: int, place: int, high: int, *, doubtful: IntArray, threshold: float
 ) -> bool:
-    """Return whether a step is far likelier than any that the machine may have made beside it."""
     start, end = _window(low, place, high)
     beside = doubtful[(start < doubtful) & (doubtful < end)]
     if not len(beside):
@@ -375,7 +361,6 @@ def _is_likelier(
 
 
 def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
-    """Return the places between two sessions at which the machine may have made a lasting step."""
     numbers: dict[Hashable, int] = {}
     codes = np.array([numbers.setdefault(session, len(numbers)) for session in sessions])
     places = np.arange(1, len(codes))
@@ -390,10 +375,6 @@ def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
         bridged |= np.minimum(earlier[:-1], earlier[-1] - earlier[:-1]) >= SHORTEST
     is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _SESSIONS) & ~bridged
     return np.asarray(places[is_doubtful])
-
-
-def _repeats(values: FloatArray) -> bool:
-    return len(values) > 1 and bool(np.mean(np.diff(values) == 0) > 1 / 2)
 
 
 def _exact_steps(values: FloatArray) -> tuple[Step, ...]:
@@ -478,13 +459,9 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
 def _polished(logs: FloatArray) -> FloatArray:
     off, factor = logs, np.zeros(len(logs))
     for _ in range(_ROUNDS):
-        off = logs - _column_medians(logs - factor[:, None])
+        off = logs - _row_medians((logs - factor[:, None]).T)
         factor = np.nan_to_num(_row_medians(off))
     return off
-
-
-def _column_medians(table: FloatArray) -> FloatArray:
-    return _row_medians(table.T)
 
 
 def _row_medians(table: FloatArray) -> FloatArray:
@@ -498,7 +475,6 @@ def _ordered(table: FloatArray) -> FloatArray:
 
 
 def _medians_of_others(table: FloatArray) -> FloatArray:
-    """Return for each number of a table the median of the others in its row; NaN with fewer than three."""
     ordered, ranks = _ordered(table), np.argsort(np.argsort(table, axis=1), axis=1)
     others = np.isfinite(table).sum(axis=1, keepdims=True) - 1
     lower, upper = (others - 1) // 2, others // 2
@@ -517,7 +493,6 @@ def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
 
 
 def _slope(off: FloatArray, factor: FloatArray) -> float:
-    """Return how much a benchmark moves with the factor, by the weighted median of pairs of runs."""
     moves, follows = (np.concatenate([one[lag:] - one[:-lag] for lag in _APART]) for one in (factor, off))
     moved = np.abs(moves) > _MOVED * np.median(np.abs(np.diff(factor)))
     if not moved.any():

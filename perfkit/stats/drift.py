@@ -102,7 +102,6 @@ def best_place(levels: Sequence[float]) -> int:
 
 
 def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
-    """Return medians of neighbouring runs of one environment, and the place in the middle of each."""
     size = math.ceil(len(values) / _MOST_POINTS)
     medians, kept = [], []
     for _, stretch in itertools.groupby(range(len(values)), key=environments.__getitem__):
@@ -141,7 +140,6 @@ class _Models:
     freedom: int
 
     def half_interval(self, points: FloatArray) -> float:
-        """Return half of the interval of the rise, infinite where no rise is clear."""
         least = self.freedom * _LEAST_SD**2
         squares = (self.within @ points) @ points + least
         by_rise = self.along @ points

@@ -22,7 +22,6 @@ def strong_components(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]
 
 
 def _finished(roots: Sequence[int], edges: Sequence[Sequence[int]], seen: list[bool]) -> list[int]:
-    """Return the nodes that are reached from the roots, each after those reached through it."""
     order = []
     for root in roots:
         stack = [] if seen[root] else [(root, iter(edges[root]))]

@@ -111,7 +111,6 @@ def _trimmed_t(
 def _trimmed_mean(
     values: FloatArray, trimmed_from: int, least_sd: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return trimmed mean and its standard error over the last axis (Tukey and McLaughlin 1963)."""
     units = values.shape[-1]
     cut = _trimmed_from_each_end(units, trimmed_from)
     kept = units - 2 * cut

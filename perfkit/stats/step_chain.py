@@ -115,7 +115,6 @@ class _Grid:
     blur: FloatArray
 
     def fit(self, values: Sequence[float], levels: FloatArray) -> FloatArray:
-        """Return the likelihood of launches at each level and scale, up to a factor; levels x scales."""
         if not len(values):
             return np.ones((len(levels), len(self.scales)))
         off = (np.asarray(values)[:, None, None] - levels[:, None]) / self.scales
@@ -218,7 +217,6 @@ def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArr
 
 
 def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
-    """Return the chain's probabilities, with "no step" and "a step" made equally likely beforehand."""
     changed = max(0.0, 1 - passes.unchanged)
     # The chain has a step so many times as likely as none beforehand.
     unchanged = math.expm1(_STEPS) * passes.unchanged

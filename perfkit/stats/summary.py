@@ -28,7 +28,6 @@ def summary_of(outcome: Outcome) -> Summary | None:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation, as ``statistics.stdev`` does in twenty times the time."""
     moved = [value - values[0] for value in values]
     mean = statistics.fmean(moved)
     return math.hypot(*(value - mean for value in moved)) / math.sqrt(len(values) - 1)

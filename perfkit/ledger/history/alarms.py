@@ -179,7 +179,6 @@ def find_rises(
 def _with_steps(
     trends: Sequence[Trend], points: Iterable[ChangePoint]
 ) -> Iterator[tuple[Trend, Sequence[ChangePoint]]]:
-    """Yield the trends that may drift, each with its own change points."""
     steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
     for point in points:
         key = (point.benchmark, point.version, point.machine_id, point.metric.name)
@@ -209,7 +208,6 @@ def _without_steps(
 
 
 def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
-    """Yield the trends of plain runs that may drift, of each benchmark's newest version."""
     timed = [
         one
         for one in trends

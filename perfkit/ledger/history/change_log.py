@@ -218,7 +218,6 @@ def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
 
 
 def _pairs(shown: Sequence[Measured], sha: str, before: str | None) -> list[tuple[float, float]]:
-    """Return (before, this) of each block in which one version of the benchmark ran on both commits."""
     located = {
         (one.commit, one.block, one.version): one.mean
         for one in shown

@@ -53,7 +53,6 @@ def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> 
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
-    """Yield the change points within each environment, and those from one to the next."""
     if not trend.metric.exact and min(levels, default=1.0) <= 0:
         return
     hours = sessions(trend)
@@ -131,7 +130,6 @@ def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Fac
 
 
 def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
-    """Return why the machine made a change point, empty if nothing shows it."""
     if facts.is_sentinel(point.benchmark):
         return "it is a sentinel, which no commit can slow down"
     moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
@@ -146,7 +144,6 @@ def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], fact
 
 
 def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
-    """Return whether a sentinel changed at the same commits, and by at least as much."""
     ranges = [(order.place(one.last_before), order.place(one.first_after)) for one in (point, sentinel)]
     overlap = min(end for _, end in ranges) - max(begin for begin, _ in ranges)
     same_direction = (point.ratio > 1) == (sentinel.ratio > 1)

@@ -333,7 +333,6 @@ def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, 
 def _callers_first(
     functions: Sequence[FunctionTime], asked: Iterable[int]
 ) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
-    """Return the asked functions and all that call them, callers first, up to those that show what for."""
     order: list[int] = []
     callers: dict[int, tuple[tuple[Call, float], ...]] = {}
     # The stack is a list, as calls may nest deeper than Python lets a function call itself.

@@ -63,7 +63,6 @@ def _added(left: FunctionTime, right: FunctionTime) -> FunctionTime:
 
 
 def _calls(readings: Sequence[Reading], places: dict[_Key, int]) -> dict[int, dict[int, Call]]:
-    """Return the calls that each function got from its callers, added up over all readings."""
     calls: dict[int, dict[int, Call]] = defaultdict(dict)
     for called, call in _all_calls(readings, places):
         known = calls[called].get(call.caller)
@@ -160,7 +159,6 @@ def _subject(part: Part) -> str:
 
 
 def _same_work(part: Part) -> bool:
-    """Return whether a phase makes as many calls on both sides."""
     base, head = part.amount.base_calls, part.amount.head_calls
     if base is None or head is None:
         return part.name == RESIDUAL or (part.amount.base_s > 0) == (part.amount.head_s > 0)
@@ -210,7 +208,6 @@ def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
 
 
 def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
-    """Yield the waits that show at another call than before; a wait of the same length has only moved."""
     for part in section.parts:
         base_s, head_s = part.amount.base_s, part.amount.head_s
         large = (

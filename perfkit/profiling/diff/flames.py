@@ -166,7 +166,6 @@ class _Names:
 
 
 def _names_on_head(base: Reading, head: Reading, work: Work) -> Mapping[Key, Key]:
-    """Return for each own function of base that head has too its file and name there."""
     olds, news = (
         blame(one.functions, [sink_of(function) for function in one.functions]) for one in (base, head)
     )
@@ -200,7 +199,6 @@ def _key(one: FunctionTime) -> Key:
 
 
 def _frame(key: Key, node: _Node, names: _Names) -> FlameFrame:
-    """Return a node as a frame; callees too small to be seen are taken for its own time."""
     large = {one: inner for one, inner in node.inner.items() if max(inner.all_s.values()) >= names.least_s}
     small = [inner for one, inner in node.inner.items() if one not in large]
     own = {side: math.fsum((node.own_s[side], *(inner.all_s[side] for inner in small))) for side in SIDES}

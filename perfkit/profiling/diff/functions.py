@@ -79,10 +79,6 @@ def equal_work(base: Reading, head: Reading) -> Work:
             f"{with_steps.name} holds {counted(base_steps or head_steps, 'training step')}, and"
             f" {without.name} shows none: their work cannot be made equal"
         )
-    return _per_step(base, head, base_steps, head_steps)
-
-
-def _per_step(base: Reading, head: Reading, base_steps: int, head_steps: int) -> Work:
     samples = base.samples, head.samples
     if samples[0] and samples[1]:
         base_batch, head_batch = samples[0] / base_steps, samples[1] / head_steps
@@ -141,7 +137,6 @@ def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
 
 
 def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
-    """Return the functions that are in other files on head, those first whose paths have most in common."""
     by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
     pairs: list[Pair] = []
     longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
@@ -154,7 +149,6 @@ def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
 
 
 def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
-    """Return functions by their name and the last ``parts`` of their path, where these identify them."""
     found: dict[Key, list[Key]] = defaultdict(list)
     for key in keys:
         path = key.file.split("/")

@@ -469,7 +469,6 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
 def _with_closure_aside(
     clock: PhaseClock, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of an optimizer's step with its closure outside of the step's phase."""
     optimizer, *given = args
     closure = kwargs.get("closure", given[0] if given else None)
     if not callable(closure):

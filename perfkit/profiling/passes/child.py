@@ -190,7 +190,9 @@ def become_rank(spec: PassSpec, place: RankPlace) -> None:
     os.environ.update(_rank_variables(place))
     if place.ranks > 1 and _THREADS not in os.environ:
         os.environ[_THREADS] = "1"
-        _limit_threads()
+        import torch
+
+        torch.set_num_threads(1)
     stack = (Path(spec.folder) / STACK_FILE).open("w")
     faulthandler.register(ASKING, file=stack, all_threads=False)
     os.set_inheritable(stack.fileno(), False)  # noqa: FBT003 (positional only)
@@ -255,9 +257,3 @@ def _rank_variables(place: RankPlace) -> dict[str, str]:
         # The first rank holds the store itself: there is no agent that would.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
-
-
-def _limit_threads() -> None:
-    import torch
-
-    torch.set_num_threads(1)

@@ -238,7 +238,6 @@ class FunctionLines:
 
 
 def _begins_at(entry: ProfileEntry) -> _IsWanted:
-    """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
     name = Path(entry.file).name
 
     def begins(code: types.CodeType) -> bool:

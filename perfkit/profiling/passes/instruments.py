@@ -368,7 +368,6 @@ class MemoryByLine(Clean):
 
 
 def _refuse_another_profiler() -> None:
-    """Say that another profiler is at work: a second one would end it unseen, or raise (Python 3.12)."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = monitoring.get_tool(monitoring.PROFILER_ID) if monitoring else None
     found = tool or sys.getprofile()

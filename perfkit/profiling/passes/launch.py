@@ -90,7 +90,6 @@ class PassLauncher:
         )
 
     def _start_server(self) -> None:
-        """Start a fork server, in place of the present one if there is one."""
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
         server = ForkServer.started(
@@ -270,7 +269,6 @@ def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
 
 
 def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[float]]:
-    """Return the steps of each turn but the first, without the one after a switch where there are enough."""
     parts: list[Sequence[float]] = []
     begin = 0
     for number, steps in enumerate(turns):

@@ -204,7 +204,6 @@ class _PythonMemory:
             yield LineMemory(kind="Python", place=place, alive=tuple(step[place] for step in self._alive))
 
     def _place(self, frames: Sequence[tracemalloc.Frame]) -> str | None:
-        """Return the innermost own line, else the innermost of a library; None where perfkit allocated."""
         for frame in reversed(frames):
             kind, shown = self._file(frame.filename)
             if kind == "perfkit":

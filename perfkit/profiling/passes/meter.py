@@ -75,7 +75,11 @@ class Meter:
     def start(self) -> None:
         """Hook the optimizers and loaders, where there is torch, and start the clock."""
         if is_installed("torch"):
-            self._watch_steps()
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            hook = register_optimizer_step_post_hook(self._on_optimizer_step)
+            # A forked process that trains by itself is not this training loop.
+            os.register_at_fork(after_in_child=hook.remove)
             if self._loaders:
                 self._batches.watch_loaders(self._note_fetch)
         self._begins = [_Mark(time.perf_counter(), None)]
@@ -119,13 +123,6 @@ class Meter:
         if self._limit is not None and self.steps >= self._limit:
             raise EnoughSteps
         self._begins.append(_Mark(time.perf_counter(), _recorded_event()) if paused else end)
-
-    def _watch_steps(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        hook = register_optimizer_step_post_hook(self._on_optimizer_step)
-        # A forked process that trains by itself is not this training loop.
-        os.register_at_fork(after_in_child=hook.remove)
 
     def _note_fetch(self, iterator: Any, seconds: float) -> None:  # noqa: ANN401 (torch's private iterator)
         self._wait_s += seconds

@@ -145,7 +145,6 @@ class _Ranks:
                 self._results[rank] = one.found or one.result()
 
     def _failure(self) -> RanksResult:
-        """Return the failure that came first; one that blames others gives them a moment to report theirs."""
         until_s = time.monotonic() + _GRACE_S
         problems = self._problems()
         while (
@@ -222,7 +221,6 @@ class _Ranks:
         return ""
 
     def _stack(self, rank: int) -> str:
-        """Ask a rank for the calls that it is in, the innermost first; empty where it does not answer."""
         file = Path(self._specs[rank].folder) / STACK_FILE
         if not file.exists():
             return ""
@@ -280,7 +278,6 @@ def slowest_rank(passes: Sequence[PassSummary]) -> int:
 
 
 def _most_above(balances: Sequence[Balance], rank: int, kept: range) -> tuple[str, float]:
-    """Return the phase of which a rank has most more than the others, and how much more a step."""
     names = dict.fromkeys(phase.name for balance in balances for phase in balance.phases)
     above = {
         name: _median(balances[rank], name, kept)

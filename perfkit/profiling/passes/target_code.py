@@ -55,7 +55,11 @@ class OwnCode:
             return f"perfkit/profiling/{path.name}"
         if path.is_relative_to(self.root) and not _is_installed(path):
             return path.relative_to(self.root).as_posix()
-        return _library_name(path)
+        for place in _INSTALLED:
+            if place in path.parts:
+                return Path(*path.parts[path.parts.index(place) + 1 :]).as_posix()
+        library = _standard_library()
+        return path.relative_to(library.parent).as_posix() if path.is_relative_to(library) else str(path)
 
 
 def find_own_code(names: Sequence[str], *, root: Path, script: Path | None) -> OwnCode:
@@ -99,14 +103,6 @@ def _is_installed(path: Path) -> bool:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
-
-
-def _library_name(path: Path) -> str:
-    for place in _INSTALLED:
-        if place in path.parts:
-            return Path(*path.parts[path.parts.index(place) + 1 :]).as_posix()
-    library = _standard_library()
-    return path.relative_to(library.parent).as_posix() if path.is_relative_to(library) else str(path)
 
 
 def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:
@@ -178,7 +174,6 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return how hydra is loaded, with its ``main`` replaced afterwards; nothing for other modules."""
         del path, target
         if fullname != _HYDRA:
             return None
@@ -197,18 +192,15 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
 
         @functools.wraps(main)
         def redirected(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (hydra's own signature)
-            self._redirect()
+            os.environ.setdefault(_WHOLE_ERRORS, "1")
+            for key in _FOLDERS:
+                if not any(argument.lstrip("+").startswith(f"{key}=") for argument in sys.argv[1:]):
+                    sys.argv.append(f"{key}={_quoted(self._folder)}")
             return main(*args, **kwargs)
 
         for owner in (module, sys.modules.get(f"{_HYDRA}.main")):
             if owner is not None:
                 owner.main = redirected  # type: ignore[attr-defined]
-
-    def _redirect(self) -> None:
-        os.environ.setdefault(_WHOLE_ERRORS, "1")
-        for key in _FOLDERS:
-            if not any(argument.lstrip("+").startswith(f"{key}=") for argument in sys.argv[1:]):
-                sys.argv.append(f"{key}={_quoted(self._folder)}")
 
 
 def _quoted(folder: Path) -> str:

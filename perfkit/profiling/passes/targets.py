@@ -201,7 +201,6 @@ def call_at(place: StepLine, end_step: Callable[[], None]) -> None:
 
 
 def _find(tree: ast.Module, line: int) -> tuple[list[ast.stmt], ast.stmt | None]:
-    """Return the innermost statement that has the line in it, and the block that it stands in."""
     block, found = tree.body, None
     for statements in _blocks(tree):
         for statement in statements:

@@ -130,7 +130,12 @@ class Answer:
 
 def main(request: Order, parent: Parent) -> None:
     """Read a file within limits, and send the answer."""
-    _limit(request)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (request.memory_bytes, request.memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_s, request.cpu_s + 1))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
     parent.send(_answer(request))
@@ -159,12 +164,3 @@ def _content(order: Order) -> bytes:
     if len(data) > LARGEST_BYTES:
         raise UsageError(f"{order.name} has more than {LARGEST_BYTES // 10**6} MB; profile fewer steps")
     return data
-
-
-def _limit(order: Order) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (order.memory_bytes, order.memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CPU, (order.cpu_s, order.cpu_s + 1))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

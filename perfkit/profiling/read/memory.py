@@ -123,7 +123,6 @@ def _largest_first(stacks: Mapping[tuple[int, tuple[str, ...]], list[int]]) -> t
 
 
 def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
-    """Yield state, size, requested size and stack of each block, and what is in no block as free."""
     left = total
     for block in segment["blocks"]:
         size, state = _size(block["size"]), str(block["state"])
@@ -145,7 +144,6 @@ def _stack(frames: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _peaks(trace: Iterable[Mapping[str, Any]], reserved: int, allocated: int) -> tuple[int, int]:
-    """Return the most that was reserved and allocated in the history, which ends at the moment itself."""
     events = list(trace)
     peaks = []
     for adds, now in ((_RESERVES, reserved), (_ALLOCATES, allocated)):
@@ -208,7 +206,6 @@ def _stacks(base: Iterable[StackMemory], head: Iterable[StackMemory]) -> list[Me
 def _without_lines(
     mine: Mapping[_Key, StackMemory], theirs: Mapping[_Key, StackMemory]
 ) -> dict[_Key, StackMemory]:
-    """Return what only one side has, added up over stacks that differ in their lines alone."""
     found: dict[_Key, StackMemory] = {}
     for key, one in mine.items():
         if key in theirs:

@@ -86,7 +86,6 @@ def _within(path: PurePath, names: tuple[str, ...]) -> bool:
 
 
 def _library_tail(path: PurePath) -> str | None:
-    """Return the path from the package or the standard module on; None where the file is of no library."""
     parts = path.parts
     for marker in _INSTALLED:
         if marker in parts:

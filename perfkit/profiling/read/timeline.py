@@ -205,7 +205,6 @@ def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def _between_optimizer_steps(timeline: Timeline) -> Window | None:
-    """Return the steps that end with an optimizer's step, without the first, whose begin is not known."""
     ends = [
         event
         for found in timeline.events.values()

@@ -153,7 +153,6 @@ class _Named:
         return self.parts[place - 1][2]
 
     def beside(self, covered: Sequence[tuple[float, float]]) -> dict[str, float]:
-        """Return the seconds of each of the user's phases in which none of the intervals lies."""
         intervals = sorted(covered)
         begins = [begin_s for begin_s, _ in intervals]
         seconds: dict[str, float] = defaultdict(float)
@@ -228,7 +227,6 @@ def _known_phase(event: Event) -> str | None:
 def _backward_elsewhere(
     timeline: Timeline, window: Window, own: list[tuple[float, float]]
 ) -> tuple[float, int]:
-    """Return the seconds in which only other threads had operators, and the number of these operators."""
     elsewhere = [
         (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
         for thread, events in timeline.events.items()
@@ -394,7 +392,6 @@ def _covered_s(events: Iterable[Event], window: Window) -> float:
 def _phases_during(
     waited: Sequence[tuple[float, float]], timeline: Timeline, window: Window
 ) -> tuple[PhaseTime, ...]:
-    """Return the phases that the host was in while the device waited for it, longest first."""
     seconds: dict[str, float] = defaultdict(float)
     first = 0
     for phase, begin_s, end_s in outermost_phases(timeline, window):

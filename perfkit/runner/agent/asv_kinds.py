@@ -90,17 +90,13 @@ def _check_code(loaded: Mapping[str, str], root: Path | None) -> None:
 def measure_peak(run: Callable[[], object]) -> Count:
     """Return the peak of this process's resident size while a benchmark is set up and runs, in bytes."""
     gc.collect()
-    _give_back()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
     peak = peak_resident(run)
     if peak is None:
         pytest.skip("the peak of one benchmark's memory can be read on Linux only, from /proc")
     return Count(metric=PEAK_MEMORY, unit="B", values=(float(peak),), causes=())
-
-
-def _give_back() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def tracked_number(value: object, unit: object, *, name: str) -> Count:

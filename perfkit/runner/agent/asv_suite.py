@@ -172,7 +172,6 @@ class _AsvFile(pytest.Module):
             raise self.CollectError(f"{type(error).__name__}: {error}") from error
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
-        """Yield the functions and classes with benchmarks, as they are named in the module."""
         module, seen = self.obj, set()
         for name, value in list(vars(module).items()):
             if name.startswith("_"):
@@ -329,7 +328,6 @@ def _text_of(value: object) -> str:
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
-    """Return the texts, equal ones numbered from 0 as asv does it."""
     given = list(texts)
     several = {text for text, count in Counter(given).items() if count > 1}
     numbers: Counter[str] = Counter()
@@ -371,7 +369,6 @@ class _Case:
     broken: str | None = None
 
     def measure(self, fixture: object, item: _AsvItem) -> None:
-        """Run the benchmark with pytest-benchmark's fixture, in a folder of its own."""
         __tracebackhide__ = True
         from .benchmark_fixture import count_as_used, run_number
 
@@ -444,7 +441,6 @@ class _Call:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Set up before and tear down after; the error with which asv skips does so here."""
         self._set_up()
         try:
             yield
@@ -463,7 +459,6 @@ class _Call:
         return self.made.function(*self.args)
 
     def afresh(self, block: Callable[[int], float]) -> Callable[[int], float]:
-        """Return a block before each run of which, but for the first, teardown and setup run untimed."""
 
         def run(iterations: int) -> float:
             if not self._fresh:

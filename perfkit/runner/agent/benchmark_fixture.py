@@ -528,7 +528,6 @@ def _timed_calls(fixture: BenchmarkFixture) -> int:
 
 
 def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setup: bool) -> None:
-    """Refuse what pytest-benchmark refuses, with its message."""
     if not isinstance(iterations, int) or iterations < 1:
         raise ValueError("Must have positive int for `iterations`.")
     if not isinstance(rounds, int) or rounds < 1:

@@ -48,7 +48,28 @@ def run_child(channel: Channel, request: Message | None = None) -> NoReturn:
 def _answer(request: Message, channel: Channel) -> Message:
     _use_own_folder(request["temporary"])
     os.environ.update(part_caches(request["caches"], os.environ))
-    return _measure(request, channel)
+    root = Path(request["root"])
+    before = set(sys.modules)
+    depth = _begin_memory(request)
+    seed_on_import()
+    seed_generators(request["layout"])
+    origins = [Path(origin) for origin in request["origins"]]
+    point_imports(root, origins)
+    foreign = check_before_import(root, own_names(root, origins))
+    if foreign:
+        return {"foreign": foreign}
+    around = [checkout_around(root, origin) for origin in origins]
+    own = [root, *around, *origins, Path(request["temporary"]).parent]
+    built = functools.partial(built_elsewhere, own, began=request["began"], oldest=request["oldest"])
+    report = functools.partial(_report, root, origins, before, built)
+    if request["training"] is not None:
+        steps = count_steps(request["training"], root=root, steps=request["steps"])
+        channel.send({"kind": "trained", **steps})
+    elif request["serves"]:
+        return _serve_launches(request, channel, root, report)
+    else:
+        _run_benchmarks(request, channel, root, depth)
+    return report()
 
 
 def _use_own_folder(temporary: str) -> None:
@@ -60,31 +81,6 @@ def _use_own_folder(temporary: str) -> None:
 
 def _begin_memory(order: Message) -> int:
     return draw_layout(order["layout"])
-
-
-def _measure(assignment: Message, channel: Channel) -> Message:
-    root = Path(assignment["root"])
-    before = set(sys.modules)
-    depth = _begin_memory(assignment)
-    seed_on_import()
-    seed_generators(assignment["layout"])
-    origins = [Path(origin) for origin in assignment["origins"]]
-    point_imports(root, origins)
-    foreign = check_before_import(root, own_names(root, origins))
-    if foreign:
-        return {"foreign": foreign}
-    around = [checkout_around(root, origin) for origin in origins]
-    own = [root, *around, *origins, Path(assignment["temporary"]).parent]
-    built = functools.partial(built_elsewhere, own, began=assignment["began"], oldest=assignment["oldest"])
-    report = functools.partial(_report, root, origins, before, built)
-    if assignment["training"] is not None:
-        steps = count_steps(assignment["training"], root=root, steps=assignment["steps"])
-        channel.send({"kind": "trained", **steps})
-    elif assignment["serves"]:
-        return _serve_launches(assignment, channel, root, report)
-    else:
-        _run_benchmarks(assignment, channel, root, depth)
-    return report()
 
 
 def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: int) -> None:
@@ -120,7 +116,6 @@ def _serve_launches(
 
 
 def _begin_launch(report: Callable[[], Message], descriptor: int) -> Launch:
-    """Prepare this process, which was forked for a launch, and return what it is to run."""
     channel = open_channel(descriptor)
     order = channel.receive()
     _use_own_folder(order["temporary"])
@@ -151,7 +146,6 @@ def _load_fixture() -> ModuleType:
 
 
 def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
-    """Return what collects the suite of asv, None where the project has none."""
     suite = assignment["asv"]
     if suite is None:
         return None
@@ -191,10 +185,8 @@ def _report(
     return {
         "foreign": {**built(), **foreign_modules(root, origins, made_since=STARTED)},
         "loaded": loaded_files(root),
-        "libraries": _libraries(before, root),
+        "libraries": [
+            name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)
+        ],
         "torch": read_torch_settings(),
     }
-
-
-def _libraries(before: Collection[str], root: Path) -> list[str]:
-    return [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]

@@ -70,11 +70,13 @@ class _ForkServer:
             return {"kind": "own", "names": preloaded_own(roots, origins)}
         _, status = os.waitpid(order["pid"], 0)
         self._forked.discard(order["pid"])
-        self._end_orphans()
+        for pid in set(children(os.getpid())) - self._forked:
+            kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
         return {"kind": "reaped", "status": os.waitstatus_to_exitcode(status)}
 
     def _fork(self, order: Message, received: Sequence[int]) -> Work | None:
-        """Fork a child and send its process id; in the child, return its work."""
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -88,15 +90,8 @@ class _ForkServer:
         self._channel.send({"kind": "forked", "pid": pid})
         return None
 
-    def _end_orphans(self) -> None:
-        for pid in set(children(os.getpid())) - self._forked:
-            kill(pid)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-
 
 def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
-    """Import modules, freeze the objects that they made, and return those that could not be imported."""
     failed = []
     # Nearly all objects that an import makes are kept. Collecting garbage would take a sixth of the import's
     # time during it, and a tenth afterwards.

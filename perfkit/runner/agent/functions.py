@@ -151,7 +151,6 @@ class CallGraph:
                     del group[place:]
 
     def _close(self, group: Sequence[_Node]) -> None:
-        """Give all nodes of a group what any of them is or leads to."""
         bits = 0
         for node in group:
             if isinstance(node, FunctionType):
@@ -223,7 +222,6 @@ def _is_in(base: type, top: str) -> bool:
 
 
 def _named_by(function: FunctionType, top: str) -> Iterator[object]:
-    """Yield what the names in a function's code stand for: globals, closures, attributes of own modules."""
     names = frozenset(_names(function.__code__))
     scope: Mapping[str, object] = function.__globals__
     # Modules that a function imports itself are not among its globals.

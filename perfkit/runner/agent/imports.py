@@ -119,7 +119,6 @@ def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has 
 
 
 def _served(finder: Any, own: Iterable[str], root: Path, origins: Sequence[Path]) -> dict[str, Path]:  # noqa: ANN401
-    """Return the modules that a finder would serve from inside an origin, each with its place there."""
     served: dict[str, Path] = {}
     for name in sorted({*own, *_declared(finder)}, key=lambda name: name.count(".")):
         above = itertools.accumulate(name.split("."), "{}.{}".format)

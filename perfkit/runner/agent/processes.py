@@ -331,7 +331,8 @@ def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
     os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
     adopt_orphans()
     pid = _start(command)
-    _close_all_but(descriptor)
+    os.closerange(_FIRST_AFTER_STANDARD, descriptor)
+    os.closerange(descriptor + 1, _NO_DESCRIPTOR)
     coordinator = socket.socket(fileno=descriptor)
     with contextlib.suppress(OSError):
         coordinator.sendall(f"{pid}\n".encode())
@@ -357,13 +358,7 @@ def _start(command: Sequence[str]) -> int:
     return pid
 
 
-def _close_all_but(kept: int) -> None:
-    os.closerange(_FIRST_AFTER_STANDARD, kept)
-    os.closerange(kept + 1, _NO_DESCRIPTOR)
-
-
 def _end_all(pid: int) -> int:
-    """End every process below this one, and return the command's status as ``waitpid`` gives it."""
     status = 0
     # Where there is no list of descendants, only the group can be ended.
     kill(pid)

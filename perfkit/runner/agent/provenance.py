@@ -226,7 +226,6 @@ class _Judge:
             return False
 
     def _is_below_ours(self, name: str, file: str) -> bool:
-        """Return whether its package came from elsewhere, or is the tree's and does not search its folder."""
         package = name.rpartition(".")[0]
         above = loaded_file(package)
         if above is None:
@@ -251,7 +250,6 @@ def _modules_in(place: Path) -> Iterator[str]:
 
 
 def _modules_of_folder(top: Path) -> Iterator[str]:
-    """Yield the dotted name of a package; of a namespace package, those of what it holds."""
     if not _may_hold_modules(top):
         return
     seen = 0

@@ -56,7 +56,6 @@ class _Seeding:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the usual spec of a generator's module, None for all others."""
         if name not in _SEEDED_BY:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)

@@ -112,7 +112,11 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
-        return _collect()
+        is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+        begun = time.process_time()
+        if is_quick:
+            gc.collect()
+        return {"kind": "collected", "seconds": time.process_time() - begun}
     if order["kind"] == "memory":
         device = accelerator_in_use()
         found = () if device is None else device.memory()
@@ -131,14 +135,6 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
-
-
-def _collect() -> Message:
-    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
-    begun = time.process_time()
-    if is_quick:
-        gc.collect()
-    return {"kind": "collected", "seconds": time.process_time() - begun}
 
 
 def _state_of_device() -> Message:
@@ -194,7 +190,6 @@ def _most_calls(work: Work) -> float:
 
 
 def _profile(work: Work, *, calls: int) -> Message:
-    """Return the seconds that cProfile saw, and the content of the file that it would write."""
     profile = profile_of_this_thread()
     for _ in range(calls):
         profile.runcall(work.call)

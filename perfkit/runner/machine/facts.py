@@ -86,7 +86,6 @@ def _governor() -> dict[str, str]:
 
 
 def _gpu_models() -> list[str]:
-    """Return the names of NVIDIA devices, without initialising CUDA in this process."""
     if not is_installed("pynvml"):
         return _gpus_named_by_driver()
     import pynvml

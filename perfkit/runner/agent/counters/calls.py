@@ -242,7 +242,6 @@ class _Counting:
             self._not_counted["python_peak"] = reason or TOO_FEW_CALLS
 
     def _note_compilation(self) -> None:
-        """Add how often dynamo had compiled and broken graphs by the end of each counted call."""
         readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
         last = readings[-1]
         if last.graphs or last.breaks:

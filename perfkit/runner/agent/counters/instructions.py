@@ -93,7 +93,6 @@ def _make_turn(call: Callable[[], object], calls: int, begin: _Mark, end: _Mark)
 
 
 def _marks(library: str | None) -> tuple[_Mark, _Mark] | str:
-    """Return what begins and what ends the counting of a turn, or why nothing does."""
     if has_torch():
         import torch
 
