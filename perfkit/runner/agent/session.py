@@ -26,6 +26,9 @@ MESSAGE_LIMIT = 300
 # Errors of other processes hold their tracebacks.
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
+# A syntax error has no frame: the lines above its message name the place.
+_SYNTAX_ERRORS = ("SyntaxError:", "IndentationError:", "TabError:")
+_PLACE = re.compile(r'File "(.+)", line (\d+)$')
 
 
 def judge(
@@ -54,6 +57,9 @@ def last_line(report: pytest.CollectReport) -> str:
     lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
     errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
     line = (errors or lines or ["unknown failure"])[-1]
+    places = [found for text in errors if (found := _PLACE.match(text))]
+    if line.startswith(_SYNTAX_ERRORS) and places:
+        line = f"{line} ({places[-1][1]}:{places[-1][2]})"
     return line.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]
 
 
