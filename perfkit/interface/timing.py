@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +24,9 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
-    COLD_START,
-    DEVICE_TIME,
-    HOST_TIME,
     WALL_TIME,
     Benchmark,
     Outcome,
@@ -48,7 +46,6 @@ from perfkit.runner.agent.clock import (
     device_times,
     read_compile_times,
 )
-from perfkit.runner.launches import cold_start_values
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
 from perfkit.stats.settling import settled_from
@@ -324,38 +321,25 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     commit = read_commit(project.root, ignored=(*project.output_paths, ledger.path))
     ledger.check_writable()
     run_id, now = new_run_id(), utc_now()
-    machine, environment = read_machine(), read_environment()
+    facts = RunFacts(
+        run_id=run_id,
+        recorded_at=now,
+        source="timed",
+        commit=commit,
+        machine=read_machine(),
+        environment=read_environment(),
+    )
     met: Counter[str] = Counter()
     with ledger.run(source="timed", run_id=run_id, recorded_at=now) as run:
         for one in parts:
-            run.add(
-                [
-                    Row(
-                        run_id=run_id,
-                        recorded_at=now,
-                        source="timed",
-                        commit=commit,
-                        machine=machine,
-                        environment=environment,
-                        outcome=outcome,
-                        placement=Placement(launch=met[one.name]),
-                        policy=RowPolicy(marks=_marks(one, outcome)),
-                    )
-                    for outcome in _outcomes(one)
-                ]
-            )
+            run.add(_rows(one, facts, launch=met[one.name]))
             met[one.name] += 1
     for one in parts:
         one.forget()
     return run_id
 
 
-def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
-    cold = one.cold_start if outcome.metric == COLD_START else None
-    return (*(one.device.marks if one.device else ()), *(cold.marks if cold else ()))
-
-
-def _outcomes(one: timed) -> Iterator[Outcome]:
+def _rows(one: timed, facts: RunFacts, *, launch: int) -> list[Row]:
     whole = Outcome(
         benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
         metric=WALL_TIME,
@@ -363,11 +347,11 @@ def _outcomes(one: timed) -> Iterator[Outcome]:
         loops=1,
         values=one.seconds,
     )
-    yield whole
-    if one.cold_start_s is not None and one.settles:
-        for metric, seconds in cold_start_values(one.cold_start):
-            yield replace(whole, metric=metric, warmup=0, values=(seconds,))
-    if one.device is not None:
-        for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
-            if values:
-                yield replace(whole, metric=metric, values=values)
+    cold = one.cold_start if one.cold_start_s is not None and one.settles else None
+    marks = one.device.marks if one.device else ()
+    return [
+        facts.row(
+            outcome, placement=Placement(launch=launch), policy=RowPolicy(marks=(*marks, *marks_of_cold))
+        )
+        for outcome, marks_of_cold in outcomes_of(whole, one.device, cold)
+    ]

@@ -25,10 +25,9 @@ from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c, signals_put_off
 from perfkit.ledger.recording import Run, settle_leftovers
 from perfkit.ledger.remote import ledger_folder, told_place
+from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
-    DEVICE_TIME,
-    HOST_TIME,
     Benchmark,
     Commit,
     Environment,
@@ -68,7 +67,6 @@ from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compil
 from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.runner.agent.session import judge, last_line, source_and_params
 from perfkit.runner.agent.state import StateKeeper
-from perfkit.runner.launches import cold_start_values
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.settling import Settling
@@ -168,19 +166,17 @@ class SessionRecord:
     ) -> list[Row]:
         """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
         names = [name for name in self.findings if only in (None, name)]
-        timed = [one for name in names for one in (self.findings[name], *_on_device(self.findings[name]))]
+        timed = [one for name in names for one in _timed(self.findings[name])]
         counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
         return [
-            Row(
+            RunFacts(
                 run_id=run_id,
                 recorded_at=finding.at,
                 source="pytest",
                 commit=commit,
                 machine=replace(machine, facts={**machine.facts, **finding.facts}),
                 environment=environment,
-                outcome=finding.outcome,
-                policy=finding.policy,
-            )
+            ).row(finding.outcome, policy=finding.policy)
             for finding in (*timed, *counted)
         ]
 
@@ -191,16 +187,13 @@ class SessionRecord:
                 yield Finding(outcome=outcome, at=timed.at)
 
 
-def _on_device(finding: Finding) -> Iterator[Finding]:
-    device, timed = finding.device, finding.outcome
-    if device is None or timed.status != "ok":
+def _timed(finding: Finding) -> Iterator[Finding]:
+    """Yield a finding, and those of the device and of the first call."""
+    if finding.outcome.status != "ok":
+        yield finding
         return
-    for metric, values in ((DEVICE_TIME, device.device_s), (HOST_TIME, device.host_s)):
-        if values:
-            yield replace(finding, outcome=replace(timed, metric=metric, values=values))
-    for metric, seconds in cold_start_values(finding.cold):
-        outcome = replace(timed, metric=metric, warmup=0, loops=1, values=(seconds,))
-        marks = finding.cold.marks if finding.cold else ()
+    cold = finding.cold if finding.device is not None else None
+    for outcome, marks in outcomes_of(finding.outcome, finding.device, cold):
         policy = replace(finding.policy, marks=(*finding.policy.marks, *marks))
         yield replace(finding, outcome=outcome, policy=policy)
 

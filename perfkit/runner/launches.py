@@ -6,15 +6,14 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.config import load_project
 from perfkit.errors import ConfigError
-from perfkit.model import COLD_AUTOTUNING, COLD_COMPILING, COLD_START, Metric, Status
+from perfkit.model import Status
 from perfkit.runner.agent import NO_COUNTS
-from perfkit.runner.agent.clock import ColdStart
 from perfkit.runner.agent.session import without_configuration
 from perfkit.runner.commands import ALLOCATOR, run_command
 from perfkit.temporary import temporary_folder
@@ -154,13 +153,3 @@ def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed:
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
     }
-
-
-def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
-    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
-    if cold is None:
-        return
-    yield COLD_START, cold.total_s
-    if cold.compiling_s or cold.autotuning_s:
-        yield COLD_COMPILING, cold.compiling_s or 0.0
-        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0
