@@ -63,11 +63,11 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
     ``against`` is a release that head is compared with besides its base, None for none.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
-    numpy, and whatever both sides are seen to import).
+    numpy, and what both sides are seen to import).
 
     ``fail_on`` "proven" fails a slowdown that is proven to be above ``noise_floor``, however small it is.
-    ``inconclusive`` says what becomes of a benchmark that the budget leaves undecided (not given: it fails,
-    but with "proven" it passes); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
+    ``inconclusive`` is for benchmarks that the budget leaves undecided (not given: they fail,
+    but with "proven" they pass); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
     """
 
     alpha: float = 0.01
@@ -194,7 +194,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class AsvSuite:
     """A suite of asv: its configuration file and its folder, relative to the root.
 
-    ``limit_s`` are the seconds that a benchmark may take which does not say otherwise.
+    ``limit_s`` is the default limit of a benchmark in seconds.
     """
 
     file: str
@@ -282,13 +282,13 @@ def holds_code(place: Path) -> bool:
 
 
 def _read_asv(root: Path, file: Path) -> AsvSuite | None:
-    """Read what a configuration of asv says of its suite; None where the suite's folder is not there."""
+    """Read the suite of a configuration of asv; None if the suite's folder is not there."""
     name = file.relative_to(root).as_posix()
     try:
         text = _COMMENT.sub(lambda match: match["string"] or "", read_text(file))
-        said = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
-        folder = str(said.get("benchmark_dir", "benchmarks"))
-        limit_s = float(said.get("default_benchmark_timeout", _ASV_LIMIT_S))
+        read = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
+        folder = str(read.get("benchmark_dir", "benchmarks"))
+        limit_s = float(read.get("default_benchmark_timeout", _ASV_LIMIT_S))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"{name} cannot be read as JSON with comments ({error});"
@@ -367,13 +367,13 @@ def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # 
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         _check_names(value, hint, where, file)
     elif isinstance(value, str) and (words := _words(hint)) and value not in words:
-        raise ConfigError(f'{file}: {where} must be {told_choices(words)}, found "{value}"')
+        raise ConfigError(f'{file}: {where} must be {choices_text(words)}, found "{value}"')
     elif get_origin(hint) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
             _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
 
 
-def told_choices(words: Sequence[str]) -> str:
+def choices_text(words: Sequence[str]) -> str:
     """Return the words of a choice: '"fail", "pass" or "go on"'."""
     *first, last = (f'"{word}"' for word in words)
     return f"{', '.join(first)} or {last}"

@@ -47,7 +47,7 @@ class Document:
 
     @property
     def stamp(self) -> Mapping[str, str | int]:
-        """What each document says of itself, under "schema"."""
+        """The value of "schema" in each document."""
         return {"name": self.name, "version": self.version}
 
 

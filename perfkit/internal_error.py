@@ -1,4 +1,4 @@
-"""A mistake of perfkit's own: reported in a few lines, and kept with its traceback for whoever mends it."""
+"""A mistake of perfkit's own: reported in a few lines, and kept with its traceback."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Invocation:
             user=_user(),
             host=platform.node(),
             since=datetime.now(UTC).replace(microsecond=0),
-            # Others read it as UTF-8, whatever the locale of this process takes its arguments for.
+            # Others read it as UTF-8, whereas this process decoded its arguments by its locale.
             command=os.fsencode(shlex.join([program, *sys.argv[1:]])).decode(errors="replace"),
         )
 

@@ -85,7 +85,7 @@ def temporary_folder(
 
 
 def hold_lock(descriptor: int) -> None:
-    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
+    """Lock an open file until it is closed, waiting until it is free; some file systems have no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:

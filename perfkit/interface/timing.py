@@ -48,7 +48,7 @@ from perfkit.runner.agent.clock import (
 )
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
-from perfkit.stats.settling import settled_from
+from perfkit.stats.warm_up import warm_from
 from perfkit.units import counted, human_seconds
 
 Parameters = ParamSpec("Parameters")
@@ -78,8 +78,8 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
     that is in use is waited for once at both ends, so that its work is part of the time; the time of the
     device's own work is kept beside it. With ``flush_l2`` the device's second-level cache is emptied before
-    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes until
-    the times have settled, and the first one of all is filed as the cold start. What raises is not counted.
+    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes to
+    warm up, and the first one of all is filed as the cold start. What raises is not counted.
     Unless they were filed before by ``file()``, the times of a process are filed when it ends, in the ledger
     that is configured for the folder in which the first part was named. Parts of one name, as in a cell of a
     notebook that is run again, are filed as a row each; more than twenty are those of a loop that makes one
@@ -91,7 +91,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def __init__(self, name: str, *, warmup: int | Literal["settle"] = 0, flush_l2: bool = False) -> None:
         if not name.strip():
-            raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
+            raise UsageError('timed needs a name for what it times: perfkit.timed("loading")')
         if warmup != "settle" and not (isinstance(warmup, int) and warmup >= 0):
             raise UsageError(
                 f'warmup is a number of first times to keep apart, at least 0, or "settle", found {warmup}'
@@ -105,10 +105,10 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     @property
     def warmup(self) -> int:
-        """How many first times are kept apart; all of them where they have not settled yet."""
+        """How many first times are kept apart; all of them while it warms up."""
         if self._warmup != "settle":
             return self._warmup
-        found = settled_from([one.wall_s for one in self._spans])
+        found = warm_from([one.wall_s for one in self._spans])
         return len(self._spans) if found is None else found
 
     @property
@@ -118,7 +118,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     @property
     def cold_start(self) -> ColdStart | None:
-        """The first time and torch.compile's account of it; None where nothing waits for times to settle."""
+        """The first time and torch.compile's account of it; None without a warm-up."""
         return self._cold
 
     @property
@@ -135,8 +135,8 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return replace(found, marks=(*found.marks, L2_FLUSHED)) if self.flush_l2 else found
 
     @property
-    def settles(self) -> bool:
-        """Whether it waits until the times have settled."""
+    def warms_up(self) -> bool:
+        """Whether it waits until it has warmed up."""
         return self._warmup == "settle"
 
     @property
@@ -145,9 +145,9 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return len(self._spans)
 
     @property
-    def unsettled(self) -> int:
-        """How many times there are where they have not settled yet; 0 where nothing waits for that."""
-        return len(self._spans) if self.settles and not self._timed else 0
+    def not_warm(self) -> int:
+        """How many times there are while it warms up; 0 afterwards."""
+        return len(self._spans) if self.warms_up and not self._timed else 0
 
     @property
     def _timed(self) -> list[Span]:
@@ -178,13 +178,13 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         clock = BlockClock(_read_clock)
         if self.flush_l2:
             clock.flush()
-        spent = None if self._spans or not self.settles else read_compile_times()
+        spent = None if self._spans or not self.warms_up else read_compile_times()
         return _Begun(clock=clock, spent=spent, at_s=clock.read())
 
     def _end(self, begun: _Begun) -> None:
         clock = begun.clock
         wall_s = clock.read() - begun.at_s
-        if self.settles and not self._spans:
+        if self.warms_up and not self._spans:
             self._cold = cold_start_since(begun.spent, wall_s)
         host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
         self._spans.append(clock.spans[-1] if clock.spans else host_only)
@@ -192,7 +192,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Return the function, timed at each call; this is what a decorator does.
 
-        A call of a coroutine function lasts until it has been awaited, whatever else runs meanwhile.
+        A call of a coroutine function lasts until it has been awaited.
 
         Raises:
             UsageError: it makes a generator, which does its work only when its values are taken.
@@ -268,18 +268,18 @@ def _file_the_rest(folder: Path) -> None:
     parts = _joined(_unfiled)
     left = [one for one in parts if one.seconds]
     for one in parts:
-        if one.unsettled:
-            told = f'"{one.name}" has not settled in {counted(one.unsettled, "time")}'
-            print(f"perfkit: {told}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
+        if one.not_warm:
+            state = f'"{one.name}" has not warmed up in {counted(one.not_warm, "time")}'
+            print(f"perfkit: {state}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
     if not left:
         return
-    names = ", ".join(_told(name, left) for name in dict.fromkeys(one.name for one in left))
+    names = ", ".join(_described(name, left) for name in dict.fromkeys(one.name for one in left))
     try:
         run_id = _file(left, None, folder)
-        told = f"{names} -> run {short_run_id(run_id)} of the ledger"
+        line = f"{names} -> run {short_run_id(run_id)} of the ledger"
     except PerfkitError as error:
-        told = f"the times of this program were not filed: {error}"
-    print(f"perfkit: {told}", file=sys.stderr)  # noqa: T201 (no command prints for it)
+        line = f"the times of this program were not filed: {error}"
+    print(f"perfkit: {line}", file=sys.stderr)  # noqa: T201 (no command prints for it)
 
 
 def _joined(parts: Sequence[timed]) -> list[timed]:
@@ -301,18 +301,18 @@ def _joined(parts: Sequence[timed]) -> list[timed]:
     return found
 
 
-def _told(name: str, parts: Sequence[timed]) -> str:
+def _described(name: str, parts: Sequence[timed]) -> str:
     own = [one for one in parts if one.name == name]
-    told = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
-    return told if len(own) == 1 else f"{told}, and {counted(len(own) - 1, 'more part')} of that name"
+    text = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
+    return text if len(own) == 1 else f"{text}, and {counted(len(own) - 1, 'more part')} of that name"
 
 
 def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:
     """Record the times of parts as one run."""
-    if waiting := [one for one in parts if one.unsettled]:
-        times = counted(waiting[0].unsettled, "time")
+    if waiting := [one for one in parts if one.not_warm]:
+        times = counted(waiting[0].not_warm, "time")
         raise NotMeasuredError(
-            f'the times of "{waiting[0].name}" have not settled in {times}: time more of it'
+            f'the times of "{waiting[0].name}" have not warmed up in {times}: time more of it'
         )
     if empty := [one.name for one in parts if not one.seconds]:
         raise NotMeasuredError(f'nothing was timed as "{empty[0]}" yet, so there is nothing to file')
@@ -347,7 +347,7 @@ def _rows(one: timed, facts: RunFacts, *, launch: int) -> list[Row]:
         loops=1,
         values=one.seconds,
     )
-    cold = one.cold_start if one.cold_start_s is not None and one.settles else None
+    cold = one.cold_start if one.cold_start_s is not None and one.warms_up else None
     marks = one.device.marks if one.device else ()
     return [
         facts.row(

@@ -307,7 +307,7 @@ class Listing:
         )
 
     def holders(self, name: str) -> tuple[Path, ...]:
-        """Return the present files that claim to hold a run of this file."""
+        """Return the present files that list a run of this file as theirs."""
         mine = self.runs_of(name)
         return tuple(file for file in self.present if mine & self.runs_of(file.name))
 

@@ -197,7 +197,7 @@ def _put_together(
                 writer.write_table(table)
                 rows += table.num_rows
             if not rows:
-                # Otherwise only files that claim to hold these runs would be left.
+                # Otherwise only files that list these runs would be left.
                 raise _without_rows(files[0])
             # Who interrupts it now need not find the replaced files beside the one in their place.
             replacing.enter_context(signals_put_off())
@@ -209,7 +209,7 @@ def _put_together(
 
 
 def _without_rows(file: Path) -> UnsoundError:
-    what = "it has no row of the runs that it claims to hold"
+    what = "it has no row of the runs that it lists"
     return UnsoundError(file, "damaged", what, f"bring it back with `git checkout -- {file}`")
 
 
@@ -353,10 +353,10 @@ class _Repairer:
             if problem.kind in _MOVED and problem.file not in gone:
                 yield problem.file, problem.what
         for name in listing.leftovers:
-            # Two files that claim to replace each other hide their rows from all readers.
+            # Two files that list each other as replaced hide their rows from all readers.
             by = [one for one, names in listing.replaces.items() if name in names]
             if by and not listing.is_held(name, listing.holders(name)) and name not in gone:
-                yield by[0], f"it claims to replace {name}, and does not have its rows"
+                yield by[0], f"it lists {name} as replaced, and does not have its rows"
                 return
 
     def _made_single(self, gone: Collection[str]) -> Iterator[Action]:

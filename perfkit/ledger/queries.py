@@ -387,7 +387,7 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
     """Add a part for new files to an index; too many parts become one.
 
-    A part's name tells what it covers, and ends with a checksum of its bytes: its rows are trusted.
+    A part's name lists what it covers, and ends with a checksum of its bytes: its rows are trusted.
     """
     _refuse_unreadable(connection, new)
     for leftover in index.folder.glob(f".*{TEMPORARY}"):

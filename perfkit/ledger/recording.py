@@ -1,8 +1,8 @@
 """Record what is measured: staged at once, published as one file at the end.
 
 A run's rows are appended to a file in ``.staged`` as they come: a header, then a line for each batch of rows
-with a checksum before it. The process that measures holds a lock on it. Whoever finds it without that lock
-knows that its run was cut off: ``recover`` then publishes what is in it.
+with a checksum before it. The process that measures holds a lock on it. A file without that lock is of
+a run that was cut off: ``recover`` publishes what is in it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from perfkit.ledger.files import (
     write_table,
 )
 from perfkit.ledger.queries import read_table
-from perfkit.ledger.remote import Put, put_pending, put_published, told_place
+from perfkit.ledger.remote import Put, put_pending, put_published, shown_place
 from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
 from perfkit.model import Row
 from perfkit.temporary import hold_lock
@@ -319,7 +319,7 @@ class Run:
     def kept(self) -> str:
         """Where the rows are, as the end of a sentence on what was cut off."""
         if self.file is not None:
-            return f"its rows so far are in {told_place(self.file)}"
+            return f"its rows so far are in {shown_place(self.file)}"
         if not self._rows:
             return "no row was complete"
         return f"its {len(self._rows)} rows so far are in {self.staged}: {self._goes_on}"
@@ -516,7 +516,7 @@ class Recovered:
     problem: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """One line for a person."""
         what = _NOUNS.get(self.source or "", f"a {self.source or 'run'}")
         when = f" of {self.recorded_at:%d %b %H:%M} UTC" if self.recorded_at else ""
@@ -648,9 +648,9 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def settle_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
+def recover_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
     """Recover runs that were cut off, put what is pending into the store, and yield what came of it."""
     yield from recover(ledger)
     pending = put_pending(ledger)
-    if pending is not None and pending.told:
+    if pending is not None and pending.text:
         yield pending

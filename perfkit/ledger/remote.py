@@ -35,7 +35,7 @@ class Put:
     problem: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """One line for people, empty where nothing was pending."""
         if self.left:
             return (
@@ -121,7 +121,7 @@ def mirrored_url(ledger: Path) -> str | None:
     return None if mirror is None else mirror.url
 
 
-def told_place(file: Path) -> str:
+def shown_place(file: Path) -> str:
     """Return where a published file is, for people: its URL where it is in a store."""
     mirror = _mirror_of(file)
     return str(file) if mirror is None else mirror.place_of(file)

@@ -1,6 +1,6 @@
 """The ledger's columns, and rows as tables and back.
 
-Maps, not structs, hold what varies between machines: files stay readable together whatever keys they have.
+Maps, not structs, hold what varies between machines: files with other keys stay readable together.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def _numbers(array: pa.Int32Array) -> np.ndarray[Any, np.dtype[np.int32]]:
     return whole[array.offset : array.offset + len(array)]
 
 
-def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
+def _escape(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

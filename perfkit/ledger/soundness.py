@@ -329,7 +329,7 @@ def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[
         holders = listing.holders(name)
         if not listing.is_held(name, holders):
             by = next(one for one, names in sorted(listing.replaces.items()) if name in names)
-            what = f"{by} claims to replace it, and no file that is read has its rows"
+            what = f"{by} lists it as replaced, and no file that is read has its rows"
             advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
             yield _problem("hidden", name, what, advice)
         elif any(file.name not in readable for file in holders):

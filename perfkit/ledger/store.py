@@ -290,7 +290,7 @@ class Ledger:
 
     def compact(self) -> None:
         """Put the rows of all files into one; the old ones go only when it is safely written."""
-        # Whoever only records need not wait for this import.
+        # Recording alone need not wait for this import.
         from perfkit.ledger.maintenance import compact_all
 
         compact_all(self.path, on_step=self._on_step)

@@ -27,7 +27,7 @@ Verdict = Literal[
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 # Where the scatter of a benchmark is known from.
 KnownFrom = Literal["its gates", "other benchmarks", "usual"]
-# The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
+# The kernel counts CPU time in ticks, so that a smaller change of it means nothing.
 LEAST_CPU_CHANGE = 0.1
 SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
 # Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
@@ -86,7 +86,7 @@ class Policy:
         return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
 
     def tests_like(self, other: Policy) -> bool:
-        """Return whether intervals under both rules are the same, whatever becomes of them."""
+        """Return whether intervals under both rules are the same."""
         return self == replace(
             other,
             fail_on=self.fail_on,
@@ -393,7 +393,7 @@ class Acceptance:
     """A person's decision, at one commit, that a finding may pass.
 
     ``verdict`` is the kind of finding, None for any; ``ratio`` is head / base. ``counts`` are head's counts
-    that grew, None for whatever grows; ``uncounted`` are those that head could not count.
+    that grew, None for any; ``uncounted`` are those that head could not count.
     """
 
     benchmark: str

@@ -10,7 +10,7 @@ from perfkit.model.counting import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Co
 
 SYNCS = "syncs"
 GRAPHS = "graphs"
-# Titles of the counts whose names alone do not say what they are.
+# Titles of the counts whose names alone are not clear.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
     SYNCS: "host-device syncs",
@@ -84,12 +84,12 @@ def counts_of(rows: Sequence[Row]) -> Counts:
 
 
 def is_count(row: Row) -> bool:
-    """Return whether a row holds a count, or says why there is none."""
+    """Return whether a row holds a count, or the reason why there is none."""
     return row.outcome.causes is not None
 
 
 def count_of(row: Row) -> Count | None:
-    """Return the count that a row holds; None where it says why there is none."""
+    """Return the count that a row holds; None if it holds the reason why there is none."""
     if not row.outcome.values:
         return None
     return Count(

@@ -65,7 +65,7 @@ class MemoryProfile:
     not_seen: str = ""
 
     @property
-    def tells_growth(self) -> bool:
+    def shows_growth(self) -> bool:
         """Whether there were enough steps to distinguish growth from chance."""
         return self.steps >= _STEPS_OF_SETUP + _FEWEST_OF_GROWTH
 

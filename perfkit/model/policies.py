@@ -116,14 +116,16 @@ def judged_policy(row: Row) -> JudgedPolicy:
     """Return the rules by which the values of a row were judged."""
     if isinstance(row.policy, JudgedPolicy):
         return row.policy
-    raise LedgerError(_UNSAID.format(row=row, what="by which rules it was judged"))
+    raise LedgerError(_LACKING.format(row=row, what="the rules by which it was judged"))
 
 
 def gate_policy(row: Row) -> GatePolicy:
     """Return the rules of the gate that a row belongs to."""
     if isinstance(row.policy, GatePolicy):
         return row.policy
-    raise LedgerError(_UNSAID.format(row=row, what="how its gate was made"))
+    raise LedgerError(_LACKING.format(row=row, what="the terms of its gate"))
 
 
-_UNSAID = "a row of the {row.source} {row.run_id} does not say {what}; see `perfkit ledger show {row.run_id}`"
+_LACKING = (
+    "a row of the {row.source} {row.run_id} does not have {what}; see `perfkit ledger show {row.run_id}`"
+)

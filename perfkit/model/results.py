@@ -22,7 +22,7 @@ Source = Literal[
     "timed",
     "training",
 ]
-# These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
+# These are no results of a commit: a calibration slows its code down, tricks change it, and a gate of
 # environments measures it with other packages.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks", "environments"})
 # Both compare two sides under the same rules.
@@ -106,7 +106,7 @@ DEVICE_TIME = Metric(name="device time", unit="s")
 HOST_TIME = Metric(name="host time", unit="s")
 # The first call of all, with compiling, tuning and the first growth of memory in it.
 COLD_START = Metric(name="cold start", unit="s")
-# What torch.compile says of it: its own work, and the trying of kernels.
+# What torch.compile reports of it: its own work, and the trying of kernels.
 COLD_COMPILING = Metric(name="cold start: compiling", unit="s")
 COLD_AUTOTUNING = Metric(name="cold start: autotuning", unit="s")
 # Times of a launch that a throttled device, or the other side on it, spoilt, and that was made once more.

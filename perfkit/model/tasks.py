@@ -16,7 +16,7 @@ class MachineClass:
     torch: str
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """What people call it."""
         return f"{self.machine_id} ({self.python}, torch {self.torch})"
 

@@ -9,7 +9,7 @@ from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 
 ProblemKind = Literal[
     "damaged",  # its bytes are not those that were written, or it cannot be decoded
-    "unreadable",  # the system does not let it be read, whatever is in it
+    "unreadable",  # the system does not let it be read
     "foreign",  # a parquet file that is none of a ledger
     "newer",  # of a newer perfkit
     "misnamed",  # its name is that of another run than its rows
@@ -17,7 +17,7 @@ ProblemKind = Literal[
     "twice",  # another file has the same rows of the same run
     "differs",  # another file has other rows of the same run
     "replaced",  # another file has taken its place
-    "hidden",  # another file says so, and cannot be read or does not have its rows
+    "hidden",  # another file lists it as replaced, and cannot be read or does not have its rows
     "temporary",  # of a process that was killed
     "staged",  # a run that was cut off
     "staged damage",  # a staged file that cannot be read whole

@@ -52,12 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
         _collect_asv(config)
     if not _recording_wanted(config):
         return
-    if cure := _how_to_switch_on(config):
+    if hint := _how_to_switch_on(config):
         if config.getoption("perfkit_ledger"):
             raise pytest.UsageError(
-                f"perfkit: --perfkit-ledger needs benchmarks that run; they are switched off: add {cure}"
+                f"perfkit: --perfkit-ledger needs benchmarks that run; they are switched off: add {hint}"
             )
-        config.pluginmanager.register(_SwitchedOff(cure))
+        config.pluginmanager.register(_SwitchedOff(hint))
         return
     from perfkit.errors import PerfkitError
 
@@ -119,7 +119,7 @@ def _collect_asv(config: pytest.Config) -> None:
     if suite is None:
         return
     inside = (project.root / suite.folder).resolve()
-    if not (records or any(place.resolve().is_relative_to(inside) for place in told_places(config))):
+    if not (records or any(place.resolve().is_relative_to(inside) for place in given_paths(config))):
         return
     from perfkit.runner.agent.asv_suite import AsvFolder, AsvPlugin
 
@@ -132,7 +132,7 @@ def _collect_asv(config: pytest.Config) -> None:
     config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
 
 
-def told_places(config: pytest.Config) -> list[Path]:
+def given_paths(config: pytest.Config) -> list[Path]:
     """Return the files and folders that a session was asked to look for tests in."""
     return [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
 
@@ -161,23 +161,23 @@ def without_warnings() -> Iterator[None]:
 class _SwitchedOff:
     """Reports at the end of a session that nothing was recorded, with the options that would change that."""
 
-    def __init__(self, cure: str) -> None:
-        self._cure = cure
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             "perfkit: nothing was added to the ledger, since benchmarks are switched off in this session:"
-            f" add {self._cure}"
+            f" add {self._hint}"
         )
 
 
 def _how_to_switch_on(config: pytest.Config) -> str:
-    cures = []
+    hints = []
     if config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None):
-        cures.append("--benchmark-enable")
+        hints.append("--benchmark-enable")
     if config.getoption("benchmark_skip", None) and not config.getoption("benchmark_only", None):
-        cures.append("--benchmark-only")
-    return " ".join([*cures, *(["-n 0"] if cures and is_distributed(config) else [])])
+        hints.append("--benchmark-only")
+    return " ".join([*hints, *(["-n 0"] if hints and is_distributed(config) else [])])
 
 
 def is_distributed(config: pytest.Config) -> bool:

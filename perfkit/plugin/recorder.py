@@ -23,8 +23,8 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, Perfki
 from perfkit.identity import new_run_id, source_version, utc_now
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c, signals_put_off
-from perfkit.ledger.recording import Run, settle_leftovers
-from perfkit.ledger.remote import ledger_folder, told_place
+from perfkit.ledger.recording import Run, recover_leftovers
+from perfkit.ledger.remote import ledger_folder, shown_place
 from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -39,7 +39,7 @@ from perfkit.model import (
 )
 from perfkit.model.counters import count_outcomes, is_count
 from perfkit.model.policies import PytestPolicy
-from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
+from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines
 from perfkit.runner.agent import FIXTURE_NAME, NO_COUNTS
@@ -55,7 +55,7 @@ from perfkit.runner.agent.benchmark_fixture import (
     read_fixture,
 )
 from perfkit.runner.agent.clock import (
-    UNSETTLED,
+    NOT_WARM,
     BlockClock,
     ColdStart,
     DeviceTimes,
@@ -69,16 +69,16 @@ from perfkit.runner.agent.session import judge, last_line, source_and_params
 from perfkit.runner.agent.state import StateKeeper
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.stats.settling import Settling
+from perfkit.stats.warm_up import WarmUp
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmedUp:
-    """How a benchmark on an accelerator warmed up: its first call, all calls, and whether times settled."""
+    """How a benchmark on an accelerator warmed up: its first call, all calls, and whether it is warm."""
 
     cold: ColdStart
     calls: int
-    settled: bool
+    warm: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +129,8 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         device = reading.device if reading else None
-        unsettled = (UNSETTLED,) if warmed and not warmed.settled else ()
-        policy = replace(policy, marks=(*(device.marks if device else ()), *unsettled, *marks))
+        not_warm = (NOT_WARM,) if warmed and not warmed.warm else ()
+        policy = replace(policy, marks=(*(device.marks if device else ()), *not_warm, *marks))
         self.findings[benchmark.name] = Finding(
             outcome=outcome,
             at=utc_now(),
@@ -274,11 +274,11 @@ class Recorder:
         if given:
             place = given if is_url(given) else config.invocation_params.dir / given
         ledger = Ledger(ledger_folder(place))
-        check_not_nested(told_places(config), config.rootpath)
+        check_not_nested(given_paths(config), config.rootpath)
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
-        for settled in settle_leftovers(ledger.path):
-            print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands do)
+        for found in recover_leftovers(ledger.path):
+            print(f"perfkit: {visible(found.text)}", file=sys.stderr)  # noqa: T201 (as the commands do)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -365,18 +365,18 @@ class Recorder:
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = EXIT_NOT_MEASURED
             return
-        strangers = self._strangers()
-        if strangers:
+        foreign = self._foreign_code()
+        if foreign:
             if self._run is not None:
                 self._run.discard()
-            self._report = f"{foreign_in_words(strangers)}; nothing was added to the ledger"
+            self._report = f"{foreign_in_words(foreign)}; nothing was added to the ledger"
             session.exitstatus = EXIT_NOT_MEASURED
             return
         self._write(session)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
-        """Say where the rows went."""
+        """Report where the rows went."""
         put_back = [
             f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
         ]
@@ -402,8 +402,8 @@ class Recorder:
         note_unrun(fixture, lambda why: self._unrun.update({item.nodeid: why}))
 
     def _warm_up(self, node: str, call: Callable[[], object]) -> None:
-        """Call a benchmark on an accelerator until its times have settled; what it raises fails its test."""
-        device, clock, settling = accelerator_in_use(), BlockClock(time.perf_counter), Settling()
+        """Call a benchmark on an accelerator until it is warm; what it raises fails its test."""
+        device, clock, warm_up = accelerator_in_use(), BlockClock(time.perf_counter), WarmUp()
 
         def seconds_of_call() -> float:
             begun = clock.read()
@@ -412,14 +412,14 @@ class Recorder:
 
         def note(seconds: float) -> None:
             reserved, clock_mhz = (None, None) if device is None else (device.reserved(), device.clock_mhz())
-            settling.add(seconds, reserved=reserved, clock=clock_mhz)
+            warm_up.add(seconds, reserved=reserved, clock=clock_mhz)
 
         cold = cold_start(seconds_of_call)
         note(cold.total_s)
-        while not settling.is_over:
+        while not warm_up.is_over:
             note(seconds_of_call())
-        settled = settling.settled_from is not None
-        self._warmed[node] = WarmedUp(cold=cold, calls=len(settling.seconds), settled=settled)
+        warm = warm_up.warm_from is not None
+        self._warmed[node] = WarmedUp(cold=cold, calls=len(warm_up.seconds), warm=warm)
 
     def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
         with self._errors_apart():
@@ -438,7 +438,7 @@ class Recorder:
             yield
         except PerfkitError as error:
             self._problem, self._exit_code = (str(error), *notes_of(error)), error.exit_code
-        except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean a failed test)
+        except Exception as error:  # noqa: BLE001 (1 would mean a failed test)
             self._problem, self._exit_code = tuple(internal_error_lines(error)), EXIT_INTERNAL
 
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
@@ -469,7 +469,7 @@ class Recorder:
     def _stage(self, node: str) -> None:
         self._record.date(node)
         rows = self._rows(only=node)
-        if not rows or os.getpid() != self._process or self._strangers():
+        if not rows or os.getpid() != self._process or self._foreign_code():
             return
         # Rows that cannot be written now are written at the end, or the error is reported then.
         with contextlib.suppress(LedgerError):
@@ -491,7 +491,7 @@ class Recorder:
             only=only,
         )
 
-    def _strangers(self) -> Mapping[str, str]:
+    def _foreign_code(self) -> Mapping[str, str]:
         return foreign_modules(self._proven_root, made_since=STARTED) if self._proven_root else {}
 
     def _write(self, session: pytest.Session) -> None:
@@ -508,7 +508,7 @@ class Recorder:
         failed = sum(row.outcome.status != "ok" for row in rows if not is_count(row))
         state = f"{len(names)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
-        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
+        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and shown_place(file)}"
         if session.config.get_verbosity() >= 0:
             # Not imported by sessions that are to be quiet, nor before anything is measured.
             from perfkit.commands.past import compared_with_last
@@ -545,7 +545,7 @@ def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -
     most = math.inf if everything else _FEWEST_CALLS
     try:
         found = counts_of_call(timed.within(seconds), root=root, most_calls=most, since=since, as_guest=True)
-    except Exception:  # noqa: BLE001 (whatever the user's function does when it is watched: the test goes on)
+    except Exception:  # noqa: BLE001 (the test goes on)
         return None
     return dataclasses.replace(found, not_counted={})
 
@@ -559,7 +559,7 @@ def _begin_counting(root: Path) -> None:
     from perfkit.runner.agent.counters.calls import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
-    # Whatever does not work here does not work for benchmarks either, and is reported there.
+    # What does not work here does not work for benchmarks either, and is reported there.
     with contextlib.suppress(Exception):
         counts_of_call(call, root=root, most_calls=_FEWEST_CALLS, as_guest=True)
 

@@ -65,7 +65,7 @@ def add_worktree(repository: Path, sha: str, path: Path) -> None:
 def _kept_from_listing(repository: Path) -> str | None:
     """Return what keeps git from noting a worktree in a repository, None where nothing does.
 
-    It is tried out: what git says of it depends on the user's language.
+    It is tried out: git's message depends on the user's language.
     """
     common = try_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if common is None:
@@ -228,7 +228,7 @@ def _make_ready(
     refuse_stored(stored, side=name, called=called or name)
     if side.kind != "directory":
         for path in write_missing_versions(root):
-            yield f"{path} is written by a build that was not run, so it says version 0.0.0"
+            yield f"{path} is written by a build that was not run, so it has version 0.0.0"
 
 
 def _repositories(pair: SidePair) -> list[Path]:

@@ -527,7 +527,7 @@ def _ask(interpreter: Interpreter) -> _Answer:
         return msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
     except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
         raise NotMeasuredError(
-            f"{interpreter.python} does not say which packages it has ({error}); run it by hand to see why"
+            f"{interpreter.python} does not list its packages ({error}); run it by hand to see why"
         ) from error
 
 

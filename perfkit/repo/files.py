@@ -47,7 +47,7 @@ def place_inside(root: Path, name: str) -> Path:
 
 
 def put_file(source: Path, root: Path, name: str, *, follow_links: bool = False) -> None:
-    """Copy a file or link to its place in a root, over whatever file is there."""
+    """Copy a file or link to its place in a root, over a file that is there."""
     path = place_inside(root, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

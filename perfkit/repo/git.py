@@ -58,7 +58,7 @@ def reading_only() -> Iterator[None]:
 
 
 def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables by which git tells a hook its repository."""
+    """Return an environment without the variables by which git passes a hook its repository."""
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
 
 
@@ -164,7 +164,7 @@ def _run(
 
 def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> bytes:
     if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
         # Advice may follow the reason.
         reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
         raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {reason}")

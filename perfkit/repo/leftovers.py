@@ -33,9 +33,7 @@ def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str 
         if owner is not None:
             problem = swept.setdefault(_name(owner), _Swept()).add(leftover.folder, owner)
         elif leftover.folder.exists():
-            problem = (
-                f"cannot tell whose {leftover.folder} is: its owner's file is damaged; remove both by hand"
-            )
+            problem = f"the owner's file of {leftover.folder} is damaged; remove both by hand"
         else:
             problem = ""
         if problem:

@@ -176,7 +176,7 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
     # Submodules are not among these files.
     if not any(map(is_code, files)) and not submodules(pair.head.source):
         only = f", only {listed(files, _MOST_LISTED)}" if files else ""
-        yield f"no code differs between base and head{only}: what is found says nothing of a change"
+        yield f"no code differs between base and head{only}: what is found does not come from a change"
 
 
 def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:

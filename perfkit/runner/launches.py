@@ -85,7 +85,7 @@ def run_session(
     """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``.
 
     After ``limit_s`` seconds it is ended. No process of the session outlives the call. With ``keeps_going``
-    it goes on where a file does not import, and ``root`` is pytest's root whatever a commit configures.
+    it goes on where a file does not import, and ``root`` is pytest's root for any configuration.
     """
     try:
         is_asv = _is_asv(root / benchmarks, root)

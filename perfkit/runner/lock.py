@@ -30,7 +30,7 @@ _PLACES = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 (a 
 
 
 def lock_folder() -> Path:
-    """Return the folder of the machine's lock: the same for all its users, whatever their TMPDIR."""
+    """Return the folder of the machine's lock: the same for all its users and any TMPDIR."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         if not Path(named).is_dir():
@@ -121,7 +121,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """Open the lock's file, which belongs to whoever measured first and serves everyone.
+    """Open the lock's file, which belongs to the first user who measured and serves everyone.
 
     Everyone may write to its folder, so a link or another kind of file in its place is refused.
     """

@@ -273,10 +273,10 @@ def is_hydra_main(function: Callable[..., object]) -> bool:
 
 def wrong_code(root: Path) -> str | None:
     """Return a message if this process has loaded other code than that of ``root``, None if it has not."""
-    strangers = foreign_modules(root, made_since=STARTED)
-    if not strangers:
+    foreign = foreign_modules(root, made_since=STARTED)
+    if not foreign:
         return None
-    name, file = min(strangers.items())
+    name, file = min(foreign.items())
     return (
         f'the code measured is not that of {root}: "{name}" was imported from {file};'
         " uninstall that copy, or install the project in its place (pip install -e)"

@@ -116,7 +116,7 @@ def next_move(
 ) -> Measure | Conclusion:
     """Return what to measure next, or what has been found.
 
-    ``weights`` says for each of the places 1 to n how likely a step is there before anything is measured, up
+    ``weights`` has for each of the places 1 to n how likely a step is there before anything is measured, up
     to a factor. Places that are ``unusable`` are not measured. Launches of ``open_pair``, which is laid out,
     cost no opening. The same arguments always give the same answer.
     """
@@ -158,7 +158,7 @@ def posterior(
 class _Gap:
     """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
 
-    ``splits`` says whether a place can be measured that tells them apart. ``certain`` is a gap that holds a
+    ``splits`` is whether a place can be measured that distinguishes them. ``certain`` is a gap that holds a
     step as surely as it has to, and cannot be split.
     """
 

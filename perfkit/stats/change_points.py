@@ -1,11 +1,9 @@
 """Change points: where the level of a benchmark changed for good, by how much, and how sure that is.
 
-A trend is the levels of runs in commit order, one number for each run. Its noise has three parts: each run
-scatters by itself, some runs are outliers, and the machine drifts, so that runs which lie close together
-resemble each other. A step is claimed where the runs are far more likely with it than without it, *whatever
-the drift*: a ratio of likelihoods under the local level model (Harvey 1989, 2.3: a random walk seen through
-white noise), in which either side of the comparison may have the drift that suits it best. Where a trend
-wanders, wandering explains a rise, and nothing is claimed; where it is steady, small steps are found.
+A trend is the levels of runs in commit order. Runs scatter, some are outliers, and the machine drifts. A
+change point is reported where the runs are far more likely with it than without it, *for any drift*: a ratio
+of likelihoods under the local level model (Harvey 1989, 2.3), in which either side may have the drift that
+suits it best.
 ``docs/measured/change-points.md`` has the figures.
 """
 
@@ -87,7 +85,7 @@ def find_steps(
 ) -> tuple[Step, ...]:
     """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
 
-    ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
+    ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` means that they are
     counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
     ``sessions`` names for each run when it was measured, since the machine differs between sessions. A
     step counts only where it is likelier than one of the machine between two sessions by as much as it has

@@ -83,7 +83,7 @@ def find_drift(
 
 
 def visible_rise(levels: Sequence[float] | FloatArray) -> float | None:
-    """Return last level / first level where it stands out to the eye, whatever made it; else None."""
+    """Return last level / first level where it stands out to the eye; else None."""
     values = np.log(np.asarray(levels, dtype=np.float64))
     if len(values) < FEWEST:
         return None

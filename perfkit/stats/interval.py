@@ -34,7 +34,7 @@ class Interval:
 
     centre: FloatArray
     half_width: FloatArray
-    by_preloaders: npt.NDArray[np.bool_]
+    by_zygotes: npt.NDArray[np.bool_]
 
 
 def error_per_look(alpha: float, *, family: int, looks: int) -> float:
@@ -44,7 +44,7 @@ def error_per_look(alpha: float, *, family: int, looks: int) -> float:
 
 def location_interval(
     logs: npt.ArrayLike,
-    preloaders: npt.ArrayLike,
+    zygotes: npt.ArrayLike,
     *,
     error: float,
     shared_variance: float = 0.0,
@@ -54,25 +54,23 @@ def location_interval(
     """Return the interval for the location of log ratios at confidence 1 - ``error``."""
     values = np.asarray(logs, dtype=np.float64)
     centre, half_width = _trimmed_t(values, error, trimmed_from, least_sd)
-    half_width = half_width * widening(preloaders, shared_variance)
-    names, groups = np.unique(np.asarray(preloaders), return_inverse=True)
+    half_width = half_width * widening(zygotes, shared_variance)
+    names, groups = np.unique(np.asarray(zygotes), return_inverse=True)
     if names.size in {1, values.shape[-1]}:
-        return Interval(
-            centre=centre, half_width=half_width, by_preloaders=np.zeros(centre.shape, dtype=bool)
-        )
+        return Interval(centre=centre, half_width=half_width, by_zygotes=np.zeros(centre.shape, dtype=bool))
     means = _group_means(values, groups)
     differ = _groups_differ(values, means, groups)
     group_centre, group_half_width = _trimmed_t(means, error, trimmed_from)
     return Interval(
         centre=np.where(differ, group_centre, centre),
         half_width=np.where(differ, group_half_width, half_width),
-        by_preloaders=differ,
+        by_zygotes=differ,
     )
 
 
-def widening(preloaders: npt.ArrayLike, shared_variance: float) -> float:
+def widening(zygotes: npt.ArrayLike, shared_variance: float) -> float:
     """Return by how much to widen an interval that takes launches with a shared variance as independent."""
-    sizes = np.unique(np.asarray(preloaders), return_counts=True)[1]
+    sizes = np.unique(np.asarray(zygotes), return_counts=True)[1]
     launches = int(sizes.sum())
     if launches == 1:
         return 1.0

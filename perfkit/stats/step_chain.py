@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 # How many steps a range has a priori, in a Poisson distribution. That there is any is then made as likely as
-# that there is none, so this says how rare a second one is.
+# that there is none, so this is how rare a second one is.
 _STEPS = 0.2
 # Launches have Student's t distribution of three degrees: so heavy are the tails of the recorded launches of
 # benchmarks/calibration, each divided by the robust deviation of its gate.

@@ -16,7 +16,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.plugin.recorder import SessionRecord, WarmedUp
 from perfkit.runner.agent.benchmark_fixture import Reading
-from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
+from perfkit.runner.agent.clock import NOT_WARM, ColdStart, DeviceTimes
 
 SUITE = """
 import fake_device, itertools, pytest
@@ -73,7 +73,7 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
     assert (0, 1) == (cold.warmup, cold.loops)
     assert timed.warmup is not None
     assert timed.warmup >= 11
-    assert {False} == {UNSETTLED in row.policy.marks for row in rows.values()}
+    assert {False} == {NOT_WARM in row.policy.marks for row in rows.values()}
     assert () == rows["test_host", "time"].policy.marks
 
 
@@ -91,7 +91,7 @@ def test_a_warm_up_without_end_marks_the_times() -> None:
         min_time_s=None,
         device=DeviceTimes(host_s=(0.1, 0.1)),
     )
-    warmed = WarmedUp(cold=ColdStart(total_s=9.0), calls=200, settled=False)
+    warmed = WarmedUp(cold=ColdStart(total_s=9.0), calls=200, warm=False)
     record.add(Benchmark(name="a", version="v"), reading, status="ok", message=None, warmed=warmed)
 
     rows = record.rows(run_id="r", commit=Commit(sha="a" * 40), machine=MACHINE, environment=ENVIRONMENT)
@@ -99,4 +99,4 @@ def test_a_warm_up_without_end_marks_the_times() -> None:
     assert {"time": 203, "host time": 203, "cold start": 0} == {
         row.outcome.metric.name: row.outcome.warmup for row in rows
     }
-    assert {(UNSETTLED,)} == {row.policy.marks for row in rows}
+    assert {(NOT_WARM,)} == {row.policy.marks for row in rows}

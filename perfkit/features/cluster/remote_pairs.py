@@ -88,7 +88,7 @@ def open_remote_pairs(
     with open_engine(choice, project=project, code=code, commits=sent, wait_s=None, log=log) as engine:
         machine, *others = engine.classes()
         if others:
-            log(f"measuring on {machine.told}, not on {told_classes(others)}; --machine names another")
+            log(f"measuring on {machine.text}, not on {told_classes(others)}; --machine names another")
         terms = PairTerms(plan=plan, code=code, machine=machine, source=wanted.source.sha or overlay or "")
         with RemotePairMeter(terms, ledger, log=log, engine=engine) as remote:
             yield remote

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
-from perfkit.model.history import ChangePoint, Creep, Origin, Rise, Silence, Trend
+from perfkit.model.history import ChangePoint, Origin, Rise, Silence, Trend
+from perfkit.model.history import Creep as Drift
 from perfkit.stats.distributions import student_quantile
 
 # One in two hundred on either side.
@@ -37,7 +38,7 @@ class _Link:
     launches: int
 
 
-def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> Iterator[Creep]:
+def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> Iterator[Drift]:
     """Yield the benchmarks whose gates of merged commits add up to a loss beyond the margin since a place.
 
     Log ratios add up over gates that have no commit in common. The interval is Student's t at 99 %, with the
@@ -57,7 +58,7 @@ def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> 
         half = student_quantile(max(launches - 2 * len(chain), 1), _DRIFT_ERROR) * math.sqrt(variance)
         margin = facts.margin_of(trend.benchmark)
         if total - half > math.log1p(margin):
-            yield Creep(
+            yield Drift(
                 benchmark=trend.benchmark,
                 machine_id=trend.machine_id,
                 since=chain[0].base,
@@ -130,14 +131,14 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return found
 
 
-def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Creep]:
+def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Drift]:
     """Yield the drifts in plain runs, one for each benchmark and machine.
 
     A drift counts from the best level, else from the last release or from the base. Change points are taken
     out, since they are reported themselves. A rise that all benchmarks share is a drift of each until a
     sentinel drifts as well.
     """
-    found: dict[tuple[str, str], Creep] = {}
+    found: dict[tuple[str, str], Drift] = {}
     for trend, own in _with_steps(trends, points):
         drift = _drift_of(trend, own, facts)
         key = (trend.benchmark, trend.machine_id)
@@ -151,7 +152,7 @@ def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: F
 
 
 def find_rises(
-    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep], facts: Facts
+    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Drift], facts: Facts
 ) -> Iterator[Rise]:
     """Yield the benchmarks that visibly rise in a chart without an open change point or a drift."""
     from perfkit.stats.drift import best_place, visible_rise
@@ -220,7 +221,7 @@ def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
     return (one for one in timed if newest[one.benchmark, one.machine_id] == one.version)
 
 
-def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Creep | None:
+def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Drift | None:
     from perfkit.stats.drift import FEWEST, best_place, find_drift
 
     if len(trend) < FEWEST:
@@ -238,7 +239,7 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Creep
             levels[start:], sessions=measured_in[start:], environments=trend.env_ids[start:], least=margin
         )
         if drift is not None:
-            return Creep(
+            return Drift(
                 benchmark=trend.benchmark,
                 machine_id=trend.machine_id,
                 since=trend.commits[start],
@@ -265,7 +266,7 @@ def _accepted_place(trend: Trend, accepted: Collection[str]) -> int:
     return next((place for place in reversed(range(len(trend))) if _drift_id(trend, place) in accepted), 0)
 
 
-def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) -> str:
+def _machine_evidence(drift: Drift, sentinels: Iterable[Drift], facts: Facts) -> str:
     for other in sentinels:
         if other.machine_id == drift.machine_id and other.high >= drift.low:
             return f"the sentinel {other.benchmark} became slower as well"

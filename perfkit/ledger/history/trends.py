@@ -15,7 +15,7 @@ from perfkit.model.change_log import GateRatio
 from perfkit.model.history import CommitFacts, Origin, Trend
 from perfkit.model.results import Environment, Machine
 
-# Runs within an hour are alike and tell nothing of another hour.
+# Runs within an hour are alike, unlike those of another hour.
 _SESSION_GAP = timedelta(hours=1)
 _COLUMNS = tuple(field.name for field in fields(Trend) if str(field.type).startswith("tuple"))
 
@@ -165,25 +165,25 @@ Levels = Mapping[tuple[str, str], float]
 class Gaps:
     """The order in which to measure wanted places of a history: where it is least certain first.
 
-    The ends come first, then the middle of the largest gap between settled places (measured or about to be).
+    The ends come first, then the middle of the largest gap between places that are measured or about to be.
     Gaps at whose ends the known levels differ by more than ``margin``, a share, come before all others.
     """
 
     def __init__(self, wanted: Iterable[int], *, margin: float) -> None:
         self._wanted = sorted(set(wanted))
         self._margin = math.log1p(margin)
-        self._settled: set[int] = set()
+        self._done: set[int] = set()
         self._levels: dict[int, Levels] = {}
         self._differences: dict[tuple[int, int], bool] = {}
 
     @property
-    def settled(self) -> int:
-        """How many of the wanted places are settled."""
-        return len(self._settled.intersection(self._wanted))
+    def done(self) -> int:
+        """How many of the wanted places are done."""
+        return len(self._done.intersection(self._wanted))
 
-    def settle(self, place: int) -> None:
+    def finish(self, place: int) -> None:
         """Note that a place is measured or about to be."""
-        self._settled.add(place)
+        self._done.add(place)
 
     def learn(self, place: int, levels: Levels) -> None:
         """Note the levels at a place, once."""
@@ -191,16 +191,16 @@ class Gaps:
 
     def next(self) -> int | None:
         """Return the place to measure next, None where no wanted one is left."""
-        left = [place for place in self._wanted if place not in self._settled]
+        left = [place for place in self._wanted if place not in self._done]
         if not left:
             return None
         ends = (self._wanted[0], self._wanted[-1])
         for end in ends:
-            if end not in self._settled:
+            if end not in self._done:
                 return end
         gaps = [
             (self.differ(begin, end), until - since, -begin, since)
-            for begin, end in itertools.pairwise(sorted({*self._settled, *ends}))
+            for begin, end in itertools.pairwise(sorted({*self._done, *ends}))
             if (since := bisect_right(left, begin)) < (until := bisect_left(left, end))
         ]
         _, inside, _, since = max(gaps)

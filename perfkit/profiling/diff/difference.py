@@ -16,7 +16,7 @@ from perfkit.units import human_calls, human_percent, human_seconds, signed_seco
 
 _Key = tuple[str, int, str]
 # A smaller share of the whole on base is noise of the profilers.
-_WORTH_TELLING = 0.02
+_WORTH_REPORTING = 0.02
 _MOST_FUNCTIONS = 3
 # A change in the number of calls is reported from so many per unit of work, and from this share, on.
 _NEWS_CALLS = 0.5
@@ -125,7 +125,7 @@ def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
 def _cause_among_phases(section: Section, work: Work, base: Reading, head: Reading) -> Iterator[str]:
     """Name the phases that moved with the whole, or the one that did where all others did the same work."""
     whole = section.whole.moved_s
-    if abs(whole) < _WORTH_TELLING * section.whole.base_s:
+    if abs(whole) < _WORTH_REPORTING * section.whole.base_s:
         return
     with_whole = most_moved_first(part for part in section.parts if part.amount.moved_s * whole > 0)
     if not with_whole:
@@ -146,7 +146,7 @@ def _cause_among_phases(section: Section, work: Work, base: Reading, head: Readi
         )
         return
     for part in with_whole[:_MOST_FUNCTIONS]:
-        if abs(part.amount.moved_s) >= _WORTH_TELLING * section.whole.base_s:
+        if abs(part.amount.moved_s) >= _WORTH_REPORTING * section.whole.base_s:
             yield f"{_subject(part)} moved by {signed_seconds(part.amount.moved_s)} a {work.unit}"
 
 
@@ -173,7 +173,7 @@ def _device(base: Reading, head: Reading, work: Work) -> str:
 
 
 def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
-    least = _WORTH_TELLING * section.whole.base_s
+    least = _WORTH_REPORTING * section.whole.base_s
     moved = [part for part in section.parts if abs(part.amount.moved_s) >= least and part.amount.moved_s]
     for part in moved[:_MOST_FUNCTIONS]:
         share = abs(part.amount.moved_s) / section.whole.base_s if section.whole.base_s else None
@@ -211,12 +211,12 @@ def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
     for part in section.parts:
         base_s, head_s = part.amount.base_s, part.amount.head_s
         large = (
-            base_s >= _WORTH_TELLING * section.whole.base_s
-            and head_s >= _WORTH_TELLING * section.whole.head_s
+            base_s >= _WORTH_REPORTING * section.whole.base_s
+            and head_s >= _WORTH_REPORTING * section.whole.head_s
         )
         if part.kind != "wait" or not part.was or not large:
             continue
-        stays = abs(part.amount.moved_s) < _WORTH_TELLING * section.whole.base_s
+        stays = abs(part.amount.moved_s) < _WORTH_REPORTING * section.whole.base_s
         yield (
             f"{part.name} {'only moved' if stays else 'moved to another call'}: it showed as {part.was}"
             f" and shows as {part.place} now ({human_seconds(base_s)}, {human_seconds(head_s)} a {work.unit})"

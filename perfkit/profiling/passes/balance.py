@@ -144,7 +144,7 @@ class PhaseClock:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave the present hook's phase for a while: what runs inside is of whatever phase it is itself."""
+        """Leave the present hook's phase for a while: what runs inside has phases of its own."""
         hook = self.turn(None)
         try:
             yield
@@ -153,7 +153,7 @@ class PhaseClock:
 
     @contextmanager
     def instead(self, phase: str) -> Iterator[None]:
-        """Be in a phase for a while, whatever the present hook's is; other threads change nothing."""
+        """Be in a phase for a while instead of the present hook's; other threads change nothing."""
         if threading.get_ident() != self._thread:
             yield
             return
@@ -166,14 +166,14 @@ class PhaseClock:
     def turn(self, phase: _Label) -> _Label:
         """Change the present hook's phase, and return what it was.
 
-        Whoever calls this in another thread knows that the clock's own thread waits for that.
+        Other threads may call it only while the clock's own thread waits for them.
         """
         hook, self.hook = self.hook, phase
         self._change(self._label)
         return hook
 
     def pause(self) -> None:
-        """Begin what belongs to no step and no phase, in whatever hook's phase it lies."""
+        """Begin what belongs to no step and no phase."""
         if threading.get_ident() == self._thread:
             self._before_pause, self.hook = self.hook, _PAUSE
             self._changes.append((self._now(), _PAUSE))
@@ -272,7 +272,7 @@ def _device_now(device: Accelerator) -> DeviceMoment:
 
 
 def can_import_torch() -> bool:
-    """Return whether torch can be imported; a training that says by itself where its steps end needs none."""
+    """Return whether torch can be imported; a training that marks its steps needs none."""
     try:
         import torch  # noqa: F401 (to see whether it can be)
     except (ImportError, OSError):
@@ -429,7 +429,7 @@ def _unless_evaluating(phase: str) -> Callable[[Any], str]:
     return lambda _: phase if torch.is_grad_enabled() else EVALUATION
 
 
-def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
+def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
     if type(module).__name__.endswith("Loss"):
         return LOSS
     return FORWARD if module.training else EVALUATION

@@ -173,7 +173,7 @@ def _run_target(
     except SystemExit as error:
         if not started or error.code not in (None, 0):
             return version, describe_exit(error, spec.target.name)
-    except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
+    except BaseException as error:  # noqa: BLE001 (any error of the user's code)
         return version, describe_failure(error, spec.target.name, own_code_of(spec))
     return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
 

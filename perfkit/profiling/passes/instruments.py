@@ -232,7 +232,7 @@ class TorchProfile(Clean):
         self._profiler = self._new_profiler()
         self._is_running = False
         self._step_at = spec.step_at
-        # The first optimizer of a class settles what its steps call, and a module may make one when imported.
+        # The first optimizer of a class fixes what its steps call, and a module may make one when imported.
         call_after_each_step(self._after_optimizer_step)
 
     def run(self, call: _Call) -> object:

@@ -240,7 +240,7 @@ class _Ranks:
 def find_straggler(balances: Sequence[Balance]) -> Straggler | None:
     """Return the rank that keeps the others waiting, None where there is none.
 
-    Whoever comes last to a collective waits least in it: so in each step the last is the rank with the least
+    The rank that comes last to a collective waits least in it: so in each step it is the rank with the least
     time among the other ranks, and what the others have more of it is their wait for that rank.
     """
     steps = min((len(balance.step_s) for balance in balances), default=0)

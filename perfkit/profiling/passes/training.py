@@ -35,7 +35,7 @@ from perfkit.runner.agent.counters.tensors import TensorWatch
 from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
-# Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
+# Timed and watched steps take turns of so many, so that the machine affects both alike.
 # The first step after a switch, in which Python finds its caches cold, belongs to neither.
 _TURN = 5
 # A device keeps two moments of each step until they are read, so they are read after this many steps.

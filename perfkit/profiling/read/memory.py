@@ -45,7 +45,7 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise _Refused(f"{module_name}.{global_name}")
 
-    def persistent_load(self, pid: Any) -> NoReturn:  # noqa: ANN401 (whatever the file holds)
+    def persistent_load(self, pid: Any) -> NoReturn:  # noqa: ANN401 (any object)
         raise _Refused(f"an object outside of it, {str(pid)[:40]}")
 
 

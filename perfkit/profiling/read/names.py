@@ -18,7 +18,7 @@ _KEPT_PARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CodeNames:
-    """Tells own code from libraries in a profile from any machine.
+    """Distinguishes own code from libraries in a profile from any machine.
 
     ``own`` are the packages or folders that the user calls their own; without any, every file is own that is
     not installed. ``present`` are the names at the top of the user's project: profiles that perfkit wrote

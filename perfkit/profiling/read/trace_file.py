@@ -421,7 +421,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Arguments(msgspec.Struct, gc=False):
-    """The arguments of an event that are asked for; others may be whatever they are."""
+    """The arguments of an event that are read; others may be anything."""
 
     correlation: int | None = None
 

@@ -241,7 +241,7 @@ class _Made:
     function: Callable[..., Any]
     sources: tuple[object, ...]
 
-    def first(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (whatever the suite has)
+    def first(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 (any value)
         found = (getattr(source, name, None) for source in self.sources)
         return next((value for value in found if value is not None), default)
 
@@ -455,7 +455,7 @@ class _Call:
         with self.ready():
             return self.once()
 
-    def once(self) -> Any:  # noqa: ANN401 (whatever the suite's function returns)
+    def once(self) -> Any:  # noqa: ANN401 (any value)
         return self.made.function(*self.args)
 
     def afresh(self, block: Callable[[int], float]) -> Callable[[int], float]:
@@ -474,7 +474,7 @@ class _Call:
             for setup in self._setups:
                 setup(*self.args)
         except NotImplementedError as error:
-            pytest.skip(f"its setup says so: {str(error) or type(error).__name__}")
+            pytest.skip(f"its setup skips it: {str(error) or type(error).__name__}")
 
     def _tear_down(self) -> None:
         for teardown in self._teardowns:

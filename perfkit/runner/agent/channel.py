@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 Message = dict[str, Any]
 _CHUNK_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 4
-# A process that wakes so much too late was stopped itself, as all of a paused container are. Whoever it waits
-# for had no time to answer then.
+# A process that wakes so much too late was stopped itself, as all of a paused container are. The other
+# end had no time to answer then.
 _STOOD_STILL_S = 0.5
 
 
@@ -149,7 +149,7 @@ def answer_request(
         answer = work(channel.receive() if request is None else request, channel)
         channel.send({"kind": "done", **answer})
         status = 0
-    except BaseException as error:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
+    except BaseException as error:  # noqa: BLE001 (a child ends here; its log has the traceback)
         traceback.print_exc()
         with contextlib.suppress(ChannelClosedError):
             channel.send({"kind": "done", "error": f"{type(error).__name__}: {error}"})

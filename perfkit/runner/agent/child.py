@@ -176,7 +176,7 @@ def _run_session(
         run_session(plugin, root=root, paths=paths, select=assignment["select"])
     elif assignment["nodes"] is None:
         # There is nothing to collect from.
-        plugin.tell_listing([])
+        plugin.send_listing([])
 
 
 def _report(

@@ -24,7 +24,7 @@ _TUNING_AFTER = (
 )
 _TUNING_WITHIN = ("_template_autotuning", "_template_precompiling")
 _GRAPHS = "unique_graphs"
-UNTOLD = "time of compiling not told"
+UNREPORTED = "time of compiling not told"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class ColdStart:
     @property
     def marks(self) -> tuple[str, ...]:
         """The marks of its row: whether it compiled for a time that torch does not report."""
-        return (UNTOLD,) if self.graphs and self.compiling_s is None else ()
+        return (UNREPORTED,) if self.graphs and self.compiling_s is None else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +101,9 @@ Timer = Callable[[], float]
 LAUNCH_BOUND = "launch-bound"
 UNSYNCHRONISED = "unsynchronised"
 L2_FLUSHED = "L2 flushed"
-UNSETTLED = "not settled"
+NOT_WARM = "not settled"
 ALONE = "alone on the device"
-# A block whose calls return only after this share of the device's time is paced by the host.
+# A block whose calls return only after this share of the device's time is bound by the host.
 _HOST_SHARE = 0.9
 # Rounds of a benchmark are some thousands; the oldest blocks of a clock that nobody asks are dropped.
 _MOST_SPANS = 200_000
@@ -405,7 +405,7 @@ def _between(begin: DeviceEvent | None, end: DeviceEvent | None) -> float | None
 
 
 def device_times(spans: Sequence[Span], *, loops: int = 1) -> DeviceTimes:
-    """Return the times of blocks of ``loops`` iterations each, marked where the host sets their pace."""
+    """Return the times of blocks of ``loops`` iterations each, marked if they are launch-bound."""
     device_s = [one.device_s for one in spans if one.device_s is not None]
     whole = len(device_s) == len(spans)
     return DeviceTimes(

@@ -100,7 +100,7 @@ def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
         for name in [*modules, *_modules_of_sessions(), *([_FIXTURE] if PLUGIN in modules else [])]:
             try:
                 importlib.import_module(name)
-            except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
+            except Exception:  # noqa: BLE001 (a module that raises is not preloaded)
                 failed.append(name)
     gc.enable()
     # A garbage collection does not visit frozen objects, so their pages stay shared with the children.

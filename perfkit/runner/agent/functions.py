@@ -107,7 +107,7 @@ class CallGraph:
     def __init__(self, root: Path) -> None:
         self._top = f"{root}/"
         self._names: list[tuple[str, str]] = []
-        # By identity, since a class may claim to equal another one; what is known is kept, so that no
+        # By identity, since a class may compare equal to another one; what is known is kept, so that no
         # identity is given twice.
         self._reached: dict[int, int] = {}
         self._kept: list[_Node] = []
@@ -230,7 +230,7 @@ def _named_by(function: FunctionType, top: str) -> Iterator[object]:
     modules: set[str] = set()
     while values:
         value = values.pop()
-        # By its type, for an object may claim any class, or refuse to name one.
+        # By its type, for an object may pretend any class, or refuse to name one.
         if not issubclass(type(value), ModuleType):
             yield value
         elif value.__name__ not in modules and (_file_of(value) or "").startswith(top):

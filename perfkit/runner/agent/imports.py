@@ -47,7 +47,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> None:
 
 
 def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Return the modules of ``names`` whose top-level name no root claims: others would hide its code.
+    """Return the modules of ``names`` whose top-level name no root has: others would hide its code.
 
     A module that is returned may still import a root's own code by itself; see ``preloaded_own``.
     """
@@ -113,7 +113,7 @@ def _custom_finders() -> list[Any]:
     return [*(finder for finder in sys.meta_path if finder not in _STANDARD_FINDERS), *entry_finders]
 
 
-def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has a find_spec)
+def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder has a find_spec)
     finder = pkgutil.get_importer(entry)
     return None if isinstance(finder, FileFinder | zipimporter) else finder
 

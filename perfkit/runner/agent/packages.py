@@ -28,7 +28,7 @@ def harness_problem() -> str | None:
     try:
         import pytest  # noqa: F401
         import pytest_benchmark.fixture  # noqa: F401
-    except Exception as error:  # noqa: BLE001 (a package may raise whatever it likes)
+    except Exception as error:  # noqa: BLE001 (a package may raise anything)
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -290,7 +290,7 @@ def _loaded_files() -> dict[str, str]:
 
 
 def loaded_file(name: str) -> str | None:
-    """Return the file that a loaded module claims, without having it make anything up or import."""
+    """Return the file that a loaded module names, without having it make anything up or import."""
     file = namespace_of(name).get("__file__")
     return file if isinstance(file, str) else None
 

@@ -203,7 +203,7 @@ class ChildPlugin:
         if [item for item in found.values() if _runs_once(item)]:
             self._overruled.append(f"@pytest.mark.{_RUNS_AGAIN}")
         if self._lists:
-            self.tell_listing([self._describe(item) for item in found.values()])
+            self.send_listing([self._describe(item) for item in found.values()])
         launch = self._next_launch()
         wanted = launch.nodes if launch is not None else ()
         if launch is not None:
@@ -236,7 +236,7 @@ class ChildPlugin:
         reached = [found for found in _reached(item) if found[0] in self._changed]
         return {**_describe(item), "changed": may_run(self._changed, reached), "reached": sorted(reached)}
 
-    def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
+    def send_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Send which benchmarks there are, and what could not be collected."""
         self._listed = True
         self._channel.send(

@@ -13,7 +13,7 @@ from .counters.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 from .torch_settings import has_torch
 
-NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
+NO_TORCH = "torch is not installed here, and an optimizer of torch ends a step"
 
 # The step whose counts stand for the loop: by then state that is made on first use, such as an optimizer's,
 # exists.
@@ -32,7 +32,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
         counts = _count(_load(place), TensorWatch(root), steps)
     except TargetError as error:
         return {"problem": str(error)}
-    except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
+    except Exception as error:  # noqa: BLE001 (any error of the user's code)
         return {"problem": f"{type(error).__name__}: {error}".removesuffix(": ")}
     if isinstance(counts, int):
         return {"problem": f"it made fewer than {steps} optimizer steps: {counts}"}

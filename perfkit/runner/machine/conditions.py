@@ -36,7 +36,7 @@ def throttled_s(root: Path = Path("/")) -> float | None:
 def _groups(root: Path) -> Iterator[Path]:
     """Yield the folders of this process's groups, from its own one up to the topmost that can be seen.
 
-    In a container that one is its own, whatever path the process is given.
+    In a container that one is its own.
     """
     paths = {_NEWER: "/", _OLDER: "/"}
     for line in (_read(root / _OWN) or "").splitlines():
@@ -53,7 +53,7 @@ def _groups(root: Path) -> Iterator[Path]:
 def _share(group: Path) -> float | None:
     quota = (_read(group / _QUOTA) or "").split() or [_read(group / name) or "" for name in _OLDER_QUOTA]
     if not all(one.isdigit() for one in quota):
-        # The newer version says "max" and the older one -1 where there is no quota.
+        # Without a quota the newer version has "max" and the older one -1.
         return None
     share, period = quota
     return int(share) / int(period)
@@ -327,7 +327,7 @@ def disturbances(before: Moment, after: Moment) -> Iterator[Disturbance]:
 
 
 class Watch:
-    """Tells what disturbed this machine since it was asked last."""
+    """Reports what disturbed this machine since it was asked last."""
 
     def __init__(self) -> None:
         self._last = read_moment()

@@ -2,7 +2,7 @@
 
 All of it comes from NVML, so no device is initialised in this process. What a driver does not report, as the
 device is too old, shared or not the user's, is left out, never guessed. ``nvml`` is the module ``pynvml``, or
-whatever has its functions and errors.
+a module with its functions and errors.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Devices:
     def _value(self, name: str) -> Any:  # noqa: ANN401 (a constant of NVML)
         return getattr(self._nvml, name, None)
 
-    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (whatever NVML returns)
+    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (any value of NVML)
         function: Callable[..., Any] | None = getattr(self._nvml, name, None)
         if function is None:
             return default

@@ -13,7 +13,7 @@ from pathlib import Path
 Source = tuple[str, str]
 Amounts = Counter[Source]
 _MOST_CAUSES = 100
-# The counters and their units. docs/architecture.md says what else a new one needs.
+# The counters and their units. docs/architecture.md lists what else a new one needs.
 OF_TENSORS = ("operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops")
 OF_DEVICES = ("to_device", "to_host")
 INSTRUCTIONS = "instructions"

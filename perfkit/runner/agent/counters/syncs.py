@@ -126,7 +126,7 @@ def wait_of_method(
     tensor: Any,  # noqa: ANN401 (a tensor)
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    result: Any,  # noqa: ANN401 (whatever the method returned)
+    result: Any,  # noqa: ANN401 (any value)
 ) -> bool | None:
     """Return whether a call of a method waited (True), would wait on a device (False), or neither (None)."""
     if name not in _MOVES:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 # The medians of so many values are compared: fewer would be moved by one slow call.
 _WINDOW = 5
-# A median this close to that of all that follow is settled, whatever the scatter.
+# A median this close to that of all that follow is warm, in spite of the scatter.
 _TOLERATED = 0.02
 # Or one within so many of the standard errors of a window's median.
 _ERRORS = 3.0
@@ -25,41 +25,41 @@ _MOST_S, _MOST_CALLS = 5.0, 200
 _ERROR_OF_A_MEDIAN = 1.2533
 
 
-def settled_from(
+def warm_from(
     seconds: Sequence[float],
     *,
     reserved: Sequence[float] = (),
     clocks: Sequence[float] = (),
     window: int = _WINDOW,
 ) -> int | None:
-    """Return the place of the first value that belongs to the settled ones; None where there is none yet."""
-    unsettled = {0, *_grown(reserved), *_far_from_the_end(clocks)}
-    for place in range(max(unsettled) + 1, len(seconds) - 2 * window + 1):
+    """Return the place of the first value of a warm benchmark; None while it warms up."""
+    cold = {0, *_grown(reserved), *_far_from_the_end(clocks)}
+    for place in range(max(cold) + 1, len(seconds) - 2 * window + 1):
         if _agree(seconds[place : place + window], seconds[place + window :]):
             return place
     return None
 
 
 @dataclass
-class Settling:
-    """Follows the first calls of a benchmark on an accelerator, until they have settled or took too long.
+class WarmUp:
+    """Follows the first calls of a benchmark on an accelerator, until they are warm or took too long.
 
     Bytes that are reserved and the clock in MHz count where each call has them.
     """
 
     seconds: list[float] = field(default_factory=list)
-    settled_from: int | None = None
+    warm_from: int | None = None
     _reserved: list[float] = field(default_factory=list)
     _clocks: list[float] = field(default_factory=list)
 
     def add(self, seconds: float, *, reserved: float | None = None, clock: float | None = None) -> None:
-        """Note one more call; after each window, check whether times have settled."""
+        """Note one more call; after each window, check whether it is warm."""
         self.seconds.append(seconds)
         self._reserved += [] if reserved is None else [reserved]
         self._clocks += [] if clock is None else [clock]
         whole = len(self.seconds)
         if whole % self._window == 1:
-            self.settled_from = settled_from(
+            self.warm_from = warm_from(
                 self.seconds,
                 reserved=self._reserved if len(self._reserved) == whole else (),
                 clocks=self._clocks if len(self._clocks) == whole else (),
@@ -71,7 +71,7 @@ class Settling:
         """Whether nothing more is to be waited for."""
         after_first = self.seconds[1:]
         enough = sum(after_first) >= _MOST_S or len(self.seconds) >= _MOST_CALLS
-        return self.settled_from is not None or enough
+        return self.warm_from is not None or enough
 
     @property
     def _window(self) -> int:
