@@ -192,10 +192,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True)
 class AsvSuite:
-    """A suite of asv: its configuration file and its folder, relative to the root.
-
-    ``limit_s`` is the default limit of a benchmark in seconds.
-    """
+    """A suite of asv: its configuration file and its folder, relative to the root."""
 
     file: str
     folder: str

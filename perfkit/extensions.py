@@ -34,10 +34,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Document:
-    """A kind of JSON document: who writes it, its version, and the record that it is made of.
-
-    ``record`` is "module:class"; of a list, each element is such a record.
-    """
+    """A kind of JSON document: who writes it, its version, and the record that it is made of."""
 
     name: str
     version: int

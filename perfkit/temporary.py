@@ -1,8 +1,4 @@
-"""Temporary folders with an owner, so that nothing of a killed perfkit stays for ever.
-
-Beside each folder lies a file that its owner holds a lock on for as long as it lives: ``NAME`` and
-``NAME.owner``. The file is there before the folder and goes after it, so a folder is never without one.
-"""
+"""Temporary folders with an owner, so that nothing of a killed perfkit stays for ever."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ _SECRET = secrets.token_hex(16)
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The perfkit that made a temporary folder, and the git repositories that have worktrees in it.
-
-    ``secret`` marks the processes that it started; it is empty in files of earlier versions.
-    """
+    """The perfkit that made a temporary folder, and the git repositories that have worktrees in it."""
 
     invocation: Invocation
     repositories: tuple[str, ...] = ()

@@ -1,8 +1,4 @@
-"""What people add to measurements: notes on commits, acceptances of findings, states of change points.
-
-Each is a small file that is written once and never changed. Its name ends with a checksum of its bytes: a
-digit that flips in an acceptance could let a slowdown pass. Names of older perfkits have none.
-"""
+"""What people add to measurements: notes on commits, acceptances of findings, states of change points."""
 
 from __future__ import annotations
 

@@ -158,10 +158,7 @@ def remove_temporary(ledger: Path, names: str) -> None:
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:
-    """Return what in a folder has a name that matches, by name; nothing where the folder is not there.
-
-    ``Path.glob`` passes over a folder that cannot be read, from Python 3.13 on for any reason.
-    """
+    """Return what in a folder has a name that matches, by name; nothing where the folder is not there."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -260,11 +257,7 @@ def compacted_name(newest: str, replaces: Collection[str]) -> str:
 
 
 def names_in_turn(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes.
-
-    The first is that of a run that is written once. A run that goes on although its rows so far were
-    published as those of one that was cut off is written whole under a later one.
-    """
+    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes."""
     first = name.partition(_COMPACTED)[0].removesuffix(_ENDING) + _ENDING
     before: tuple[str, ...] = ()
     for _ in range(_MOST_TRIES):
@@ -280,11 +273,7 @@ def is_compacted(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The files of a ledger at one moment.
-
-    ``names`` are all files that are there, and ``replaces`` the names that each compacted file takes the
-    place of: these are the files of runs whose rows it has, and the compacted files that it was made from.
-    """
+    """The files of a ledger at one moment."""
 
     folder: Path
     names: frozenset[str]

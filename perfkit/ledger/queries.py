@@ -244,13 +244,7 @@ class Questions:
     def ask(
         self, question: str, *, within: Collection[str] | None = None, **parameters: object
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of an answer to a question in SQL, which selects from ``ledger``.
-
-        Besides the ledger's columns that has ``filename``, ``file_row_number``, ``counted``, true for rows
-        of counts, and ``lowest``, the least of the values. ``$name`` stands for a parameter. ``within``
-        names the files to read, from an earlier answer; where one of them is gone since, all files
-        are read.
-        """
+        """Return the rows of an answer to a question in SQL, which selects from ``ledger``."""
         index = self._ledger if within is None else None
         return self._answer(
             lambda files: _ask(
@@ -332,10 +326,7 @@ def _ask(
     *,
     index: Path | None = None,
 ) -> Answer:
-    """Answer a question quickly where all files are of this version, else with care.
-
-    ``index`` is the ledger whose index may know the answer.
-    """
+    """Answer a question quickly where all files are of this version, else with care."""
     import duckdb
 
     with closing(duckdb.connect(config=_SETTINGS)) as connection:
@@ -385,10 +376,7 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
-    """Add a part for new files to an index; too many parts become one.
-
-    A part's name lists what it covers, and ends with a checksum of its bytes: its rows are trusted.
-    """
+    """Add a part for new files to an index; too many parts become one."""
     _refuse_unreadable(connection, new)
     for leftover in index.folder.glob(f".*{TEMPORARY}"):
         # Only the holder of the lock writes here.

@@ -130,10 +130,7 @@ _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "mac
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What is wanted of some benchmarks, by node ids, on one machine.
-
-    It is the newest ``runs`` runs of each trend, of one environment, or of any where ``env_id`` is None.
-    """
+    """What is wanted of some benchmarks, by node ids, on one machine."""
 
     benchmarks: Collection[str]
     machine_id: str
@@ -309,10 +306,7 @@ class Ledger:
         return from_table(self._questions.rows('list_contains($commits, "commit")', commits=sorted(commits)))
 
     def rows_beside(self, commits: Collection[str]) -> list[Row]:
-        """Return the rows of some commits, and the times of all that were measured in more than one run.
-
-        These show by how much runs of identical code differ.
-        """
+        """Return the rows of some commits, and the times of all that were measured in more than one run."""
         return from_table(self._questions.rows(BESIDE, commits=sorted(commits)))
 
     def rows_from(self, source: str) -> list[Row]:

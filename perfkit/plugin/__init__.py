@@ -99,10 +99,7 @@ def _may_need_to_wait(config: pytest.Config) -> bool:
 
 
 def _collect_asv(config: pytest.Config) -> None:
-    """Have a suite of asv collected where the session records, or was given a path inside the suite.
-
-    A session of a project's tests must not begin to run benchmarks.
-    """
+    """Have a suite of asv collected where the session records, or was given a path inside the suite."""
     records, given = _recording_wanted(config), config.args_source is pytest.Config.ArgsSource.ARGS
     if not (records or given) or not _may_have_asv(config.rootpath):
         return

@@ -83,11 +83,7 @@ class WarmedUp:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One benchmark or count of the session, when it ended, and the settings it was measured with.
-
-    ``device`` are its rounds on an accelerator and ``cold`` its first call there, None where none was in use;
-    ``facts`` are those of the devices meanwhile.
-    """
+    """One benchmark or count of the session, when it ended, and the settings it was measured with."""
 
     outcome: Outcome
     at: datetime
@@ -531,10 +527,7 @@ def _counting(config: pytest.Config, project: Project) -> Counting:
 
 
 def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -> Counts | None:
-    """Return what a benchmark's call counts; None where that takes too long, or the call raises.
-
-    Unless ``everything`` is asked for, it is what tensors and Python's functions do, where torch is loaded.
-    """
+    """Return what a benchmark's call counts; None where that takes too long, or the call raises."""
     seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
     if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
         return None

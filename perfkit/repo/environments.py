@@ -1,10 +1,4 @@
-"""The environment that a side is measured in, where it is not the present one.
-
-An environment is built of requirements: a virtual environment of this interpreter that sees all packages of
-the present one, and has before them only those whose versions the requirements change. So nothing large is
-copied, and the harness is there. It is kept and used again by later gates. An environment that exists already
-is used as it is; packages of the harness that it lacks are lent to it by a folder on its path.
-"""
+"""The environment that a side is measured in, where it is not the present one."""
 
 from __future__ import annotations
 

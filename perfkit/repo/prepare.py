@@ -310,10 +310,7 @@ def _files(root: Path) -> Iterator[str]:
 
 
 def _keep(kept: Path, root: Path, before: State) -> None:
-    """Keep the files that a command made, where the same can be had by putting them into another root.
-
-    It cannot where the command took files away, or wrote down where the root lies.
-    """
+    """Keep the files that a command made, where the same can be had by putting them into another root."""
     after = _state(root)
     made = [name for name, stamp in after.items() if before.get(name) != stamp]
     if not made or before.keys() - after.keys() or sum(after[name][1] for name in made) > _MOST_BYTES:

@@ -47,10 +47,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class SidePair:
-    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect.
-
-    With ``same_code`` both are commits between which only documentation and perfkit's own files differ.
-    """
+    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect."""
 
     base: Side
     head: Side
@@ -180,10 +177,7 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
 
 
 def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
-    """Return whether both sides are commits with the same files, apart from pages and perfkit's output.
-
-    A page elsewhere than in the top folder or the documentation may be what a benchmark reads.
-    """
+    """Return whether both sides are commits with the same files, apart from pages and perfkit's output."""
     if {pair.base.kind, pair.head.kind} != {"commit"}:
         return False
     changed = without_outputs(pair.head.source, changed_files(pair) or (), ignored)

@@ -26,11 +26,7 @@ _COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit
 
 
 def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
-    """Return the qualified names of head's functions that differ from base's, by file.
-
-    ``files`` are relative to the folders ``base`` and ``head``. A file has None where more than functions
-    differs (imports and docstrings aside), or where that is not known.
-    """
+    """Return the qualified names of head's functions that differ from base's, by file."""
     paths = [file for file in files if file.endswith(".py")]
     if len(paths) > _MOST_READ:
         return dict.fromkeys(paths)
@@ -112,11 +108,7 @@ def _tests(tree: ast.Module | ast.ClassDef, prefix: str, outer: tuple[ast.expr, 
 
 
 def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[str]:
-    """Return the node ids, without parameters, of the tests that ``@pytest.mark.perfkit(key=True)`` marks.
-
-    The marker may stand at a function, at its class, or in the module's ``pytestmark``. A file that cannot be
-    read or parsed has none.
-    """
+    """Return the node ids, without parameters, of the tests that ``@pytest.mark.perfkit(key=True)`` marks."""
     found: set[str] = set()
     for _, tree, tests in _parsed(files, root):
         module = _module_marks(tree)

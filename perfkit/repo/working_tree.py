@@ -102,10 +102,7 @@ def is_initialised(submodule: Path) -> bool:
 
 
 def changed_since(top: Path, sha: str, *, until: str | None = None) -> list[str]:
-    """Return the tracked files that differ from a commit, in the working tree or in another commit.
-
-    Both names of a renamed file are among them, submodules are not.
-    """
+    """Return the tracked files that differ from a commit, in the working tree or in another commit."""
     options = ["--name-only", "-z", "--no-renames", "--no-relative"]
     commits = [sha] if until is None else [sha, until]
     names = list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")

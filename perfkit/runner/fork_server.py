@@ -53,10 +53,7 @@ def start_agent(
 
 
 class ForkServer:
-    """A process that forks children, at the other end of a channel; it writes to the file ``log``.
-
-    All methods raise ForkServerLostError where it has ended, or gave no answer in time.
-    """
+    """A process that forks children, at the other end of a channel; it writes to the file ``log``."""
 
     def __init__(self, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.faults_of_reuse: int | None = None

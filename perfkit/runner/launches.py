@@ -40,10 +40,7 @@ class SessionSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchResult:
-    """How a launch ended; ``tail`` is the end of its output, or why it did not run.
-
-    ``uncollected`` are the files that did not import where it was to go on without them, with the reasons.
-    """
+    """How a launch ended; ``tail`` is the end of its output, or why it did not run."""
 
     status: Status = "ok"
     tail: str = ""

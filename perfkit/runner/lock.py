@@ -121,10 +121,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """Open the lock's file, which belongs to the first user who measured and serves everyone.
-
-    Everyone may write to its folder, so a link or another kind of file in its place is refused.
-    """
+    """Open the lock's file, which belongs to the first user who measured and serves everyone."""
     try:
         descriptor = _open_or_create(path)
     except OSError as error:

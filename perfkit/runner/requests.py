@@ -52,10 +52,7 @@ class Child(Generic[_M]):
             self._channel.send_line(msgspec.json.encode(message))
 
     def receive(self, limit_s: float | None = None) -> list[_M]:
-        """Wait until it sends something, and return the messages that are complete.
-
-        Raises ChannelTimeoutError where it sent nothing in time, ChannelClosedError where it sends no more.
-        """
+        """Wait until it sends something, and return the messages that are complete."""
         return [msgspec.json.decode(line, type=self._kind) for line in self._channel.receive_lines(limit_s)]
 
     def end(self) -> None:

@@ -150,11 +150,7 @@ def _text(cell: dict[str, Any]) -> str:
 
 
 def _plain(text: str, number: int, path: Path) -> str:
-    """Return a cell's text with its magics replaced line by line, so that line numbers stay.
-
-    Only a line at which the text stops being Python is looked at: the same signs inside a text or an
-    expression are left alone.
-    """
+    """Return a cell's text with its magics replaced line by line, so that line numbers stay."""
     lines = text.splitlines()
     _replace_cell_magic(lines, number, path)
     for _ in range(len(lines) + 1):

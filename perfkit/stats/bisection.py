@@ -156,11 +156,7 @@ def posterior(
 
 @dataclass(frozen=True, kw_only=True)
 class _Gap:
-    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
-
-    ``splits`` is whether a place can be measured that distinguishes them. ``certain`` is a gap that holds a
-    step as surely as it has to, and cannot be split.
-    """
+    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them."""
 
     first: int
     last: int
@@ -175,11 +171,7 @@ class _Gap:
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """A range and the inference from its launches.
-
-    ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
-    measured, ``counts`` how many launches each pair has.
-    """
+    """A range and the inference from its launches."""
 
     chain: Chain
     gaps: tuple[_Gap, ...]
@@ -368,11 +360,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
 
 
 def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, float]:
-    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart.
-
-    The ends come first. Then it is the run of gaps that the largest step is expected in: its places against
-    place 0 are before the step or after it, and neighbours that have it between them differ by it.
-    """
+    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart."""
     last = len(search.shares) - 1
     different = _ends_differ(search)
     if different < _LIKELY:

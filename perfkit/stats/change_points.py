@@ -118,10 +118,7 @@ def find_steps(
 
 
 def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
-    """Describe the change at a place that is known, however clear it is; None with too few runs beside it.
-
-    The runs compared reach to the clear steps on either side. ``chance`` becomes that of the step.
-    """
+    """Describe the change at a place that is known, however clear it is; None with too few runs beside it."""
     values = np.asarray(levels, dtype=np.float64)
     around = [step.place for step in find_steps(values) if abs(step.place - place) >= SHORTEST]
     low = max((other for other in around if other < place), default=0)

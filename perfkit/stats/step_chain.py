@@ -42,11 +42,7 @@ LOCATION_ERROR = math.sqrt((_DEGREES + 3) / (_DEGREES + 1))
 
 @dataclass(frozen=True, kw_only=True)
 class Jump:
-    """A jump between two measured places: its probability, and its size given that it is there.
-
-    ``log_ratio`` is the median of the size and ``low`` to ``high`` its interval, as natural logarithms;
-    ``before`` and ``after`` are the expected levels on either side.
-    """
+    """A jump between two measured places: its probability, and its size given that it is there."""
 
     probability: float
     log_ratio: float

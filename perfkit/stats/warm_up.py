@@ -1,8 +1,4 @@
-"""From which of a series' values on a benchmark has warmed up.
-
-Autotuning, the growth of the allocator and rising clocks make the first calls of a benchmark on an
-accelerator differ from all later ones, by factors and for a number of calls that nobody knows beforehand.
-"""
+"""From which of a series' values on a benchmark has warmed up."""
 
 from __future__ import annotations
 
@@ -42,10 +38,7 @@ def warm_from(
 
 @dataclass
 class WarmUp:
-    """Follows the first calls of a benchmark on an accelerator, until they are warm or took too long.
-
-    Bytes that are reserved and the clock in MHz count where each call has them.
-    """
+    """Follows the first calls of a benchmark on an accelerator, until they are warm or took too long."""
 
     seconds: list[float] = field(default_factory=list)
     warm_from: int | None = None

@@ -98,11 +98,7 @@ def _relative_variance(trend: Trend, place: int) -> float | None:
 
 
 def _chain(links: Sequence[_Link], known: dict[_Measured, list[frozenset[str]]]) -> list[_Link]:
-    """Return links that have no commit in common, in the order of their bases.
-
-    The last of several links of the same commits counts. Which links count does not depend on their results,
-    so ``known`` holds it for all benchmarks that the same gates measured.
-    """
+    """Return links that have no commit in common, in the order of their bases."""
     last = {link.commits: link for link in links}
     measured = tuple(last)
     if measured not in known:

@@ -1,10 +1,4 @@
-"""From what launches measured to the change log.
-
-A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
-the row before, else the one with most launches, else the newest; a failure of the newest run is shown
-instead. A run with uncommitted changes on any side is not used for any commit, and neither is one that
-changes the code on purpose.
-"""
+"""From what launches measured to the change log."""
 
 from __future__ import annotations
 

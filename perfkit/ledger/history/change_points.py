@@ -322,11 +322,7 @@ def shifts_of(
 
 
 def moved_since_last(rows: Iterable[Row], trends: Iterable[Trend]) -> list[Moved]:
-    """Return how each timed benchmark of a pytest session moved since its last run, the farthest first.
-
-    ``trends`` are of the session's machine and environment, in the order of recording. Other versions of a
-    benchmark, gates, and the session's own run are left out. As in trends, a level is the fastest round.
-    """
+    """Return how each timed benchmark of a pytest session moved since its last run, the farthest first."""
     known = {(one.benchmark, one.version): one for one in trends if not one.lockstep}
     found = []
     for row in rows:

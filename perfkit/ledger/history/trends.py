@@ -28,10 +28,7 @@ class Order:
 
     @classmethod
     def of(cls, commits: Iterable[CommitFacts]) -> Order:
-        """Return the order of commits; this clone may lack some, such as those that were rewritten.
-
-        Such a commit stands behind the known ones that are not younger. Those without a time come last.
-        """
+        """Return the order of commits; this clone may lack some, such as those that were rewritten."""
         known: list[CommitFacts] = []
         unknown: list[CommitFacts] = []
         for commit in commits:
@@ -56,18 +53,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is needed beside trends to judge them.
-
-    Attributes:
-        facts_of: Returns the machine and environment of runs. commits_between: Returns how many commits the
-        second has that the first lacks, None if git lacks one. commits_of: Returns the commits after a first
-        one up to a last one; None where the first is no ancestor
-            of the last, or the last one was not merged.
-        changes_code: Returns whether any code differs between two commits.
-        gate_between: Returns a gate's result for a trend's benchmark across two places, None without one.
-        origins: The commits of the last release and of the base, where there are any.
-        accepted: The ids of drifts that a person accepted.
-    """
+    """What is needed beside trends to judge them."""
 
     order: Order
     facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
@@ -82,11 +68,7 @@ class Facts:
 
 
 def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
-    """Return trends in the order of their commits, runs of one commit in the order of recording.
-
-    A trend whose environments follow one another stays whole. Environments that alternate, such as two
-    versions of Python, have a trend each.
-    """
+    """Return trends in the order of their commits, runs of one commit in the order of recording."""
     return [part for trend in trends for part in _by_environment(_in_order(trend, order))]
 
 

@@ -115,11 +115,7 @@ def _answers(function: FunctionTime) -> bool:
 
 
 class _Owners:
-    """Finds for each function the own functions that answer for it, with shares that add up to one.
-
-    A caller's share is by the ``weight`` of its calls; where that is nothing, by how many they are.
-    Library functions that call each other in a circle count as one, which its callers answer for.
-    """
+    """Finds for each function the own functions that answer for it, with shares that add up to one."""
 
     def __init__(self, functions: Sequence[FunctionTime], weight: Callable[[Call], float]) -> None:
         self._weight = weight
@@ -292,11 +288,7 @@ def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
 
 
 def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
-    """Return for whom a call from each of the asked functions waited, in shares of it.
-
-    A function's shares are the mean of its callers', weighted; so each is worked out after its callers, over
-    and over while recursion still moves them. What they lack to one, no caller shows.
-    """
+    """Return for whom a call from each of the asked functions waited, in shares of it."""
     order, callers = _callers_first(functions, asked)
     known = {at: {whom: 1.0} for at in order if (whom := _waits_for(functions[at])) is not None}
     shares: dict[int, dict[str, float]] = {at: {} for at in order} | known

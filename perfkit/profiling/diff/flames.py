@@ -104,10 +104,7 @@ class _Walk:
 def _scaled(
     seconds: dict[tuple[int, ...], float], functions: Sequence[FunctionTime]
 ) -> dict[tuple[int, ...], float]:
-    """Return the paths with the times of each function scaled so that they add up to its own time.
-
-    A function that is on no path, since it is called within a cycle alone, is one by itself.
-    """
+    """Return the paths with the times of each function scaled so that they add up to its own time."""
     given_s: dict[int, float] = defaultdict(float)
     for path, given in seconds.items():
         given_s[path[-1]] += given

@@ -76,10 +76,7 @@ class PassSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a pass gave nothing; ``message`` is one line.
-
-    The request was wrong ("usage"), the target failed ("failed"), or perfkit did ("internal").
-    """
+    """Why a pass gave nothing; ``message`` is one line."""
 
     kind: Literal["usage", "failed", "internal"]
     message: str

@@ -171,11 +171,7 @@ def _text(stats: pstats.Stats, kept: Iterable[_Function] | None = None) -> str:
 
 
 class FunctionLines:
-    """The functions named as "package.module:function", in a line profiler.
-
-    A script's own functions exist only once it runs: ``watch`` looks for them in its code, under the script's
-    name ("train:step" for train.py) or "__main__".
-    """
+    """The functions named as "package.module:function", in a line profiler."""
 
     def __init__(self, places: Sequence[str], target: Target, entries: Sequence[ProfileEntry] = ()) -> None:
         from line_profiler import LineProfiler

@@ -64,11 +64,7 @@ _Call = Callable[[], object]
 
 
 class Clean:
-    """Watches nothing; other instruments override what they need.
-
-    ``step_limit`` is the number of steps after which the meter ends the target, ``profiled_from`` the number
-    of steps before the first one watched.
-    """
+    """Watches nothing; other instruments override what they need."""
 
     profiled_from = 0
 

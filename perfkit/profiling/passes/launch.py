@@ -49,10 +49,7 @@ _TRIMMED_FROM = 10
 
 
 class PassLauncher:
-    """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones.
-
-    Forked passes share the imported modules, and with them the layout of memory and the hash seed.
-    """
+    """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones."""
 
     def __init__(
         self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = _WITH_OPTIMIZERS

@@ -266,10 +266,7 @@ def allocator_in_use() -> Allocator | None:
 
 
 class PeakWatch:
-    """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own.
-
-    The allocator counts on the host, so nothing is waited for. What lies between steps is of no phase.
-    """
+    """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own."""
 
     def __init__(self, find: Callable[[], Allocator | None] = allocator_in_use) -> None:
         self._find = find

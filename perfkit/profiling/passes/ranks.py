@@ -51,10 +51,7 @@ _FEWEST_RANKS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RanksResult:
-    """What the ranks of a pass gave, in their order, or the problem that ended all of them.
-
-    ``failed`` is the rank whose problem it is, None where it is nobody's alone.
-    """
+    """What the ranks of a pass gave, in their order, or the problem that ended all of them."""
 
     results: tuple[PassResult, ...]
     problem: Problem | None = None

@@ -26,10 +26,7 @@ _CALL = "__perfkit_end_step__"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A training loop by its ``name`` (as typed) and its ``place``.
-
-    ``place`` is "package.module:function" or the absolute path of a script or a notebook.
-    """
+    """A training loop by its ``name`` (as typed) and its ``place``."""
 
     name: str
     place: str

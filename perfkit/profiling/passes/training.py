@@ -324,21 +324,14 @@ class _Counting:
 
 
 def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tuple[tuple[float, ...], int]:
-    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has.
-
-    A single step shows little where some wait for data and others do not. There are ``fewest`` rounds at
-    least, where there are as many steps; steps that fill no round are left out.
-    """
+    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has."""
     size = min(most, max(1, len(seconds) // fewest))
     whole = range(0, len(seconds) - size + 1, size)
     return tuple(statistics.fmean(seconds[begin : begin + size]) for begin in whole), size
 
 
 class OptimizerSteps:
-    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``.
-
-    Where torch cannot be imported there are none.
-    """
+    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``."""
 
     def __init__(self) -> None:
         self._seen = False

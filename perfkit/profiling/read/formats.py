@@ -106,10 +106,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The file to read, the name that messages give it, and the limits of memory and CPU time.
-
-    It is read as a profile, or with ``memory`` as a snapshot of an allocator.
-    """
+    """The file to read, the name that messages give it, and the limits of memory and CPU time."""
 
     file: bytes
     name: str

@@ -86,10 +86,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The timed events of the host by thread, and those of the device; both are in order of their begin.
-
-    Of events that begin together the outer one comes first.
-    """
+    """The timed events of the host by thread, and those of the device; both are in order of their begin."""
 
     events: dict[str, list[Event]]
     device: list[Event]
@@ -173,10 +170,7 @@ class Timeline:
 
 
 def window_of(timeline: Timeline) -> Window:
-    """Return the steps of a trace, by the profiler's marks or else by the ends of optimizer steps.
-
-    A trace with neither has no steps, and its whole length is the window.
-    """
+    """Return the steps of a trace, by the profiler's marks or else by the ends of optimizer steps."""
     marked = sorted(
         (event for found in timeline.events.values() for event in found if is_step(event)),
         key=lambda event: event.begin_s,

@@ -318,10 +318,7 @@ def gaps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
-    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised.
-
-    ``done`` are the correlations of what ran on any device: a process may launch work on several.
-    """
+    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised."""
 
     begins: Mapping[int, float]
     done: frozenset[int]

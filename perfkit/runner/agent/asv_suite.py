@@ -1,8 +1,4 @@
-"""Runs suites of asv (airspeed velocity) as they are: their benchmarks are items of a pytest session.
-
-Which functions are benchmarks, and what their attributes mean, follows asv's documentation ("Writing
-benchmarks" and "Benchmark types and attributes") and asv_runner does. Neither of them is imported.
-"""
+"""Runs suites of asv (airspeed velocity) as they are: their benchmarks are items of a pytest session."""
 
 from __future__ import annotations
 
@@ -54,11 +50,7 @@ _NO_SIZES = "perfkit has no measure of the size of one object; peakmem_ benchmar
 
 @dataclass(frozen=True, kw_only=True)
 class AsvFolder:
-    """A suite: its folder, relative to ``root``, and the seconds that a benchmark may take by default.
-
-    Results of ``setup_cache`` are kept in ``caches``, which later launches of this side find again; None for
-    a folder of this process alone. With ``proves_code``, fresh interpreters must import the code of ``root``.
-    """
+    """A suite: its folder, relative to ``root``, and the seconds that a benchmark may take by default."""
 
     root: Path
     folder: str
@@ -521,10 +513,7 @@ class _Folders:
 
 
 def _cached(made: _Made, folder: Path) -> Any:  # noqa: ANN401 (what the suite's function returned)
-    """Return a copy of what ``setup_cache`` returned, which is called once and kept as a pickle.
-
-    Each benchmark gets a copy of its own, as from asv, so that none finds what another one has changed.
-    """
+    """Return a copy of what ``setup_cache`` returned, which is called once and kept as a pickle."""
     function = made.first("setup_cache")
     if function is None:
         return None

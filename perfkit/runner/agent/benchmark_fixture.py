@@ -92,12 +92,7 @@ class Timed:
         return self.seconds / max(self.calls, 1)
 
     def within(self, seconds: float) -> Callable[[], object]:
-        """Return a function that calls again, and whose calls may take ``seconds`` together.
-
-        It raises OutOfTimeError where fewer seconds are left than a call takes on average. A single call that
-        took long, since other processes delayed it, does not count as an estimate for the next one. The check
-        is made in the function itself, since counting would count the calls of another one.
-        """
+        """Return a function that calls again, and whose calls may take ``seconds`` together."""
         function, args, kwargs = self.function, self.args, self.kwargs
         left, least = seconds, self.seconds_of_call
 

@@ -1,8 +1,4 @@
-"""Messages between the coordinator and its processes: one JSON object a line, over a socket.
-
-A child is sent one request. It may send messages while it works, and ends with one answer of the kind "done",
-whose field "error" is there where it failed.
-"""
+"""Messages between the coordinator and its processes: one JSON object a line, over a socket."""
 
 from __future__ import annotations
 
@@ -34,11 +30,7 @@ class ChannelTimeoutError(Exception):
 
 
 class Channel:
-    """One end of a socket over which messages are sent.
-
-    Its methods raise ChannelClosedError where the other end is closed, and ChannelTimeoutError where it sent
-    nothing in time.
-    """
+    """One end of a socket over which messages are sent."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end

@@ -367,10 +367,7 @@ class BlockClock:
         self._returned_from_flush_s = self._timer()
 
     def join(self, blocks: int) -> float | None:
-        """Keep the last blocks as one, and return its seconds; None where they were on no accelerator.
-
-        Between two blocks lies the pause that their readings enclose as well, which is left out.
-        """
+        """Keep the last blocks as one, and return its seconds; None where they were on no accelerator."""
         if len(self.spans) < 2 * blocks - 1:
             return None
         newest = [self.spans.pop() for _ in range(2 * blocks - 1)]
@@ -446,10 +443,7 @@ def synchronised(timer: Timer) -> Timer:
 
 
 def block_times(timer: Timer, walls_s: Sequence[float], *, loops: int) -> DeviceTimes | None:
-    """Return what is known of rounds that a timer timed, as ``BlockClock.times`` does.
-
-    A timer that waits for nothing knows nothing of an accelerator in use, so its rounds are marked.
-    """
+    """Return what is known of rounds that a timer timed, as ``BlockClock.times`` does."""
     clock = _CLOCKS.get(timer)
     if clock is None:
         return DeviceTimes(marks=(UNSYNCHRONISED,)) if uses_accelerator() else None

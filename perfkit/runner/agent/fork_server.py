@@ -1,8 +1,4 @@
-"""A fork server: it imports what its children share, and forks one for each order.
-
-It only imports: after a parallel operation, forked children would wait for threads of their parent. Packages
-of pytest's plugins are imported as pytest would: its uses of private names of pytest are all here.
-"""
+"""A fork server: it imports what its children share, and forks one for each order."""
 
 from __future__ import annotations
 
@@ -110,10 +106,7 @@ def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _assertions_rewritten(packages: Sequence[str]) -> Iterator[None]:
-    """Have pytest rewrite the assertions of packages that are imported now.
-
-    pytest warns of a plugin that was imported otherwise, which a user's settings may turn into an error.
-    """
+    """Have pytest rewrite the assertions of packages that are imported now."""
     if not packages:
         yield
         return

@@ -1,10 +1,4 @@
-"""Functions of benchmarks: their source, whether their calls run anything, and what they may call.
-
-The call graph is a guess from the names in code, without running it. Names that functions use lead to the
-functions, classes and modules that they stand for. All methods of such a class are included, so that more may
-be found than is ever called. What is only looked up at run time, by a string for example, is not found. The
-guess decides which benchmark is measured first, and nothing else.
-"""
+"""Functions of benchmarks: their source, whether their calls run anything, and what they may call."""
 
 from __future__ import annotations
 

@@ -47,19 +47,13 @@ def point_imports(root: Path, origins: Sequence[Path]) -> None:
 
 
 def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Return the modules of ``names`` whose top-level name no root has: others would hide its code.
-
-    A module that is returned may still import a root's own code by itself; see ``preloaded_own``.
-    """
+    """Return the modules of ``names`` whose top-level name no root has: others would hide its code."""
     own = frozenset[str]().union(*(own_names(root, origins) for root in roots))
     return tuple(name for name in names if name.partition(".")[0] not in own)
 
 
 def preloaded_own(roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
-    """Return the roots' own top-level names that this process has loaded already, sorted.
-
-    A fork server with any of them cannot fork children that measure these roots.
-    """
+    """Return the roots' own top-level names that this process has loaded already, sorted."""
     return tuple(sorted(frozenset[str]().union(*(loaded_own(root, origins) for root in roots))))
 
 

@@ -1,8 +1,4 @@
-"""What an interpreter has: its version, its packages, and whether the harness can be imported there.
-
-The coordinator has any interpreter run the text of this file, so it needs nothing that is newer than Python
-3.8, and imports nothing of the agent.
-"""
+"""What an interpreter has: its version, its packages, and whether the harness can be imported there."""
 
 from __future__ import annotations
 

@@ -324,10 +324,7 @@ _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
-    """Run a command in a session of its own, and end as it ended once all its descendants have ended, too.
-
-    The command's process id is sent through the socket; when the other end closes, all processes are ended.
-    """
+    """Run a command in a session of its own, and end as it ended once all its descendants have ended, too."""
     os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
     adopt_orphans()
     pid = _start(command)

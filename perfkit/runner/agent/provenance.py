@@ -1,9 +1,4 @@
-"""Which code is a tree's own, and proof of where loaded code came from.
-
-A tree's own names are those importable from its top folder, its ``src``, and the folders of it that stand
-on ``sys.path``. What is installed in an environment is never a tree's own, even where the environment lies
-inside the tree.
-"""
+"""Which code is a tree's own, and proof of where loaded code came from."""
 
 from __future__ import annotations
 

@@ -183,10 +183,7 @@ class ChildPlugin:
                 setattr(config.option, name, value)
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Write down what is collected now, since the import of a file may take long.
-
-        What a file draws at its import does not depend on the files that were imported before it.
-        """
+        """Write down what is collected now, since the import of a file may take long."""
         if isinstance(collector, pytest.File):
             seed_generators(self._import_seed, collector.nodeid)
         if self._lists and isinstance(collector, pytest.File):
@@ -314,10 +311,7 @@ class ChildPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs.
-
-        Where the session ended before it had listed anything, the reason is sent now, as the log lacks it.
-        """
+        """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs."""
         if self._lists and not self._listed and self._why_ended is not None:
             self._channel.send({"kind": "not_collected", "message": self._without_root(self._why_ended)})
         pytest.exit("the session is over")
@@ -434,10 +428,7 @@ def _device_is_full(call: pytest.CallInfo[None]) -> bool:
 
 
 def _mentions_fixture(place: Path) -> bool:
-    """Return whether a file, or one in a folder, may use the fixture or one that is named after it.
-
-    Only its text is searched, since it could not be imported.
-    """
+    """Return whether a file, or one in a folder, may use the fixture or one that is named after it."""
     try:
         files = place.rglob("*.py") if place.is_dir() else [place]
         return any(FIXTURE_NAME.encode() in file.read_bytes() for file in files)
@@ -509,10 +500,7 @@ _CACHE_FLAGS = {
 
 
 class CacheOptions:
-    """Knows the options of pytest's cache, which "-p no:cacheprovider" would make errors of.
-
-    A project may have them in its configuration, and without a cache they change nothing.
-    """
+    """Knows the options of pytest's cache, which "-p no:cacheprovider" would make errors of."""
 
     def pytest_addoption(self, parser: pytest.Parser) -> None:
         """Add the options as pytest has them, and the setting of the cache's folder."""

@@ -143,12 +143,7 @@ def _state_of_device() -> Message:
 
 
 def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold: bool) -> Message:
-    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
-
-    The first of the untimed ones is a cold start where ``cold`` is set, and is timed by itself.
-    A round is timed in ``slices``; one with several also gives the typical time of an iteration. What the
-    process spent running meanwhile shows later whether something kept it from that.
-    """
+    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept."""
     faults = minor_faults()
     begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
     rest = untimed - 1 if begun else untimed

@@ -34,10 +34,7 @@ def throttled_s(root: Path = Path("/")) -> float | None:
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's groups, from its own one up to the topmost that can be seen.
-
-    In a container that one is its own.
-    """
+    """Yield the folders of this process's groups, from its own one up to the topmost that can be seen."""
     paths = {_NEWER: "/", _OLDER: "/"}
     for line in (_read(root / _OWN) or "").splitlines():
         _, controllers, path = line.split(":", 2)

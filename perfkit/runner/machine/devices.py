@@ -1,9 +1,4 @@
-"""NVIDIA devices as their driver reports them: what they are, and their state before and after a launch.
-
-All of it comes from NVML, so no device is initialised in this process. What a driver does not report, as the
-device is too old, shared or not the user's, is left out, never guessed. ``nvml`` is the module ``pynvml``, or
-a module with its functions and errors.
-"""
+"""NVIDIA devices as their driver reports them: what they are, and their state before and after a launch."""
 
 from __future__ import annotations
 

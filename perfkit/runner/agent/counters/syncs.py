@@ -1,9 +1,4 @@
-"""Counts what makes the host wait for a device: calls of methods of tensors, and operators.
-
-On the CPU nothing waits, and what would wait if the tensors were on a device is counted. The methods are
-replaced on the class while counting. A mode for torch's functions would see them too, but torch takes other
-paths under one: attention, for instance, does not take its fast path.
-"""
+"""Counts what makes the host wait for a device: calls of methods of tensors, and operators."""
 
 from __future__ import annotations
 

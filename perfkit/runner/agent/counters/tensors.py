@@ -40,11 +40,7 @@ _COPIES = ("aten::_to_copy", "aten::copy_")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """An operator: which results are newly allocated, when it waits for a device, its formula for FLOPs.
-
-    ``lifts`` marks the one that stands for a tensor's construction, ``copies`` those that may go from one
-    device to another.
-    """
+    """An operator: which results are newly allocated, when it waits for a device, its formula for FLOPs."""
 
     name: str
     fresh: tuple[bool, ...] = ()
@@ -73,10 +69,7 @@ def describe(operator: Any) -> Operator:  # noqa: ANN401 (torch's operators shar
 
 
 class Dispatched:
-    """Handles the operators of a thread: lets each run as it would, and counts it.
-
-    ``failed_formula`` names an operator whose formula for floating-point operations failed, "" if none did.
-    """
+    """Handles the operators of a thread: lets each run as it would, and counts it."""
 
     def __init__(
         self, watching: Watching, places: Places, memory: Memory, syncs: Syncs, saved: SavedTensors
