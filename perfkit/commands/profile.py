@@ -51,7 +51,7 @@ from perfkit.profiling.passes.launch import PassLauncher, described, output_tail
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
 from perfkit.profiling.passes.targets import training_loop
 from perfkit.profiling.passes.workers import WORKER_FILE
-from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
 from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep

@@ -4,7 +4,6 @@ Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 
 """
 
 from perfkit.model.memory import LineMemory, MemoryProfile
-from perfkit.model.phases import PHASES
 from perfkit.model.profiles import (
     Balance,
     LineTime,
@@ -18,6 +17,7 @@ from perfkit.model.profiles import (
     RoleProfile,
     Straggler,
 )
+from perfkit.model.readings import PHASES
 from perfkit.model.results import (
     ABSENT,
     COLD_AUTOTUNING,

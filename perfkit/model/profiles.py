@@ -10,8 +10,7 @@ from typing import Literal
 
 from perfkit.model.counting import Counts
 from perfkit.model.memory import MemoryProfile, PhaseMemory
-from perfkit.model.phases import PHASES
-from perfkit.model.readings import OperatorTime, WaitTime
+from perfkit.model.readings import PHASES, OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, ProfileSummary, RankProfile
 from perfkit.model.counters import SYNCS, TITLES
-from perfkit.model.phases import DATA, RANKS
-from perfkit.model.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
+from perfkit.model.readings import DATA, RANKS, DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import socket
 import sys
 import time
@@ -150,6 +151,20 @@ class Parent:
     def receive(self, kind: type[_M]) -> _M:
         """Wait for an order; raises ChannelClosedError where no more come."""
         return msgspec.json.decode(self._channel.receive_line(), type=kind)
+
+
+def limit_process(
+    *, address_space: int | None = None, data: int | None = None, cpu_s: int | None = None
+) -> None:
+    """Limit the memory of this process, in bytes, and its CPU time, where the system can; dump no core."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if address_space is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        if data is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (data, data))
+        if cpu_s is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 
 
 def answer(entry: str, descriptor: int) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.runner.requests import Parent
+from perfkit.runner.requests import Parent, limit_process
 
 _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
@@ -115,7 +115,7 @@ def main(request: Order, parent: Parent) -> None:
     """Try what was requested, and send what became of it, step by step."""
     sys.path[:0] = [str(Path(request.root, source)) for source in request.sources]
     sys.dont_write_bytecode = True
-    _limit(request.memory_bytes)
+    limit_process(data=request.memory_bytes)
     guard = _Guard(Path.cwd())
     sys.addaudithook(guard.check)
     _try_all(request, guard, parent.send)
@@ -236,11 +236,3 @@ def _quiet() -> Iterator[None]:
     """Discard output and warnings."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
-
-
-def _limit(memory_bytes: int) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

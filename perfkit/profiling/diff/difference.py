@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from perfkit.model import RatioInterval
 from perfkit.model.differences import Amount, Difference, Part, PartKind, Section, most_moved_first
-from perfkit.model.phases import RESIDUAL
-from perfkit.model.readings import Call, FunctionTime, PhaseTime, Place, Reading
+from perfkit.model.readings import RESIDUAL, Call, FunctionTime, PhaseTime, Place, Reading
 from perfkit.profiling.diff.attribution import DEVICE
 from perfkit.profiling.diff.functions import Work, equal_work, function_section
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds

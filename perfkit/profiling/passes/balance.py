@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perfkit.model import Balance, PhaseSeconds
-from perfkit.model.phases import (
+from perfkit.model.readings import (
     BACKWARD,
     DATA,
     EVALUATION,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PassSummary, Straggler
-from perfkit.model.phases import RANKS, RESIDUAL
+from perfkit.model.readings import RANKS, RESIDUAL
 from perfkit.profiling.passes.exchange import (
     ASKING,
     STACK_FILE,

@@ -9,8 +9,7 @@ import msgspec
 from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.model import Balance, ProfileEntry, ProfileSummary
-from perfkit.model.phases import RESIDUAL
-from perfkit.model.readings import FunctionTime, PhaseTime, Reading, StepTimes
+from perfkit.model.readings import RESIDUAL, FunctionTime, PhaseTime, Reading, StepTimes
 
 # No profile has so many calls, and a float still holds each whole number up to here.
 _LARGEST_COUNT = 10**15

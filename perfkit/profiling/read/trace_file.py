@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.model.phases import (
+from perfkit.model.readings import (
     BACKWARD,
     DATA,
     FORWARD_AND_LOSS,
@@ -21,8 +21,6 @@ from perfkit.model.phases import (
     RESIDUAL,
     TO_DEVICE,
     TRACED_PHASES,
-)
-from perfkit.model.readings import (
     DeviceTime,
     IdleCause,
     OperatorTime,

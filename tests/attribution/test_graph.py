@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.graph import strong_components
+from perfkit.profiling.diff.attribution import strong_components
 
 
 @st.composite
