@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.clock import UNREPORTED
 from perfkit.gating.counter_verdicts import Disagreement, disagreements
 from perfkit.gating.judge import doubts
 from perfkit.gating.rows import Prior
@@ -29,7 +30,6 @@ from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.checkout import subfolder
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.sides import changed_files
-from perfkit.runner.agent.clock import UNREPORTED
 from perfkit.runner.lockstep.residency import IN_USE, Residents
 from perfkit.runner.lockstep.untimed import ProfiledTurn, profile_sides
 from perfkit.units import human_seconds, listed

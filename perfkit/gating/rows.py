@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from perfkit.agent.clock import ALONE
+from perfkit.agent.counters.model import Counts
 from perfkit.gating.counter_verdicts import compare_count, not_compared, without_blame
 from perfkit.gating.counters import CountedPair
 from perfkit.gating.judge import compare, joined_pairs
@@ -33,10 +35,8 @@ from perfkit.model import (
 )
 from perfkit.model.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.model.counters import NOT_COUNTED, count_of, count_outcomes, is_count
-from perfkit.model.counting import Counts
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.repo.sides import SidePair
-from perfkit.runner.agent.clock import ALONE
 from perfkit.runner.lockstep.turns import Timing
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}

@@ -20,6 +20,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
+from perfkit.agent.clock import (
+    L2_FLUSHED,
+    BlockClock,
+    ColdStart,
+    CompileTimes,
+    DeviceTimes,
+    Span,
+    cold_start_since,
+    device_times,
+    read_compile_times,
+)
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import new_run_id, short_run_id, utc_now
@@ -35,17 +46,6 @@ from perfkit.model import (
     RowPolicy,
 )
 from perfkit.repo.commits import read_commit
-from perfkit.runner.agent.clock import (
-    L2_FLUSHED,
-    BlockClock,
-    ColdStart,
-    CompileTimes,
-    DeviceTimes,
-    Span,
-    cold_start_since,
-    device_times,
-    read_compile_times,
-)
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
 from perfkit.stats.warm_up import warm_from

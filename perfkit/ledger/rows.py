@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perfkit.agent.clock import ColdStart, DeviceTimes
 from perfkit.model import (
     COLD_AUTOTUNING,
     COLD_COMPILING,
@@ -21,7 +22,6 @@ from perfkit.model import (
     Row,
     RowPolicy,
 )
-from perfkit.runner.agent.clock import ColdStart, DeviceTimes
 
 _ANYWHERE, _NO_RULES = Placement(), RowPolicy()
 

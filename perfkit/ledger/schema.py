@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from perfkit.agent.counters.model import Cause
 from perfkit.errors import LedgerError
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.model import (
@@ -30,7 +31,6 @@ from perfkit.model import (
     Row,
     Summary,
 )
-from perfkit.runner.agent.counters.model import Cause
 from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.differences import Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfkit.agent.counters.model import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
 from perfkit.model import Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
-from perfkit.model.counting import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
 
 SYNCS = "syncs"
 GRAPHS = "graphs"

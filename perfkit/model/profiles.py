@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.counting import Counts
+from perfkit.agent.counters.model import Counts
 from perfkit.model.memory import MemoryProfile, PhaseMemory
 from perfkit.model.readings import PHASES, OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.counting import Cause
+from perfkit.agent.counters.model import Cause
 
 Source = Literal[
     "pytest",

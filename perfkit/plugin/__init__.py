@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.runner.agent import FIXTURE_NAME, MARKERS
+from perfkit.agent import FIXTURE_NAME, MARKERS
 
 _RECORDER_NAME, ASV_NAME = "perfkit-recorder", "perfkit-asv"
 
@@ -87,7 +87,7 @@ def pytest_fixture_setup(
     """
     made = yield
     if fixturedef.argname == FIXTURE_NAME and _may_need_to_wait(request.config):
-        from perfkit.runner.agent.benchmark_fixture import synchronise_timer
+        from perfkit.agent.benchmark_fixture import synchronise_timer
 
         synchronise_timer(made, getattr(request, "node", None))
     return made
@@ -118,7 +118,7 @@ def _collect_asv(config: pytest.Config) -> None:
     inside = (project.root / suite.folder).resolve()
     if not (records or any(place.resolve().is_relative_to(inside) for place in given_paths(config))):
         return
-    from perfkit.runner.agent.asv_suite import AsvFolder, AsvPlugin
+    from perfkit.agent.asv_suite import AsvFolder, AsvPlugin
 
     root = config.getoption("perfkit_prove_root")
     folder = AsvFolder(

@@ -18,6 +18,31 @@ from typing import Any
 
 import pytest
 
+from perfkit.agent import FIXTURE_NAME, NO_COUNTS
+from perfkit.agent.asv_suite import number_of
+from perfkit.agent.benchmark_fixture import (
+    Reading,
+    Timed,
+    after_rounds,
+    before_rounds,
+    group_of,
+    is_benchmark,
+    note_unrun,
+    read_fixture,
+)
+from perfkit.agent.clock import (
+    NOT_WARM,
+    BlockClock,
+    ColdStart,
+    DeviceTimes,
+    accelerator_in_use,
+    cold_start,
+)
+from perfkit.agent.counters.model import Count, Counts
+from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
+from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
+from perfkit.agent.session import judge, last_line, source_and_params
+from perfkit.agent.state import StateKeeper
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import new_run_id, source_version, utc_now
@@ -42,31 +67,6 @@ from perfkit.model.policies import PytestPolicy
 from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.report.console import visible, visible_lines
-from perfkit.runner.agent import FIXTURE_NAME, NO_COUNTS
-from perfkit.runner.agent.asv_suite import number_of
-from perfkit.runner.agent.benchmark_fixture import (
-    Reading,
-    Timed,
-    after_rounds,
-    before_rounds,
-    group_of,
-    is_benchmark,
-    note_unrun,
-    read_fixture,
-)
-from perfkit.runner.agent.clock import (
-    NOT_WARM,
-    BlockClock,
-    ColdStart,
-    DeviceTimes,
-    accelerator_in_use,
-    cold_start,
-)
-from perfkit.runner.agent.counters.model import Count, Counts
-from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compilation
-from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
-from perfkit.runner.agent.session import judge, last_line, source_and_params
-from perfkit.runner.agent.state import StateKeeper
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.warm_up import WarmUp
@@ -531,7 +531,7 @@ def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -
     seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
     if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
         return None
-    from perfkit.runner.agent.counters.calls import counts_of_call
+    from perfkit.agent.counters.calls import counts_of_call
 
     if "torch" in sys.modules:
         _begin_counting(root)
@@ -549,7 +549,7 @@ def _begin_counting(root: Path) -> None:
 
     Where torch was built for CUDA that takes longer than a cheap benchmark's calls may.
     """
-    from perfkit.runner.agent.counters.calls import counts_of_call
+    from perfkit.agent.counters.calls import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
     # What does not work here does not work for benchmarks either, and is reported there.

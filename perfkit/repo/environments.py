@@ -24,6 +24,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from perfkit.agent import packages as probe
 from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
@@ -31,7 +32,6 @@ from perfkit.model import ABSENT, PACKAGE, SIDES, Side
 from perfkit.repo.files import describe_folder, hash_files, source_names
 from perfkit.repo.git import outside_repository, try_git
 from perfkit.repo.prepare import caches
-from perfkit.runner.agent import packages as probe
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
 

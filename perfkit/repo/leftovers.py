@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent.processes import Process, is_still, read_process
 from perfkit.errors import RepositoryError
 from perfkit.repo.git import run_git, try_git
-from perfkit.runner.agent.processes import Process, is_still, read_process
 from perfkit.temporary import PREFIX, STARTED_BY, Owner, leftovers, remove_folder, this_owner
 from perfkit.units import counted
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
-from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.commands import (
     SAFE_PATH,
     ChildProcess,

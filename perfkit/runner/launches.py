@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent import NO_COUNTS
+from perfkit.agent.session import without_configuration
 from perfkit.config import load_project
 from perfkit.errors import ConfigError
 from perfkit.model import Status
-from perfkit.runner.agent import NO_COUNTS
-from perfkit.runner.agent.session import without_configuration
 from perfkit.runner.commands import ALLOCATOR, run_command
 from perfkit.temporary import temporary_folder
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.invocation import Invocation
-from perfkit.runner.agent.processes import read_process
 from perfkit.units import human_seconds
 
 FOLDER_VARIABLE = "PERFKIT_LOCK_FOLDER"

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from perfkit.runner.agent.channel import (
+from perfkit.agent.channel import (
     Channel,
     ChannelClosedError,
     ChannelTimeoutError,

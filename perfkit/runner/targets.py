@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfkit.agent import loading
+from perfkit.agent.functions import source_of
+from perfkit.agent.loading import TargetError, compile_script, is_script, script_call
+from perfkit.agent.provenance import STARTED, foreign_modules
 from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.identity import source_version
-from perfkit.runner.agent import loading
-from perfkit.runner.agent.functions import source_of
-from perfkit.runner.agent.loading import TargetError, compile_script, is_script, script_call
-from perfkit.runner.agent.provenance import STARTED, foreign_modules
 
 SUFFIX = ".ipynb"
 _FORMAT = 4

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.runner.agent.clock import UNREPORTED, ColdStart, cold_start, cold_start_since, read_compile_times
+from perfkit.agent.clock import UNREPORTED, ColdStart, cold_start, cold_start_since, read_compile_times
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
@@ -81,7 +81,7 @@ def test_times_under_unknown_names_are_not_known(
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
     """Its parts are not known then, and reading them must not cost an import."""
     program = (
-        "import sys; from perfkit.runner.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
+        "import sys; from perfkit.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
         " 'torch' in sys.modules)"
     )
 

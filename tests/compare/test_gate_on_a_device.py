@@ -12,6 +12,7 @@ from gating import CONFIGURATION, GitProject, git_project
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE, START
 
+from perfkit.agent.clock import ALONE, UNREPORTED
 from perfkit.gating.explain import cold_starts, on_the_device
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -28,7 +29,6 @@ from perfkit.model import (
     RowPolicy,
     Side,
 )
-from perfkit.runner.agent.clock import ALONE, UNREPORTED
 from perfkit.runner.lockstep.residency import Effect, Presence, Residents
 
 SUITE = """

@@ -13,12 +13,12 @@ import pytest
 from repositories import Repository
 
 import perfkit
+from perfkit.agent import clock as cold_start
+from perfkit.agent.clock import CompileTimes
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.interface import timing
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
-from perfkit.runner.agent import clock as cold_start
-from perfkit.runner.agent.clock import CompileTimes
 
 PROGRAM = """
 import perfkit
@@ -287,7 +287,7 @@ ON_A_DEVICE = """
 import sys
 sys.path.insert(0, FOLDER)
 from fake_devices import FakeAccelerator
-from perfkit.runner.agent import clock
+from perfkit.agent import clock
 from perfkit.interface import timing
 import perfkit
 

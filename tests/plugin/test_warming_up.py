@@ -12,11 +12,11 @@ from repositories import create_repository
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE
 
+from perfkit.agent.benchmark_fixture import Reading
+from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceTimes
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.plugin.recorder import SessionRecord, WarmedUp
-from perfkit.runner.agent.benchmark_fixture import Reading
-from perfkit.runner.agent.clock import NOT_WARM, ColdStart, DeviceTimes
 
 SUITE = """
 import fake_device, itertools, pytest

@@ -16,13 +16,13 @@ from typing import cast
 import pytest
 from processes_seen import DEADLY, gone, read_pids, wait_until
 
+from perfkit.agent.channel import ChannelClosedError
+from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError
 from perfkit.model import PassName
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.channel import ChannelClosedError
-from perfkit.runner.agent.processes import read_process
 from perfkit.runner.commands import ChildProcess
 
 FACTS = """

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 from synthetic import build_row
 
+from perfkit.agent.clock import ColdStart
+from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.errors import LedgerError
 from perfkit.gating.judge import compare, joined_pairs
 from perfkit.gating.rows import comparison_of, exact_comparisons_of, pairs_of, policy_of
@@ -17,8 +19,6 @@ from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side,
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
-from perfkit.runner.agent.clock import ColdStart
-from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")

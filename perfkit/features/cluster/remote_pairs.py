@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.commands.engines import EngineChoice, PairPlan, needed_code, open_engine, told_classes
 from perfkit.commands.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.config import load_project
@@ -20,7 +21,6 @@ from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import BenchmarkSource, commit_range, open_repository, resolve
 from perfkit.repo.source import benchmark_files, commit_of_files

@@ -16,6 +16,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.processes import resident_growth
+from perfkit.agent.provenance import is_library, loaded_file
+from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
 from perfkit.features.experiments.mistakes import AutocastWatch, OperatorLook, misfit
@@ -40,10 +44,6 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.processes import resident_growth
-from perfkit.runner.agent.provenance import is_library, loaded_file
-from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.facts import read_environment
 from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_function, prepare_process, wrong_code

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from perfkit.agent.imports import preloadable
 from perfkit.features.experiments.records import Experiment, Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.imports import preloadable
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, Ending, fixed_environment
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.runner.requests import ANSWER, Reply, ask

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfkit.agent.clock import Accelerator, accelerator_in_use
+from perfkit.agent.counters.interventions import Patches
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.model.readings import (
     BACKWARD,
@@ -27,8 +29,6 @@ from perfkit.model.readings import (
     TO_DEVICE,
     TO_HOST,
 )
-from perfkit.runner.agent.clock import Accelerator, accelerator_in_use
-from perfkit.runner.agent.counters.interventions import Patches
 
 _Label = str | None
 # The label of what belongs to no step; no phase has it.

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import CodeType
 from typing import NoReturn, cast
 
+from perfkit.agent.channel import ChannelClosedError
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
@@ -36,7 +37,6 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import marked_code
-from perfkit.runner.agent.channel import ChannelClosedError
 from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_target, prepare_process, wrong_code
 

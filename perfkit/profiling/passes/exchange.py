@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from perfkit.agent.counters.model import Counts
 from perfkit.model import (
     Balance,
     Environment,
@@ -19,7 +20,6 @@ from perfkit.model import (
     Status,
 )
 from perfkit.profiling.passes.targets import StepLine, Target
-from perfkit.runner.agent.counters.model import Counts
 
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.

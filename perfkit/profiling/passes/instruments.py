@@ -12,6 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfkit.agent.counters.calls import profile_of_this_thread
+from perfkit.agent.counters.model import with_texts
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import PassSummary, RoleProfile
 from perfkit.phases import listen_to_phases, steps_are_announced
@@ -42,10 +46,6 @@ from perfkit.profiling.passes.workers import (
     profiles_of_workers,
     time_workers,
 )
-from perfkit.runner.agent.counters.calls import profile_of_this_thread
-from perfkit.runner.agent.counters.model import with_texts
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 from perfkit.units import counted
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import RatioInterval
 from perfkit.profiling.passes.exchange import (
@@ -22,7 +23,6 @@ from perfkit.profiling.passes.exchange import (
     PassSpec,
     Problem,
 )
-from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.runner.requests import ANSWER, Child, start_child

@@ -14,24 +14,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-import perfkit.runner.agent
+import perfkit.agent
+from perfkit.agent.clock import accelerator_in_use
+from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.memory import Memory, SavedTensors
+from perfkit.agent.counters.model import Amounts
+from perfkit.agent.counters.places import Places
+from perfkit.agent.counters.syncs import Syncs, Watching
+from perfkit.agent.counters.tensors import Dispatched
+from perfkit.agent.counters.torch_adapter import CompiledCode
 from perfkit.model import LineMemory, MemoryProfile
 from perfkit.model.memory import PhaseMemory
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
-from perfkit.runner.agent.clock import accelerator_in_use
-from perfkit.runner.agent.counters.interventions import undone_in_forks
-from perfkit.runner.agent.counters.memory import Memory, SavedTensors
-from perfkit.runner.agent.counters.model import Amounts
-from perfkit.runner.agent.counters.places import Places
-from perfkit.runner.agent.counters.syncs import Syncs, Watching
-from perfkit.runner.agent.counters.tensors import Dispatched
-from perfkit.runner.agent.counters.torch_adapter import CompiledCode
 
 # A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
 _FRAMES = 16
 # Of each order, by bytes a step, by bytes that stay and by growth, so many lines are kept.
 _MOST_LINES = 100
-_AGENT = Path(perfkit.runner.agent.__file__).parent
+_AGENT = Path(perfkit.agent.__file__).parent
 _Whose = Literal["perfkit", "own", "library"]
 _ALLOCATED, _RESERVED = "allocated_bytes.all", "reserved_bytes.all"
 _UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
 from perfkit.model import PassName, PassSummary
 from perfkit.phases import count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.targets import StepLine, call_at
-from perfkit.runner.agent.clock import DeviceEvent, accelerator_in_use
 
 
 class EnoughSteps(BaseException):

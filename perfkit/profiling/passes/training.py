@@ -14,6 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from perfkit.agent.clock import synchronised, uses_accelerator
+from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.model import Counts, with_texts
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.phases import listen_to_phases
@@ -28,11 +33,6 @@ from perfkit.profiling.passes.balance import (
     host_now,
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
-from perfkit.runner.agent.clock import synchronised, uses_accelerator
-from perfkit.runner.agent.counters.interventions import undone_in_forks
-from perfkit.runner.agent.counters.model import Counts, with_texts
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of so many, so that the machine affects both alike.

@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
+from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.extras import is_installed
 from perfkit.profiling.passes.exchange import STOPS_FILE
-from perfkit.runner.agent.counters.calls import profile_of_this_thread
 
 PIN_MEMORY = "pin_memory"
 _FOLDER = "PERFKIT_WORKERS_FOLDER"

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.model import Side
-from perfkit.runner.agent.clock import NOT_WARM, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
 from perfkit.stats.warm_up import WarmUp
 

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from perfkit.agent.processes import tree
 from perfkit.model.calibration import Condition, State
 from perfkit.model.policies import Disturbance
-from perfkit.runner.agent.processes import tree
 
 _OWN = "proc/self/cgroup"
 # Where groups of the newer version are, and those of the older one that share cores out.

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
+from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import NotMeasuredError
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
 from perfkit.model import ABSENT, Environment, Machine
-from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.devices import own_devices
 
 _GIB = 1 << 30
