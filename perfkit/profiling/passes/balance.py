@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from perfkit.agent.clock import Accelerator, accelerator_in_use
 from perfkit.agent.counters.interventions import Patches
@@ -63,43 +63,23 @@ _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
 
 
-class Moment(Protocol):
-    """A point in time on the host's clock, or in a device's queue."""
-
-    def seconds_until(self, later: Any) -> float:  # noqa: ANN401 (another moment of the same kind)
-        """Return how much later another moment of the same clock is."""
-
-    def wait(self) -> None:
-        """Wait until it is reached."""
-
-
 @dataclass(frozen=True, slots=True)
-class HostMoment:
-    """A point in time on the host's clock."""
+class Moment:
+    """A point in time on the host's clock, or in a device's queue: behind the work before it."""
 
-    at_s: float
+    at_s: float = 0.0
+    event: Any = None
 
-    def seconds_until(self, later: HostMoment) -> float:
-        """Return how much later another moment is."""
-        return later.at_s - self.at_s
-
-    def wait(self) -> None:
-        """Return at once, since it was reached when it was taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMoment:
-    """A point in a device's queue: it is reached when the work before it is done."""
-
-    event: Any
-
-    def seconds_until(self, later: DeviceMoment) -> float:
-        """Return how much later another moment is; the device must have reached both."""
+    def seconds_until(self, later: Moment) -> float:
+        """Return how much later another moment of the same clock is; a device must have reached both."""
+        if self.event is None:
+            return later.at_s - self.at_s
         return float(self.event.elapsed_time(later.event)) / 1e3
 
     def wait(self) -> None:
-        """Wait until the device has done the work before it."""
-        self.event.synchronize()
+        """Wait until a device has done the work before it."""
+        if self.event is not None:
+            self.event.synchronize()
 
 
 class PhaseClock:
@@ -251,9 +231,9 @@ def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
     return seconds
 
 
-def host_now() -> HostMoment:
+def host_now() -> Moment:
     """Read the host's clock."""
-    return HostMoment(time.perf_counter())
+    return Moment(time.perf_counter())
 
 
 def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) -> Callable[[], Moment]:
@@ -264,11 +244,11 @@ def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) 
     return functools.partial(_device_now, device)
 
 
-def _device_now(device: Accelerator) -> DeviceMoment:
+def _device_now(device: Accelerator) -> Moment:
     event = device.event()
     assert event is not None  # noqa: S101 (a device that had events has them)
     event.record()
-    return DeviceMoment(event)
+    return Moment(event=event)
 
 
 def can_import_torch() -> bool:

@@ -23,7 +23,6 @@ from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.passes.balance import (
-    HostMoment,
     Moment,
     PhaseClock,
     can_import_torch,
@@ -400,8 +399,8 @@ def _choose_clock() -> Callable[[], Moment]:
     return _synchronised_now if found is host_now and uses_accelerator() else found
 
 
-def _synchronised_now() -> HostMoment:
-    return HostMoment(synchronised(time.perf_counter)())
+def _synchronised_now() -> Moment:
+    return Moment(synchronised(time.perf_counter)())
 
 
 def _kept(balance: Balance, kept: Collection[bool]) -> Balance:
