@@ -32,8 +32,7 @@ _FLUSHES = "_perfkit_flushes"
 class Reading:
     """What a used fixture holds: seconds per iteration in measured order, and how they were taken.
 
-    Of the options, times are in seconds; one that this version of pytest-benchmark does not have is None.
-    ``device`` are the same rounds on an accelerator, None where none was in use.
+    Options that this version of pytest-benchmark does not have are None.
     """
 
     values: tuple[float, ...]
@@ -51,12 +50,9 @@ class Reading:
 class Work:
     """A benchmarked function ready to run.
 
-    ``block(n)`` runs n iterations and returns their wall time in seconds. ``loops`` is how many iterations
-    a round must have, None where any number is allowed; ``rounds`` how many rounds the benchmark allows in
-    one process, None where there is no limit. ``call`` runs one iteration untimed. ``keep`` adds a round, its
-    iterations and seconds, to the benchmark's own statistics. ``number`` measures something else than time,
-    once; where it is given, nothing is timed. ``device`` returns an accelerator's times of rounds, given
-    the seconds of an iteration of each and their iterations; None where none is in use.
+    ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
+    one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
+    own statistics. With ``number`` nothing is timed.
     """
 
     node: str
@@ -238,9 +234,8 @@ class _Pedantic:
 class Rounds:
     """Rounds of a benchmark with a fixed number of iterations each.
 
-    ``block`` runs so many iterations and returns their seconds, ``call`` runs one untimed; both prepare what
-    they need. Without a timing loop, they are run untimed for ``warmup_s`` seconds and then timed:
-    ``most`` of them, and none is begun after ``most_s`` seconds.
+    Without a timing loop, untimed rounds run for ``warmup_s`` seconds, then ``most`` timed ones, none of
+    which begins after ``most_s`` seconds.
     """
 
     block: Callable[[int], float]
@@ -361,9 +356,8 @@ def name_no_files() -> None:
 def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
     """Have ``use`` called with a benchmark's function after its last timed round, while its test goes on.
 
-    The call that gives the test its result comes after that. Pedantic benchmarks are left alone: their
-    authors decide how often the function is called. So are those that pytest-benchmark profiles after the
-    rounds, since the calls made here would be in the profile.
+    Pedantic benchmarks are left alone, as their authors decide how often the function is called, and so are
+    those that pytest-benchmark profiles after the rounds.
     """
     if not is_benchmark(fixture) or fixture.disabled or fixture.cprofile:
         return

@@ -29,10 +29,10 @@ UNREPORTED = "time of compiling not told"
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart:
-    """A first call in seconds: all of it, and torch.compile's account of its compiling and autotuning.
+    """A first call in seconds, and torch.compile's account of its compiling and autotuning.
 
-    Both parts are None where torch.compile is not loaded or does not report them. What libraries such as
-    cuDNN try by themselves is not reported, and is in the rest. ``graphs`` were compiled in it.
+    Both parts are None where torch.compile does not report them; tuning by libraries such as cuDNN is in the
+    rest.
     """
 
     total_s: float
@@ -249,10 +249,9 @@ def _of_kind(kind: str) -> TorchAccelerator:
 
 
 def accelerator_in_use() -> TorchAccelerator | None:
-    """Return the accelerator that this process has used and may wait for, None where there is none.
+    """Return the accelerator that this process has used and may wait for, if any.
 
-    A device that this process never initialised has no work of it, so torch is not imported, and no device is
-    initialised, for this.
+    Neither is torch imported nor a device initialised for this.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -276,11 +275,10 @@ def uses_accelerator() -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """One timed block on an accelerator, in seconds.
+    """One timed block on an accelerator, in seconds: until the device is done, and until the calls returned.
 
-    ``wall_s`` ends when the device is done, ``host_s`` when the last call has returned, so their difference
-    is the wait for the device. ``device_s`` is what the device took from the first of the block's work to
-    the last, gaps included; None where it has no events.
+    ``device_s`` is from the first to the last of the block's work, gaps included; None where it has no
+    events.
     """
 
     wall_s: float
@@ -303,9 +301,8 @@ class DeviceTimes:
 class BlockClock:
     """Times blocks: each reading waits for the accelerator once, right before it.
 
-    Two readings after one another enclose a block. Between the first of them and the wait of the second lie
-    an event each, so the block's time on the device is known as soon as the second reading is made. ``spans``
-    are the blocks of an accelerator so far; none of them is kept where none is in use.
+    Two readings enclose a block. An event each lies between the first one and the wait of the second, so the
+    block's time on the device is known with the second reading.
     """
 
     def __init__(
@@ -357,8 +354,7 @@ class BlockClock:
     def _queue_flush(self, device: Accelerator) -> None:
         """Queue the flush right before the block, so that the device does not idle until the first launch.
 
-        The flush's own time is taken out of the block's, which is at least the host's. ``do_bench`` of triton
-        orders its events in the same way.
+        Its own time is taken out of the block's, as ``do_bench`` of triton does.
         """
         self._flushed = device.event()
         if self._flushed is not None:
@@ -376,11 +372,10 @@ class BlockClock:
         return joined.wall_s
 
     def times(self, walls_s: Iterable[float], *, loops: int = 1) -> DeviceTimes | None:
-        """Return what is known of rounds that took so many seconds each; None where nothing was waited for.
+        """Return what is known of rounds that took so many seconds; None where nothing was waited for.
 
-        ``walls_s`` are the rounds' seconds over ``loops`` in measured order, as this clock's own readings
-        gave them. A round that it has no block of was timed by another clock: the round may have ended while
-        the device was busy, and all of them are marked.
+        A round without a block of this clock was timed by another one, perhaps while the device was busy: all
+        are marked.
         """
         if not self.spans:
             return DeviceTimes(marks=(UNSYNCHRONISED,)) if self._accelerator() is not None else None

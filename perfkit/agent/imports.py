@@ -31,10 +31,9 @@ _STANDARD_FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
 def point_imports(root: Path, origins: Sequence[Path]) -> None:
     """Make the names of ``root`` come from ``root``, in this process and from now on.
 
-    Entries of ``sys.path`` inside an origin become their counterparts in ``root``; import finders that serve
-    code of an origin are replaced by the folders of ``root`` that correspond to those they served from; all
-    folders of ``root`` come first. Environments and finders that serve nothing of an origin stay as they are.
-    Modules already imported stay too: ``check_before_import`` names them.
+    Entries of ``sys.path`` inside an origin become their counterparts in ``root``, import finders that serve
+    code of an origin become folders of ``root``, and all folders of ``root`` come first. Modules that are
+    imported already stay: ``check_before_import`` names them.
     """
     entries = [_mapped(entry, root, origins) for entry in sys.path]
     sys.path[:] = [entry for entry in entries if entry is not None]

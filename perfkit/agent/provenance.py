@@ -110,10 +110,9 @@ def foreign_modules(
 ) -> dict[str, str]:
     """Return the loaded modules that should have come from ``root`` but did not, with their files.
 
-    These are modules that ``root`` holds, modules below a package of ``root`` from a folder that is not on
-    the package's search path, and modules from inside an origin. An empty result proves that what was
-    measured is the code of ``root``. What ``root`` does not hold and was written since ``made_since``, in
-    seconds since the epoch, was made by the code itself, as some libraries write modules while they run.
+    These have names that ``root`` holds, lie below a package of ``root`` but off its search path, or lie
+    inside an origin. An empty result proves that ``root`` was measured. Modules that the code itself wrote
+    since ``made_since`` (seconds since the epoch) are its own.
     """
     judge = _Judge(root, made_since)
     files = _loaded_files()
@@ -367,12 +366,11 @@ def part_caches(folder: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def built_elsewhere(own: Sequence[Path], *, began: float, oldest: float) -> dict[str, str]:
-    """Return the native libraries of this process that the code under test may have built elsewhere, by name.
+    """Return the native libraries that the code under test may have built elsewhere, by name.
 
-    Both sides may share such a library, so that one of them runs what the other one built. It lies neither
-    in a folder of ``own`` nor in an environment, and was written since the comparison ``began``; or it lies
-    in a cache or among temporary files, and was written since ``oldest``, when the older side was committed.
-    Both are seconds since the epoch. Nothing is found where the kernel does not list what is mapped.
+    Both sides may share them. They lie neither in ``own`` nor in an environment and were written since the
+    comparison ``began``, or lie in a cache and were written since ``oldest`` (both in seconds since the
+    epoch).
     """
     caches = _cache_folders()
     return {

@@ -110,8 +110,7 @@ _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors"
 class Launch:
     """The benchmarks that a process runs, and the channel from which it gets orders.
 
-    Generators are seeded from ``seed`` before each test, alike on both sides.
-    In a process that was forked for them, ``finish`` is called once they have run, and ends the process.
+    Generators are seeded from ``seed`` before each test. In a forked process ``finish`` ends it afterwards.
     """
 
     nodes: Sequence[str]
@@ -123,11 +122,9 @@ class Launch:
 class ChildPlugin:
     """The hooks of a child's session; a session that ``lists`` sends which benchmarks there are.
 
-    Each is sent with whether it may run one of the ``changed`` functions, given by file, and with all that it
-    may run in these files. ``next_launch`` is called once all is collected, and returns what is to be run,
-    None where nothing is. In a server it returns in each process that was forked for a launch, with the
-    benchmarks of that launch. ``asv`` collects the benchmarks of a suite of asv, if there is one. Generators
-    are seeded from ``seed`` before each file is imported.
+    Each is sent with what it may run in the files of ``changed`` functions. ``next_launch`` is called once
+    all is collected; in a server it returns in each process that was forked for a launch. Generators are
+    seeded from ``seed`` before each file is imported.
     """
 
     def __init__(

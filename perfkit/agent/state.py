@@ -86,11 +86,10 @@ _SEEDED_BY |= {"numpy.random": _seed_numpy, "torch": _seed_torch}
 
 
 def draw_layout(seed: int) -> int:
-    """Allocate memory of sizes drawn from ``seed``, keep it, and return a depth of the stack drawn from it.
+    """Allocate and keep memory of sizes drawn from ``seed``; return a depth of the stack for ``at_depth``.
 
-    The addresses of objects and of the stack decide what shares lines of a cache or slots of a table, which
-    makes the same code slower or faster by a percent. Drawn anew for each launch, this is noise that
-    repetitions show; ``at_depth`` makes calls at the depth that is returned.
+    Addresses decide what shares cache lines, which changes the speed of the same code by a percent. Drawn
+    anew for each launch, this is noise that repetitions show.
     """
     source = random.Random(seed)  # noqa: S311 (a layout, not a secret)
     for size in range(16, _LARGEST_SMALL + 1, 16):

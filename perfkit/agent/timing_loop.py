@@ -62,9 +62,8 @@ _MANY_OBJECTS = 100_000
 class RemoteTimingLoop:
     """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
-    ``slowdowns`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
-    from ``depth`` calls deeper than this one, which moves the stack. What they draw at random in timed rounds
-    follows from ``seed``, alike on both sides.
+    ``slowdowns`` are injected shares by benchmark. Calls are made from a ``depth`` of the stack, and random
+    draws in timed rounds follow from ``seed``, alike on both sides.
     """
 
     def __init__(self, channel: Channel, slowdowns: Mapping[str, float], depth: int, seed: int = 0) -> None:

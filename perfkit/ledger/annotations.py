@@ -115,12 +115,11 @@ def read_states(ledger: Path) -> Mapping[str, KeptState]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptAcceptance(Acceptance):
-    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``.
+    """An acceptance of what one gate found at ``commit``, with the uncommitted ``diff_hash``.
 
-    It covers the ``counts`` that it names and no others. Of uncommitted changes ``code`` is the hash of all
-    code with them, where they were still there as they had been measured: a commit of that code is covered.
-    Of commits ``change`` is the content of base..head as a whole and ``parts`` that of each commit, so that
-    the same change is covered after a rebase or a squash.
+    ``code`` hashes all code with uncommitted changes: a commit of that code is covered. ``change`` and
+    ``parts`` hash base..head and each of its commits, so that the change is covered after a rebase or a
+    squash.
     """
 
     verdict: Verdict

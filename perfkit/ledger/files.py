@@ -306,11 +306,9 @@ class Listing:
 
     @functools.cached_property
     def present(self) -> Mapping[Path, frozenset[str]]:
-        """The files to read, oldest first, each with the runs that it holds twice.
+        """The files to read, oldest first, each with the ends of ids of runs that an earlier file holds.
 
-        These are named by the ends of their ids: an earlier file holds their rows, too. Two branches that
-        each compacted the same files have such after a merge. A file whose runs are all held earlier is not
-        read.
+        Two branches that each compacted the same files have such after a merge.
         """
         found: dict[Path, frozenset[str]] = {}
         held: set[str] = set()
@@ -325,9 +323,8 @@ class Listing:
 def list_files(ledger: Path) -> Listing:
     """Return the files of a ledger as they are at one moment, also while another process compacts it.
 
-    Reading a folder takes a while, in which a compacted file may appear and those that it replaces may go:
-    one reading can miss both. A file goes only after the one that takes its place has come, so a second
-    reading finds that one. The folder is read until nothing went and no compacted file came.
+    A file goes only after the one that takes its place has come, so the folder is read until nothing went and
+    no compacted file came.
     """
     known: dict[str, frozenset[str]] = {}
     names = _names(ledger)

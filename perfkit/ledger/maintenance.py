@@ -277,9 +277,8 @@ def repair(
 ) -> Repair:
     """Do what can be done about a ledger's problems without losing a row, and return what is left.
 
-    Damaged and foreign files go into quarantine, a hidden folder of the ledger. Files whose place a sound one
-    has taken are removed, and so is what killed processes left half written. Runs that were cut off are
-    recovered, and of files with the same rows of a run one stays.
+    Damaged and foreign files go into quarantine, replaced and half-written ones are removed, runs that were
+    cut off are recovered, and of files with the same rows of a run one stays.
     """
     actions: list[Action] = []
     with alone(ledger):
@@ -418,11 +417,9 @@ def merge(
     on_step: OnStep = ignore_log,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Merge:
-    """Copy the files of another ledger whose runs are not here, and its notes, acceptances and states.
+    """Copy the files of another ledger whose runs are not here, and its annotations.
 
-    Each is looked at before it is copied. What is damaged, foreign or of a newer perfkit stays where it is,
-    and so does a file with other rows of a run than this ledger. Where a compacted file holds runs that
-    are here in files of their own, these are removed. ``progress`` is called with the share done.
+    Each is checked first: what is damaged, foreign, newer or has other rows of a run than this ledger stays.
     """
     if not other.is_dir():
         raise UsageError(f"there is no ledger at {other}; name the folder that holds its parquet files")

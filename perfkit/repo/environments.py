@@ -53,12 +53,10 @@ _OBEYED = ("PIP_", "UV_")
 
 @dataclass(frozen=True, kw_only=True)
 class SideEnvironment:
-    """The environment of a side.
+    """The environment of a side, by the versions of all its packages.
 
-    ``wanted`` is what a person asked for, nothing where it is the present one. ``packages`` maps the names of
-    all installed packages to their versions. ``named`` are the packages that were asked for by name, None
-    where a file or a folder stands for all. ``conflicts`` are sentences of the installer on packages that
-    need other versions than they have.
+    ``wanted`` is what a person asked for; ``named`` are packages asked for by name, None where a file or
+    folder stands for all. ``conflicts`` are the installer's sentences.
     """
 
     wanted: tuple[str, ...]

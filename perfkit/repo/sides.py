@@ -72,11 +72,10 @@ class SidePair:
 def resolve_sides(
     start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
 ) -> SidePair:
-    """Return the sides that were named, each a ref, a directory or, for head, ``worktree``.
+    """Return the sides that were named: refs, directories (``./NAME`` of one like a ref) or ``worktree``.
 
-    A name that is both a ref and a directory is the ref; ``./NAME`` is the directory. Without a name head is
-    the working tree where code in it outside ``ignored`` differs from HEAD, else HEAD; base is where head
-    left the main branch, or head's parent on the main branch itself.
+    Head is by default the working tree if code outside ``ignored`` differs from HEAD, else HEAD; base is
+    where head left the main branch, or its parent on the main branch itself.
     """
     head_side, remarks = _head(start, head, ignored)
     base_side = _default_base(head_side) if base is None else named_side(start, base)

@@ -47,11 +47,10 @@ def uncommitted_files(top: Path, *, ignored: Sequence[Path]) -> tuple[list[str],
 
 
 def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> str | None:
-    """Return a hash of the files of a commit that may be code; of the working tree where none is named.
+    """Return a hash of the files of a commit, or of the working tree, that may be code.
 
-    Files that git does not track are part of the working tree, since they are measured. What tools have
-    written, ``ignored`` places and pages of text are left out. None where a submodule differs from its
-    commit, since no commit of this repository holds such code.
+    Untracked files count, outputs of tools and pages of text do not. None where a submodule differs from its
+    commit.
     """
     entries = list_with_git(top, "ls-tree", "-r", "-z", "--full-tree", sha or "HEAD")
     objects = {name: about.split(" ")[2] for about, _, name in (entry.partition("\t") for entry in entries)}

@@ -54,12 +54,8 @@ class Costs:
 class Rules:
     """How sure a conclusion has to be.
 
-    Attributes:
-        confidence: The probability at which a place is named, or "no change" is concluded; that of intervals.
-        alpha: The most that a commit may be named in ranges where nothing changed.
-        least_step: The smallest change that matters, as a natural logarithm.
-        most_launches: After so many launches in all the answer is what is known by then; None for no limit.
-        confirming: How many launches there have to be of a named place against the usable one before it.
+    ``alpha`` is the most that a commit may be named where nothing changed; ``least_step`` is a natural
+    logarithm; ``confirming`` launches compare a named place with the usable one before it.
     """
 
     confidence: float = 0.95

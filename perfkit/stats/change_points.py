@@ -58,13 +58,9 @@ _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
 class Step:
     """A lasting change between two runs that follow one another.
 
-    Attributes:
-        place: The index of the first run after it.
-        before: The runs up to it from the step before, which may be the machine's, or from the beginning.
-        after: The runs from it to the next step, which may be the machine's, or to the end.
-        ratio: After / before, right at the step; ``low`` to ``high`` is its interval at 95 %. It is of the
-            level that drifts, so it differs from the ratio of the means where the trend drifts.
-        chance: How probable so clear a step is in 100 runs that have none, at most; 0 of exact counts.
+    ``place`` is the first run after it; ``before`` and ``after`` reach to the neighbouring changes. ``ratio``
+    is after / before right at the step, with its 95 % interval; ``chance`` is the probability of one this
+    clear in 100 runs without any.
     """
 
     place: int
@@ -83,14 +79,11 @@ def find_steps(
     sessions: Sequence[Hashable] | None = None,
     chance: float = 0.01,
 ) -> tuple[Step, ...]:
-    """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
+    """Return the change points of positive levels in commit order; none of fewer than twelve inexact runs.
 
-    ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` means that they are
-    counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
-    ``sessions`` names for each run when it was measured, since the machine differs between sessions. A
-    step counts only where it is likelier than one of the machine between two sessions by as much as it has
-    to be likelier than none. The machine is taken to make none where three sessions lie on either side, or
-    one has six runs on both. ``chance`` is the probability of any step in 100 runs that have none.
+    ``exact`` levels are counts that repeat to the digit. ``sessions`` names when each run was measured: a
+    change between two sessions has to be likelier than one of the machine, unless three sessions lie on
+    either side or one has six runs on both. ``chance`` is the probability of any in 100 runs without.
     """
     values = np.asarray(levels, dtype=np.float64)
     if sessions is not None and len(sessions) != len(values):

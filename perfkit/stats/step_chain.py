@@ -56,14 +56,9 @@ class Jump:
 class Chain:
     """The posterior for the places 0 to n, with "no step" and "a step" equally likely beforehand.
 
-    Attributes:
-        nodes: The measured places in order, with 0 and n even where they are not measured.
-        levels: The grid of levels.
-        marginals: The probability of each level at each node, nodes x levels.
-        jumps: One for each gap between nodes that follow one another.
-        evidence: How many times as likely the launches are with a step anywhere as with none.
-        scale: The expected scale of Student's distribution of launches.
-        bias: The deviation of the bias that launches of one pair share.
+    ``marginals`` has the probability of each of the ``levels`` at each of the measured ``nodes`` (nodes x
+    levels), ``jumps`` one entry a gap. ``evidence`` is how many times as likely the launches are with a step;
+    ``scale`` and ``bias`` are of the launches and of pairs.
     """
 
     nodes: IntArray

@@ -134,13 +134,9 @@ def count_calls(
 ) -> Counts:
     """Return what one call does, counted in at most five calls.
 
-    The first call is not counted, if a second one is allowed: it may include one-time work. Then two calls
-    are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` holds
-    dynamo's counters from before anything of the benchmark was compiled.
-
-    A guest counts in a user's own session, where the function has just been called many times: it makes no
-    first call, and does not collect the garbage of other tests, which takes a tenth of a second and may raise
-    warnings that fail a test.
+    The first one is not counted, as it may include one-time work; two are counted for tensors and two for
+    Python's functions, as far as ``most_calls`` allows. A guest counts in a user's own session: it makes no
+    first call and collects no garbage of other tests, which may raise warnings.
     """
     return _Counting(call, root, most_calls, since or read_compilation(), as_guest=as_guest).run()
 
@@ -299,10 +295,8 @@ def counts_of_call(
 ) -> Counts:
     """Return the counts of a call; the growth of the process is left out where few calls are allowed.
 
-    A guest counts in a user's own session; see ``count_calls``. ``since`` holds dynamo's counters from before
-    anything of the benchmark was compiled. Where other processes work for the benchmark, the number of times
-    that Python asks for their results depends on time, so that two equal calls prove nothing: then its
-    function calls are not counted.
+    Function calls are not counted while other processes work for the benchmark: Python asks for their results
+    as often as time allows.
     """
     _notice_forks()
     forks, since = _forks, since or read_compilation()

@@ -259,9 +259,8 @@ class TrainingSteps:
 class TensorWatch:
     """Counts what this thread's operators do to tensors between ``with`` and the end of each iteration.
 
-    ``end_iteration`` ends one iteration and begins the next: after a call, or after a training step. Tensors
-    that existed before belong to no iteration. When compiled code is about to run, the watch ends for good
-    and sets ``is_compiled``, since under the watch that code would run uncompiled. Entering it imports torch.
+    When compiled code is about to run, the watch ends for good and sets ``is_compiled``: under it that code
+    would run uncompiled. Entering it imports torch.
     """
 
     def __init__(self, root: Path) -> None:

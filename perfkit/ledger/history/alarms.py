@@ -130,9 +130,8 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
 def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Drift]:
     """Yield the drifts in plain runs, one for each benchmark and machine.
 
-    A drift counts from the best level, else from the last release or from the base. Change points are taken
-    out, since they are reported themselves. A rise that all benchmarks share is a drift of each until a
-    sentinel drifts as well.
+    A drift counts from the best level, else the last release, else the base; change points are taken out. A
+    rise that all benchmarks share is a drift of each until a sentinel drifts as well.
     """
     found: dict[tuple[str, str], Drift] = {}
     for trend, own in _with_steps(trends, points):

@@ -1,10 +1,8 @@
 """Divides the time of a cProfile among the user's own functions and what the thread waited for.
 
-A library's time belongs to its caller, so each function's own time is handed from caller to caller, up to
-the nearest functions of the user's own, in proportion to the time that each caller spent in it; calls are
-handed up in proportion to their numbers. Time in which the thread stands still is a wait, for which no
-function answers: the same work of a device shows at ``.item`` in one profile and at ``.to`` in the next, so
-a wait is handed up until a caller shows what it was for. The parts add up to the whole.
+A library's time is handed to its callers in proportion to the time that each spent in it, up to the nearest
+own functions. Time in which the thread stands still is a wait: it is handed up until a caller shows what it
+was for. The parts add up to the whole.
 """
 
 from __future__ import annotations

@@ -42,12 +42,11 @@ def known_stacks(reading: Reading) -> tuple[Stack, ...]:
 
 
 def stacks_of(functions: Sequence[FunctionTime]) -> tuple[Stack, ...]:
-    """Return stacks whose seconds add up to all own times of the functions; they are indices into these.
+    """Return stacks, as indices, whose seconds add up to all own times of the functions.
 
-    A profile of calls does not keep paths: what a function spends in a callee is taken to be the same part of
-    its time for each caller, as gprof takes it (Graham, Kessler and McKusick 1982). Functions that call
-    themselves, at once or by others, stand once in a stack. Paths of less than a ten-thousandth of the whole
-    end at their caller.
+    What a function spends in a callee is taken to be the same share for each caller, as gprof takes it
+    (Graham, Kessler and McKusick 1982). Recursion stands once; paths below a ten-thousandth end at their
+    caller.
     """
     whole = sum(one.own_s for one in functions)
     callees: dict[int, list[tuple[int, float]]] = defaultdict(list)

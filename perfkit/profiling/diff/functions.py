@@ -114,10 +114,8 @@ class Pair(NamedTuple):
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
     """Return each own function once, with the function that it was on base.
 
-    Functions of the same file and name are the same. Of the others those are the same that have one name and
-    the longest end of path in common (they moved with their folder), then those with one name alone (they
-    moved to another file), then those of one file with as many calls per unit of work and the same callees
-    (they were renamed). A pair is made only where no other function fits.
+    Functions pair by file and name, then by name and the longest common end of path (moved with their
+    folder), then by name alone (moved), then by file, calls and callees (renamed), if no other fits.
     """
     bases, heads = _by_key(base), _by_key(head)
     pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]

@@ -83,13 +83,11 @@ class Moment:
 
 
 class PhaseClock:
-    """Sums up the time of each phase, step by step; every phase is measured, none is what others leave over.
+    """Sums up the time of each phase, step by step; every phase is measured, none is a remainder.
 
-    The outermost hook decides: a ``.to`` inside a forward pass is part of it, unless that steps ``aside``.
-    Inside a phase that the user names, phases of hooks count as their own. Other threads than the one that
-    began the clock are ignored. ``clock_of`` chooses, step by step, how moments are taken: on a device by
-    events queued behind the work so far, so that no step waits for it. ``hook`` is the phase of the present
-    hook, None outside of all. ``watch`` is called with the label of each phase that begins.
+    The outermost hook decides, unless it steps ``aside``; phases of hooks count as their own inside phases
+    that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a device by
+    queued events, so that no step waits. ``watch`` is called with the label of each phase that begins.
     """
 
     def __init__(

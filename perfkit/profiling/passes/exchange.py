@@ -42,12 +42,10 @@ class RankPlace:
 class PassSpec:
     """One pass to make: paths are absolute, ``steps`` ends it early, ``artifact`` begins each file's name.
 
-    ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
-    "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
-    ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
-    ``step_at`` is the line that ends a step in place of an optimizer.
-    ``from_root`` runs the target as if it were started there. ``rank_place`` makes the process one rank of a
-    distributed loop. With ``by_turns`` the loop waits for a number of steps before it makes them.
+    ``known_steps`` is from an earlier pass. ``environment_reader`` ("module:function") is called at the end,
+    when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``step_at`` ends
+    steps in place of an optimizer. With ``by_turns`` the loop waits for a number of steps before it makes
+    them.
     """
 
     name: PassName

@@ -35,14 +35,10 @@ class _Mark:
 class Meter:
     """Counts steps and training samples of this process between ``start`` and ``finish``.
 
-    An optimizer's step ends a step, unless the program marks its steps, or ``step_at`` names the line that
-    ends one.
-
-    Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
-    The cost is one public optimizer hook a step, a flag for each backward pass, and two clock reads and a
-    look at the batch's size for each batch. The accelerator is synchronised once, in ``finish``: until then
-    an event a step waits in its queue.
-    ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
+    An optimizer's step ends a step, unless the program marks its steps or ``step_at`` names their last line.
+    Watching loaders adds frames to a profile, so it is optional. The accelerator is synchronised once, in
+    ``finish``: until then an event a step waits in its queue. ``report`` returns whether it kept the loop
+    waiting.
     """
 
     def __init__(
@@ -216,9 +212,8 @@ class StepBatches:
 class BatchesOfSteps:
     """Separates batches that are trained with from those of evaluations, even with gradients on for both.
 
-    A batch belongs to the backward pass, or the optimizer's step, that comes next. An iterator that ends
-    before any came is one of an evaluation. So is one that gave more batches than the latest iterator did
-    since the last backward pass: loaders that a loop takes side by side give equally many.
+    A batch belongs to the next backward pass or optimizer's step. An iterator that ends before, or gave more
+    batches since the last backward pass than the latest iterator, is one of an evaluation.
     """
 
     def __init__(self) -> None:

@@ -89,11 +89,10 @@ class StepPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StepFindings:
-    """What the steps of a training gave.
+    """What the steps of a training gave, in seconds and measured order.
 
-    ``step_s`` are the seconds of each timed step, in measured order; ``balance`` is of other steps, which
-    took turns with them. ``seen`` steps ended in all; ``dropped`` are those left out since something else was
-    done in them. ``uncounted`` is the reason why steps that should have been counted were not.
+    ``balance`` is of other steps that took turns with ``step_s``; ``dropped`` counts those left out since
+    something else was done in them; ``uncounted`` is why steps were not counted.
     """
 
     step_s: tuple[float, ...]

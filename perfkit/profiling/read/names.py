@@ -20,10 +20,9 @@ _KEPT_PARTS = 3
 class CodeNames:
     """Distinguishes own code from libraries in a profile from any machine.
 
-    ``own`` are the packages or folders that the user calls their own; without any, every file is own that is
-    not installed. ``present`` are the names at the top of the user's project: profiles that perfkit wrote
-    name the project's files from there on, and those of libraries from their package on. With a ``root`` only
-    files in that folder are own, and they are named from there on.
+    ``own`` are packages or folders, by default all that is not installed; ``present`` are the top-level names
+    of the user's project, from which perfkit's profiles name files. With a ``root`` only files below it are
+    own.
     """
 
     root: str = ""

@@ -74,9 +74,7 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     """Return the time of each phase over all steps, the residual last; they add up to the window.
 
     The thread of the steps is divided by its outermost events. A backward pass on threads of its own counts
-    where they are busy and the thread of the steps is not. A phase that the user names has what lies in it
-    and is of no other known one. The residual is what no event covers: Python between operators, and waits
-    that leave no event.
+    where they are busy and that thread is not. The residual is what no event covers.
     """
     if not window.steps:
         return ()
@@ -298,10 +296,8 @@ def gaps(
 ) -> Iterator[Gap]:
     """Yield the times between two moments in which none of the events ran.
 
-    A whole gap is the host's doing where the work that ends it was launched after the gap had begun, as
-    HolisticTraceAnalysis has it: launched in time, it would have left no gap. So is a gap that nothing ends.
-    Work whose launch is not in the trace counts as launched in time. Without ``begin_s`` gaps begin after
-    the first event, without ``end_s`` the last event ends them.
+    As HolisticTraceAnalysis has it, a gap is the host's doing if the work that ends it was launched after it
+    had begun, or if nothing ends it; work without a known launch counts as launched in time.
     """
     reached_s = begin_s
     for event in sorted(events, key=lambda one: one.begin_s):

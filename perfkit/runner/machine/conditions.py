@@ -241,12 +241,11 @@ _TICK_S = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What clocks and counters show, in seconds.
+    """What clocks and counters show, in seconds; sums are over all cores.
 
-    ``boot_s`` goes on while the machine is suspended, ``monotonic_s`` does not, and ``wall_s`` can be set.
-    ``stolen_s``, ``others_s`` and ``cpu_s`` are sums over all cores: what other guests of the host took, what
-    processes took that do not descend from this one, and all there was. ``throttled_s`` is how long the quota
-    of this control group was used up, None where that is not known.
+    ``boot_s`` goes on while the machine is suspended, ``wall_s`` can be set. ``stolen_s`` went to other
+    guests, ``others_s`` to processes that do not descend from this one; ``throttled_s`` is how long the quota
+    was used up.
     """
 
     wall_s: float

@@ -38,9 +38,8 @@ _MILLI, _NANO = 1e-3, 1e-9
 class DeviceState:
     """One device at one moment; None is what its driver does not report.
 
-    ``reasons`` are why its clocks are held back just now. ``throttled_s`` and ``capped_s`` are for how many
-    seconds heat and power have held them back since the driver was loaded. ``others`` is how many processes
-    besides this one's compute on the device.
+    ``throttled_s`` and ``capped_s`` are the seconds for which heat and power held clocks back since the
+    driver was loaded; ``others`` counts other processes on the device.
     """
 
     index: int
