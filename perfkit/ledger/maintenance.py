@@ -176,11 +176,7 @@ def _compact_part(part: Part, listing: Listing, on_step: OnStep) -> Part:
 
 
 def _put_together(
-    files: Sequence[Path],
-    listing: Listing,
-    *,
-    without: Collection[str] = (),
-    on_step: OnStep = ignore_log,
+    files: Sequence[Path], listing: Listing, *, without: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> tuple[Path, int]:
     """Write the rows of files into one that takes their place, and remove them; return it and its rows."""
     left_out = {file: listing.present[file] | frozenset(without) for file in files}

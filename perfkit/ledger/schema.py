@@ -20,17 +20,7 @@ import pyarrow as pa
 from perfkit.agent.counters.model import Cause
 from perfkit.errors import LedgerError
 from perfkit.ledger.policies import from_entries, to_entries
-from perfkit.model import (
-    Benchmark,
-    Commit,
-    Environment,
-    Machine,
-    Metric,
-    Outcome,
-    Placement,
-    Row,
-    Summary,
-)
+from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Outcome, Placement, Row, Summary
 from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
@@ -40,12 +30,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 _CAUSES = pa.list_(
     pa.struct(
-        [
-            ("what", pa.string()),
-            ("place", pa.string()),
-            ("text", pa.string()),
-            ("amount", pa.float64()),
-        ]
+        [("what", pa.string()), ("place", pa.string()), ("text", pa.string()), ("amount", pa.float64())]
     )
 )
 

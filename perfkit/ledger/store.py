@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from perfkit.errors import LedgerError, UsageError
 from perfkit.extras import need
-from perfkit.ledger.files import (
-    OnStep,
-    ignore_log,
-    list_files,
-    run_stem,
-    write_table,
-)
+from perfkit.ledger.files import OnStep, ignore_log, list_files, run_stem, write_table
 from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted

@@ -30,14 +30,7 @@ from perfkit.agent.benchmark_fixture import (
     note_unrun,
     read_fixture,
 )
-from perfkit.agent.clock import (
-    NOT_WARM,
-    BlockClock,
-    ColdStart,
-    DeviceTimes,
-    accelerator_in_use,
-    cold_start,
-)
+from perfkit.agent.clock import NOT_WARM, BlockClock, ColdStart, DeviceTimes, accelerator_in_use, cold_start
 from perfkit.agent.counters.model import Count, Counts
 from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
@@ -52,16 +45,7 @@ from perfkit.ledger.recording import Run, recover_leftovers
 from perfkit.ledger.remote import ledger_folder, shown_place
 from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
-from perfkit.model import (
-    Benchmark,
-    Commit,
-    Environment,
-    Machine,
-    Outcome,
-    Row,
-    RowPolicy,
-    Status,
-)
+from perfkit.model import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
 from perfkit.model.counters import count_outcomes, is_count
 from perfkit.model.policies import PytestPolicy
 from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings

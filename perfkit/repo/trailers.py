@@ -23,9 +23,7 @@ from perfkit.repo.working_tree import without_outputs
 
 KEY = "Perf-Accept"
 # The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.
-_VALUE = re.compile(
-    r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)",
-)
+_VALUE = re.compile(r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)")
 # "unfold" makes a trailer one line; an author's name is always one line.
 _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
 _DIGITS = 40

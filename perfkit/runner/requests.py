@@ -20,13 +20,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from perfkit.agent.channel import (
-    Channel,
-    ChannelClosedError,
-    ChannelTimeoutError,
-    load_entry,
-    open_channel,
-)
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, load_entry, open_channel
 from perfkit.runner.commands import ChildProcess, Ending, GuardedCommand, python_command, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.temporary import temporary_folder

@@ -135,11 +135,7 @@ def next_move(
 
 
 def posterior(
-    pairs: Sequence[MeasuredPair],
-    *,
-    weights: Sequence[float],
-    unusable: Collection[int] = (),
-    rules: Rules,
+    pairs: Sequence[MeasuredPair], *, weights: Sequence[float], unusable: Collection[int] = (), rules: Rules
 ) -> tuple[float, ...]:
     """Return for each of the places 1 to n the probability that a step is there.
 
@@ -196,11 +192,7 @@ class _Search:
 
 
 def _search(
-    pairs: Sequence[MeasuredPair],
-    *,
-    weights: Sequence[float],
-    unusable: Collection[int],
-    rules: Rules,
+    pairs: Sequence[MeasuredPair], *, weights: Sequence[float], unusable: Collection[int], rules: Rules
 ) -> _Search:
     if not (0.5 < rules.confidence < 1 and 0 < rules.alpha < 1 and 0 < rules.least_step < math.inf):  # noqa: PLR2004
         raise ValueError(

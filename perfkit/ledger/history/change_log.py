@@ -203,11 +203,7 @@ def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
     if len(own) > 1 and (summary := summarise([one.mean for one in own if one.mean is not None])):
         mean, sd = summary.mean, summary.sd
     return Cell(
-        mean=mean,
-        sd=sd,
-        launches=len(own),
-        env_id=first.env_id,
-        other_version=first.version != version,
+        mean=mean, sd=sd, launches=len(own), env_id=first.env_id, other_version=first.version != version
     )
 
 

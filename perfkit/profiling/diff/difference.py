@@ -232,11 +232,7 @@ class CleanSteps:
 
 
 def explain(
-    base: Reading,
-    head: Reading,
-    *,
-    workers: Workers = (None, None),
-    clean: CleanSteps | None = None,
+    base: Reading, head: Reading, *, workers: Workers = (None, None), clean: CleanSteps | None = None
 ) -> Difference:
     """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side."""
     work = equal_work(base, head)

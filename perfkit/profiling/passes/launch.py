@@ -15,14 +15,7 @@ from typing import Literal, Self
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import RatioInterval
-from perfkit.profiling.passes.exchange import (
-    OUTPUT_FILE,
-    STOPS_FILE,
-    PassNews,
-    PassResult,
-    PassSpec,
-    Problem,
-)
+from perfkit.profiling.passes.exchange import OUTPUT_FILE, STOPS_FILE, PassNews, PassResult, PassSpec, Problem
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
 from perfkit.runner.requests import ANSWER, Child, start_child

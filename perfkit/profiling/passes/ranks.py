@@ -17,13 +17,7 @@ from pathlib import Path
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PassSummary, Straggler
 from perfkit.model.readings import RANKS, RESIDUAL
-from perfkit.profiling.passes.exchange import (
-    ASKING,
-    STACK_FILE,
-    PassResult,
-    PassSpec,
-    Problem,
-)
+from perfkit.profiling.passes.exchange import ASKING, STACK_FILE, PassResult, PassSpec, Problem
 from perfkit.profiling.passes.launch import PassLauncher, RunningPass, running
 from perfkit.units import counted
 

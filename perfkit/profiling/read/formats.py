@@ -191,12 +191,7 @@ def _ask(file: Path, code: CodeNames, *, memory: bool) -> Answer:
     # Path.is_file raises where the name is too long or the folder may not be read.
     if not os.path.isfile(file):  # noqa: PTH113
         raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
-    order = Order(
-        file=os.fsencode(file),
-        name=printable(file.name),
-        code=code,
-        memory=memory,
-    )
+    order = Order(file=os.fsencode(file), name=printable(file.name), code=code, memory=memory)
     reply = ask("perfkit.profiling.read.formats:main", order, Answer, limit_s=_LIMIT_S)
     if reply.messages:
         answer = reply.messages[0]
