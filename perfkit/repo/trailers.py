@@ -54,16 +54,10 @@ def accepted_in(top: Path, base_sha: str, head_sha: str) -> tuple[tuple[Acceptan
 def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
     """Return the acceptance that a trailer's value holds, or a warning where it holds none."""
     match = _VALUE.fullmatch(value.strip())
-    if match is not None and is_placeholder(match["reason"]):
-        return (
-            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
-            f" write your own reason in place of {match['reason']}"
-        )
-    if match is None:
-        return (
-            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
-            f' expected "{KEY}: BENCHMARK: reason"'
-        )
+    if match is None or is_placeholder(match["reason"]):
+        expected = f'expected "{KEY}: BENCHMARK: reason"'
+        hint = expected if match is None else f"write your own reason in place of {match['reason']}"
+        return f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing; {hint}'
     return Acceptance(
         benchmark=match["benchmark"], reason=match["reason"], commit=sha, author=author or None, verdict=None
     )

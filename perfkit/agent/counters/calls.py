@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from types import CodeType
+from typing import Any
 
 from ..processes import resident_growth
 from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
@@ -206,36 +207,33 @@ class _Counting:
         return OWN_THREADS if self._threads.seen else None
 
     def _count_python_calls(self) -> None:
-        found: list[Amounts] = []
-        reason = PROFILER_IN_USE if is_profiled() else None
-        while reason is None and len(found) < _TIMES and self._takes_call():
+        def count() -> Amounts | None:
             amounts = count_python_calls(self._call, self._places)
             self._compilations.append(read_compilation())
-            if amounts is None:
-                reason = PROFILER_IN_USE
-            else:
-                found.append(amounts)
-        if reason is None and found:
-            self._counts.append(count_of("python_calls", found))
-        else:
-            self._not_counted["python_calls"] = reason or TOO_FEW_CALLS
+            return amounts
+
+        self._count_repeatedly("python_calls", count, PROFILER_IN_USE, is_taken=is_profiled())
 
     def _count_python_memory(self) -> None:
-        if "torch" in sys.modules:
-            # With torch, tensors take most of the memory, and tracing would slow down every call of torch.
-            return
-        reason = TRACING_IN_USE if is_traced() else None
-        peaks: list[float] = []
-        while reason is None and len(peaks) < _TIMES and self._takes_call():
-            peak = python_peak(self._call)
-            if peak is None:
-                reason = TRACING_IN_USE
-            else:
-                peaks.append(peak)
-        if reason is None and peaks:
-            self._counts.append(count_of("python_peak", peaks))
+        # With torch, tensors take most of the memory, and tracing would slow down every call of torch.
+        if "torch" not in sys.modules:
+            count = functools.partial(python_peak, self._call)
+            self._count_repeatedly("python_peak", count, TRACING_IN_USE, is_taken=is_traced())
+
+    def _count_repeatedly(
+        self, metric: str, count: Callable[[], Any], why_not: str, *, is_taken: bool
+    ) -> None:
+        """Count a metric in some calls, unless what counts it is taken, at once or by a call (None)."""
+        reason = why_not if is_taken else None
+        found: list[Any] = []
+        while reason is None and len(found) < _TIMES and self._takes_call():
+            found.append(count())
+            if found[-1] is None:
+                reason = why_not
+        if reason is None and found:
+            self._counts.append(count_of(metric, found))
         else:
-            self._not_counted["python_peak"] = reason or TOO_FEW_CALLS
+            self._not_counted[metric] = reason or TOO_FEW_CALLS
 
     def _note_compilation(self) -> None:
         readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
