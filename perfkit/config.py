@@ -341,33 +341,35 @@ def parse_config(text: str, file: Path) -> Config:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})
-    _check_names(section, Config, "tool.perfkit", file)
     try:
+        _check_names(section, Config, "tool.perfkit")
         config = msgspec.convert(section, Config)
+        _check_values(config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_type_message(error, file)) from error
-    _check_values(config, file)
+        raise ConfigError(f"{file}: {_type_message(error)}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     return config
 
 
-def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: Path) -> None:
+def _check_names(section: object, kind: type[msgspec.Struct], where: str) -> None:
     if not isinstance(section, dict):
-        raise ConfigError(f"{file}: {where} must be a table, found {section!r}")
+        raise ConfigError(f"{where} must be a table, found {section!r}")
     hints = get_type_hints(kind)
     for key, value in section.items():
         if key not in hints:
-            raise ConfigError(f'{file}: unknown key "{where}.{key}"; {nearest_key(key, sorted(hints))}')
-        _check_nested(value, hints[key], f"{where}.{key}", file)
+            raise ConfigError(f'unknown key "{where}.{key}"; {nearest_key(key, sorted(hints))}')
+        _check_nested(value, hints[key], f"{where}.{key}")
 
 
-def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # noqa: ANN401 (a type hint)
+def _check_nested(value: object, hint: Any, where: str) -> None:  # noqa: ANN401 (a type hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        _check_names(value, hint, where, file)
+        _check_names(value, hint, where)
     elif isinstance(value, str) and (words := _words(hint)) and value not in words:
-        raise ConfigError(f'{file}: {where} must be {choices_text(words)}, found "{value}"')
+        raise ConfigError(f'{where} must be {choices_text(words)}, found "{value}"')
     elif get_origin(hint) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
-            _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
+            _check_nested(item, get_args(hint)[0], f"{where}[{index}]")
 
 
 def choices_text(words: Sequence[str]) -> str:
@@ -388,74 +390,66 @@ def nearest_key(key: str, names: list[str]) -> str:
     return f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(names)}"
 
 
-def _type_message(error: msgspec.ValidationError, file: Path) -> str:
+def _type_message(error: msgspec.ValidationError) -> str:
     text, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$").removeprefix(".") or "[tool.perfkit]"
-    return f'{file}: "tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
+    return f'"tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
 
 
-def _check_values(config: Config, file: Path) -> None:
-    _check_percent(config.margin, "tool.perfkit.margin", file)
-    _check_gate(config, file)
-    _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit", file)
-    _check_exact(config, file)
-    _check_address(config.report.commit_url, ("{commit}",), "tool.perfkit.report.commit_url", file)
-    _check_address(config.report.range_url, ("{before}", "{after}"), "tool.perfkit.report.range_url", file)
+def _check_values(config: Config) -> None:
+    parse_percent(config.margin, key="tool.perfkit.margin")
+    _check_gate(config)
+    _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit")
+    _check_exact(config)
+    _check_address(config.report.commit_url, ("{commit}",), "tool.perfkit.report.commit_url")
+    _check_address(config.report.range_url, ("{before}", "{after}"), "tool.perfkit.report.range_url")
     for index, rule in enumerate(config.rules):
         if rule.margin is not None:
-            _check_percent(rule.margin, f"tool.perfkit.rules[{index}].margin", file)
+            parse_percent(rule.margin, key=f"tool.perfkit.rules[{index}].margin")
         if rule.limit is not None:
-            _check_above_zero(rule.limit, f"tool.perfkit.rules[{index}].limit", file)
+            _check_above_zero(rule.limit, f"tool.perfkit.rules[{index}].limit")
     for name, target in config.targets.items():
         if ":" not in target and not target.endswith(".py"):
             raise ConfigError(
-                f'{file}: target "{name}" must read "package.module:function" or "script.py",'
-                f' found "{target}"'
+                f'target "{name}" must read "package.module:function" or "script.py", found "{target}"'
             )
 
 
-def _check_gate(config: Config, file: Path) -> None:
+def _check_gate(config: Config) -> None:
     gate = config.gate
     if not 0 < gate.alpha < 1:
-        raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
-    _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
-    _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds", file)
-    _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
-    _check_above_zero(gate.go_on_seconds, "tool.perfkit.gate.go_on_seconds", file)
+        raise ConfigError(f"tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
+    _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark")
+    _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds")
+    _check_above_zero(gate.limit, "tool.perfkit.gate.limit")
+    _check_above_zero(gate.go_on_seconds, "tool.perfkit.gate.go_on_seconds")
     if gate.noise_floor is not None:
-        _check_percent(gate.noise_floor, "tool.perfkit.gate.noise_floor", file, or_zero=True)
+        parse_percent(gate.noise_floor, key="tool.perfkit.gate.noise_floor", or_zero=True)
         if gate.noise_floor_share > config.margin_share:
             raise ConfigError(
-                f"{file}: tool.perfkit.gate.noise_floor must not be above tool.perfkit.margin"
+                f"tool.perfkit.gate.noise_floor must not be above tool.perfkit.margin"
                 f' ("{config.margin}"), found "{gate.noise_floor}"'
             )
 
 
-def _check_exact(config: Config, file: Path) -> None:
+def _check_exact(config: Config) -> None:
     exact = config.exact
-    _check_percent(exact.tolerance, "tool.perfkit.exact.tolerance", file)
+    parse_percent(exact.tolerance, key="tool.perfkit.exact.tolerance")
     for key, names, known in (("gate", exact.gate, COUNTS), ("targets", exact.targets, config.targets)):
         for name in names or ():
             if name not in known:
                 raise ConfigError(
-                    f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
+                    f'tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
                 )
 
 
-def _check_address(address: str | None, places: Sequence[str], key: str, file: Path) -> None:
+def _check_address(address: str | None, places: Sequence[str], key: str) -> None:
     lacking = [place for place in places if address is not None and place not in address]
     if address is not None and (lacking or not address.startswith(("https://", "http://"))):
         wanted = f"begin with https:// and hold {' and '.join(places)}"
-        raise ConfigError(f'{file}: {key} must {wanted}, found "{address}"')
+        raise ConfigError(f'{key} must {wanted}, found "{address}"')
 
 
-def _check_percent(text: str, key: str, file: Path, *, or_zero: bool = False) -> None:
-    try:
-        parse_percent(text, key=key, or_zero=or_zero)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-
-
-def _check_above_zero(seconds: float, key: str, file: Path) -> None:
+def _check_above_zero(seconds: float, key: str) -> None:
     if not 0 < seconds < math.inf:
-        raise ConfigError(f"{file}: {key} must be a number of seconds above zero, found {seconds:g}")
+        raise ConfigError(f"{key} must be a number of seconds above zero, found {seconds:g}")
