@@ -45,7 +45,7 @@ from perfkit.ledger.recording import Run, recover_leftovers
 from perfkit.ledger.remote import ledger_folder, shown_place
 from perfkit.ledger.rows import RunFacts, outcomes_of
 from perfkit.ledger.store import Ledger
-from perfkit.model import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
+from perfkit.model import Benchmark, Commit, Machine, Outcome, Row, RowPolicy, Status
 from perfkit.model.counters import count_outcomes, is_count
 from perfkit.model.policies import PytestPolicy
 from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings
@@ -135,30 +135,17 @@ class SessionRecord:
         self.findings.pop(name, None)
         self.counts.pop(name, None)
 
-    def rows(
-        self,
-        *,
-        run_id: str,
-        commit: Commit,
-        machine: Machine,
-        environment: Environment,
-        only: str | None = None,
-    ) -> list[Row]:
+    def rows(self, facts: RunFacts, *, only: str | None = None) -> list[Row]:
         """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
         names = [name for name in self.findings if only in (None, name)]
         timed = [one for name in names for one in _timed(self.findings[name])]
         counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
-        return [
-            RunFacts(
-                run_id=run_id,
-                recorded_at=finding.at,
-                source="pytest",
-                commit=commit,
-                machine=replace(machine, facts={**machine.facts, **finding.facts}),
-                environment=environment,
-            ).row(finding.outcome, policy=finding.policy)
-            for finding in (*timed, *counted)
-        ]
+        rows = []
+        for one in (*timed, *counted):
+            machine = replace(facts.machine, facts={**facts.machine.facts, **one.facts})
+            at_end = replace(facts, recorded_at=one.at, machine=machine)
+            rows.append(at_end.row(one.outcome, policy=one.policy))
+        return rows
 
     def _counted(self, name: str) -> Iterator[Finding]:
         timed = self.findings[name]
@@ -463,13 +450,15 @@ class Recorder:
         return self._run
 
     def _rows(self, *, only: str | None = None) -> list[Row]:
-        return self._record.rows(
+        facts = RunFacts(
             run_id=self._run_id,
+            recorded_at=utc_now(),
+            source="pytest",
             commit=self._commit,
             machine=self._machine,
             environment=read_environment(),
-            only=only,
         )
+        return self._record.rows(facts, only=only)
 
     def _foreign_code(self) -> Mapping[str, str]:
         return foreign_modules(self._proven_root, made_since=STARTED) if self._proven_root else {}

@@ -14,6 +14,8 @@ from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.agent.benchmark_fixture import Reading
 from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceTimes
+from perfkit.identity import utc_now
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.plugin.recorder import SessionRecord, WarmedUp
@@ -94,7 +96,15 @@ def test_a_warm_up_without_end_marks_the_times() -> None:
     warmed = WarmedUp(cold=ColdStart(total_s=9.0), calls=200, warm=False)
     record.add(Benchmark(name="a", version="v"), reading, status="ok", message=None, warmed=warmed)
 
-    rows = record.rows(run_id="r", commit=Commit(sha="a" * 40), machine=MACHINE, environment=ENVIRONMENT)
+    facts = RunFacts(
+        run_id="r",
+        recorded_at=utc_now(),
+        source="pytest",
+        commit=Commit(sha="a" * 40),
+        machine=MACHINE,
+        environment=ENVIRONMENT,
+    )
+    rows = record.rows(facts)
 
     assert {"time": 203, "host time": 203, "cold start": 0} == {
         row.outcome.metric.name: row.outcome.warmup for row in rows
