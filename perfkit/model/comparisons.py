@@ -36,19 +36,11 @@ BLOCKING: frozenset[Verdict] = frozenset(
 )
 # Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
+# All other verdicts pass.
 _CODES: dict[Verdict, int] = {
     "REGRESSED": EXIT_REGRESSED,
-    "MISSING": EXIT_NOT_MEASURED,
-    "CHANGED": EXIT_NOT_MEASURED,
-    "FAILED": EXIT_NOT_MEASURED,
-    "TIMEOUT": EXIT_NOT_MEASURED,
-    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
-    "NOT REACHED": EXIT_INCONCLUSIVE,
-    "NEW": EXIT_PASS,
-    "SKIPPED": EXIT_PASS,
-    "IMPROVED": EXIT_PASS,
-    "UNCHANGED": EXIT_PASS,
-    "NOT SLOWER": EXIT_PASS,
+    **dict.fromkeys(("MISSING", "CHANGED", "FAILED", "TIMEOUT"), EXIT_NOT_MEASURED),
+    **dict.fromkeys(UNDECIDED, EXIT_INCONCLUSIVE),
 }
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 SHOWN_DIGITS = 8
@@ -385,7 +377,7 @@ def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
 def _code(comparison: Comparison | ExactComparison) -> int:
     excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
     passes = comparison.accepted is not None or not comparison.gating or excused
-    return EXIT_PASS if passes else _CODES[comparison.verdict]
+    return EXIT_PASS if passes else _CODES.get(comparison.verdict, EXIT_PASS)
 
 
 @dataclass(frozen=True, kw_only=True)
