@@ -30,11 +30,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> object:
-    """Return what is imported at its first use.
-
-    Raises:
-        AttributeError: perfkit has no such name.
-    """
+    """Return what is imported at its first use."""
     if name not in _ELSEWHERE:
         raise AttributeError(f"module 'perfkit' has no attribute '{name}'")
     found = getattr(importlib.import_module(_ELSEWHERE[name]), name)
@@ -47,11 +43,6 @@ def open_ledger(path: str | Path | None = None) -> Ledger:
 
     Example: ``perfkit.open_ledger().to_pandas()``. Of a ledger at ``s3://bucket/path`` it is a local copy,
     which has all that the store has now.
-
-    Raises:
-        UsageError: there is no such ledger.
-        LedgerError: the store cannot be read.
-        ConfigError: no path is given and the configuration is not valid.
     """
     from perfkit.config import load_project
     from perfkit.ledger.remote import existing_folder

@@ -23,11 +23,7 @@ def is_special(file: Path) -> bool:
 
 
 def read_bytes(file: Path, *, most: int = TEXT_BYTES) -> bytes:
-    """Return the content of a regular file of at most ``most`` bytes.
-
-    Raises:
-        OSError: the file cannot be read, is larger, or is a device, a pipe or a socket.
-    """
+    """Return the content of a regular file of at most ``most`` bytes."""
     # A pipe that nobody writes to would keep the opening waiting.
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:  # noqa: PTH123 (of a descriptor)
@@ -45,11 +41,6 @@ def read_bytes(file: Path, *, most: int = TEXT_BYTES) -> bytes:
 def read_text(
     file: Path, *, errors: str = "strict", newline: str | None = None, most: int = TEXT_BYTES
 ) -> str:
-    """Return the UTF-8 text of a regular file of at most ``most`` bytes; ``newline`` is as ``open`` takes it.
-
-    Raises:
-        OSError: as ``read_bytes`` does.
-        UnicodeDecodeError: it is no UTF-8 text.
-    """
+    """Return the UTF-8 text of a regular file of at most ``most`` bytes, opened with ``newline``."""
     content = io.BytesIO(read_bytes(file, most=most))
     return io.TextIOWrapper(content, encoding="utf-8", errors=errors, newline=newline).read()

@@ -19,10 +19,6 @@ Service = Literal["github", "gitlab", "pre-commit"]
 
 
 def check_seed(name: str, seed: int, *, most: int = MOST_SEED) -> None:
-    """Check that the rows of a run can hold a seed.
-
-    Raises:
-        UsageError: they cannot; it gives the seed's name.
-    """
+    """Check that the rows of a run can hold a seed."""
     if not 0 <= seed <= most:
         raise UsageError(f"{name} must be from 0 to {most}, found {seed}")

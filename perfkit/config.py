@@ -63,11 +63,11 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
     ``against`` is a release that head is compared with besides its base, None for none.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
-    numpy, and whatever both sides are seen to import).
+    numpy, and what both sides are seen to import).
 
     ``fail_on`` "proven" fails a slowdown that is proven to be above ``noise_floor``, however small it is.
-    ``inconclusive`` says what becomes of a benchmark that the budget leaves undecided (not given: it fails,
-    but with "proven" it passes); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
+    ``inconclusive`` is for benchmarks that the budget leaves undecided (not given: they fail,
+    but with "proven" they pass); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
     """
 
     alpha: float = 0.01
@@ -192,10 +192,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 @dataclass(frozen=True, kw_only=True)
 class AsvSuite:
-    """A suite of asv: its configuration file and its folder, relative to the root.
-
-    ``limit_s`` are the seconds that a benchmark may take which does not say otherwise.
-    """
+    """A suite of asv: its configuration file and its folder, relative to the root."""
 
     file: str
     folder: str
@@ -213,18 +210,11 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
         return self.root / relative
 
     def asv_suite(self, tree: Path | None = None) -> AsvSuite | None:
-        """Return the suite of asv in a checkout of the project, or in the project itself; None without one.
-
-        Raises:
-            ConfigError: there are several, or its configuration file cannot be read.
-        """
+        """Return the suite of asv in a checkout of the project, or in the project itself, if any."""
         return find_asv_suite(tree or self.root, self.config.asv)
 
     def default_benchmarks(self, tree: Path | None = None) -> str | None:
-        """Return the path of the benchmarks in a checkout: the configured one, or that of a suite of asv.
-
-        None where a checkout has neither.
-        """
+        """Return the path of the benchmarks in a checkout: the configured one, or that of a suite of asv."""
         root = tree or self.root
         if holds_code(root / self.config.benchmarks):
             return self.config.benchmarks
@@ -238,11 +228,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ledger_path(self) -> Path:
-        """The folder of the configured ledger, where it is one.
-
-        Raises:
-            ConfigError: it is a URL.
-        """
+        """The folder of the configured ledger, where it is one."""
         if is_url(self.config.ledger):
             raise ConfigError(f"tool.perfkit.ledger must be a folder here, found {self.config.ledger}")
         return self.path(self.config.ledger)
@@ -257,14 +243,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_project(start: Path) -> Project:
-    """Return the configuration that holds in ``start``.
-
-    The nearest ``pyproject.toml`` at or above ``start`` gives the root and ``[tool.perfkit]``; without one
-    the nearest folder with ``.git``, or else ``start``, is the root and every key has its default.
-
-    Raises:
-        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the configuration that holds in ``start``."""
     start = start.resolve()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
@@ -276,11 +255,7 @@ def load_project(start: Path) -> Project:
 
 
 def find_asv_suite(root: Path, configured: str | bool) -> AsvSuite | None:  # noqa: FBT001 (as configured)
-    """Return the suite of asv that is configured, or that lies in ``root`` or in one of its folders.
-
-    Raises:
-        ConfigError: several lie in folders, or the configuration file is missing or cannot be read.
-    """
+    """Return the suite of asv that is configured, or that lies in ``root`` or in one of its folders."""
     if configured is False:
         return None
     if isinstance(configured, str):
@@ -304,13 +279,13 @@ def holds_code(place: Path) -> bool:
 
 
 def _read_asv(root: Path, file: Path) -> AsvSuite | None:
-    """Read what a configuration of asv says of its suite; None where the suite's folder is not there."""
+    """Read the suite of a configuration of asv; None if the suite's folder is not there."""
     name = file.relative_to(root).as_posix()
     try:
         text = _COMMENT.sub(lambda match: match["string"] or "", read_text(file))
-        said = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
-        folder = str(said.get("benchmark_dir", "benchmarks"))
-        limit_s = float(said.get("default_benchmark_timeout", _ASV_LIMIT_S))
+        read = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
+        folder = str(read.get("benchmark_dir", "benchmarks"))
+        limit_s = float(read.get("default_benchmark_timeout", _ASV_LIMIT_S))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(
             f"{name} cannot be read as JSON with comments ({error});"
@@ -330,11 +305,7 @@ def is_url(place: str | Path) -> bool:
 
 
 def check_expanded(place: str | Path) -> None:
-    """Refuse a path with a variable, or the sign for the home folder, that no shell has expanded.
-
-    Raises:
-        UsageError: a folder of that very name would be made.
-    """
+    """Refuse a path with a variable, or the sign for the home folder, that no shell has expanded."""
     parts = Path(place).parts
     for at, part in enumerate(parts):
         if (_VARIABLE.match(part) or (part == "~" and not at)) and not os.path.exists(Path(*parts[: at + 1])):  # noqa: PTH110
@@ -342,11 +313,7 @@ def check_expanded(place: str | Path) -> None:
 
 
 def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
-    """Return "2%" as 0.02.
-
-    Raises:
-        ConfigError: the text is not a positive percentage, nor zero where that may be.
-    """
+    """Return "2%" as 0.02."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None or (float(match[1]) == 0 and not or_zero):
         least = 'of at least zero such as "0.5%"' if or_zero else 'above zero such as "2%"'
@@ -355,11 +322,7 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
 
 
 def read_config(file: Path) -> Config:
-    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``.
-
-    Raises:
-        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``."""
     try:
         text = read_text(file)
     except OSError as error:
@@ -372,54 +335,50 @@ def read_config(file: Path) -> Config:
 
 
 def parse_config(text: str, file: Path) -> Config:
-    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``.
-
-    Raises:
-        ConfigError: the text is not TOML, a key is unknown or a value has the wrong type.
-    """
+    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``."""
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})
-    _check_names(section, Config, "tool.perfkit", file)
     try:
+        _check_names(section, Config, "tool.perfkit")
         config = msgspec.convert(section, Config)
+        _check_values(config)
     except msgspec.ValidationError as error:
-        raise ConfigError(_type_message(error, file)) from error
-    _check_values(config, file)
+        raise ConfigError(f"{file}: {_type_message(error)}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
     return config
 
 
-def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: Path) -> None:
-    """Refuse a key that does not exist, with the nearest one that does."""
+def _check_names(section: object, kind: type[msgspec.Struct], where: str) -> None:
     if not isinstance(section, dict):
-        raise ConfigError(f"{file}: {where} must be a table, found {section!r}")
+        raise ConfigError(f"{where} must be a table, found {section!r}")
     hints = get_type_hints(kind)
     for key, value in section.items():
         if key not in hints:
-            raise ConfigError(f'{file}: unknown key "{where}.{key}"; {nearest_key(key, sorted(hints))}')
-        _check_nested(value, hints[key], f"{where}.{key}", file)
+            raise ConfigError(f'unknown key "{where}.{key}"; {nearest_key(key, sorted(hints))}')
+        _check_nested(value, hints[key], f"{where}.{key}")
 
 
-def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # noqa: ANN401 (a type hint)
+def _check_nested(value: object, hint: Any, where: str) -> None:  # noqa: ANN401 (a type hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        _check_names(value, hint, where, file)
+        _check_names(value, hint, where)
     elif isinstance(value, str) and (words := _words(hint)) and value not in words:
-        raise ConfigError(f'{file}: {where} must be {told_choices(words)}, found "{value}"')
+        raise ConfigError(f'{where} must be {choices_text(words)}, found "{value}"')
     elif get_origin(hint) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
-            _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
+            _check_nested(item, get_args(hint)[0], f"{where}[{index}]")
 
 
-def told_choices(words: Sequence[str]) -> str:
+def choices_text(words: Sequence[str]) -> str:
     """Return the words of a choice: '"fail", "pass" or "go on"'."""
     *first, last = (f'"{word}"' for word in words)
     return f"{', '.join(first)} or {last}"
 
 
 def _words(hint: object) -> tuple[str, ...]:
-    """Return the words that a key may be, where its type is a choice of words; nothing elsewhere."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return tuple(word for part in get_args(hint) for word in _words(part))
@@ -431,76 +390,66 @@ def nearest_key(key: str, names: list[str]) -> str:
     return f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(names)}"
 
 
-def _type_message(error: msgspec.ValidationError, file: Path) -> str:
-    """Reword msgspec's "Expected `str`, got `int` - at `$.ledger`" with the key first."""
+def _type_message(error: msgspec.ValidationError) -> str:
     text, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$").removeprefix(".") or "[tool.perfkit]"
-    return f'{file}: "tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
+    return f'"tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
 
 
-def _check_values(config: Config, file: Path) -> None:
-    _check_percent(config.margin, "tool.perfkit.margin", file)
-    _check_gate(config, file)
-    _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit", file)
-    _check_exact(config, file)
-    _check_address(config.report.commit_url, ("{commit}",), "tool.perfkit.report.commit_url", file)
-    _check_address(config.report.range_url, ("{before}", "{after}"), "tool.perfkit.report.range_url", file)
+def _check_values(config: Config) -> None:
+    parse_percent(config.margin, key="tool.perfkit.margin")
+    _check_gate(config)
+    _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit")
+    _check_exact(config)
+    _check_address(config.report.commit_url, ("{commit}",), "tool.perfkit.report.commit_url")
+    _check_address(config.report.range_url, ("{before}", "{after}"), "tool.perfkit.report.range_url")
     for index, rule in enumerate(config.rules):
         if rule.margin is not None:
-            _check_percent(rule.margin, f"tool.perfkit.rules[{index}].margin", file)
+            parse_percent(rule.margin, key=f"tool.perfkit.rules[{index}].margin")
         if rule.limit is not None:
-            _check_above_zero(rule.limit, f"tool.perfkit.rules[{index}].limit", file)
+            _check_above_zero(rule.limit, f"tool.perfkit.rules[{index}].limit")
     for name, target in config.targets.items():
         if ":" not in target and not target.endswith(".py"):
             raise ConfigError(
-                f'{file}: target "{name}" must read "package.module:function" or "script.py",'
-                f' found "{target}"'
+                f'target "{name}" must read "package.module:function" or "script.py", found "{target}"'
             )
 
 
-def _check_gate(config: Config, file: Path) -> None:
+def _check_gate(config: Config) -> None:
     gate = config.gate
     if not 0 < gate.alpha < 1:
-        raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
-    _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
-    _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds", file)
-    _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
-    _check_above_zero(gate.go_on_seconds, "tool.perfkit.gate.go_on_seconds", file)
+        raise ConfigError(f"tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
+    _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark")
+    _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds")
+    _check_above_zero(gate.limit, "tool.perfkit.gate.limit")
+    _check_above_zero(gate.go_on_seconds, "tool.perfkit.gate.go_on_seconds")
     if gate.noise_floor is not None:
-        _check_percent(gate.noise_floor, "tool.perfkit.gate.noise_floor", file, or_zero=True)
+        parse_percent(gate.noise_floor, key="tool.perfkit.gate.noise_floor", or_zero=True)
         if gate.noise_floor_share > config.margin_share:
             raise ConfigError(
-                f"{file}: tool.perfkit.gate.noise_floor must not be above tool.perfkit.margin"
+                f"tool.perfkit.gate.noise_floor must not be above tool.perfkit.margin"
                 f' ("{config.margin}"), found "{gate.noise_floor}"'
             )
 
 
-def _check_exact(config: Config, file: Path) -> None:
+def _check_exact(config: Config) -> None:
     exact = config.exact
-    _check_percent(exact.tolerance, "tool.perfkit.exact.tolerance", file)
+    parse_percent(exact.tolerance, key="tool.perfkit.exact.tolerance")
     for key, names, known in (("gate", exact.gate, COUNTS), ("targets", exact.targets, config.targets)):
         for name in names or ():
             if name not in known:
                 raise ConfigError(
-                    f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
+                    f'tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
                 )
 
 
-def _check_address(address: str | None, places: Sequence[str], key: str, file: Path) -> None:
-    """Refuse what is no address of a web page, or lacks a place to fill in."""
+def _check_address(address: str | None, places: Sequence[str], key: str) -> None:
     lacking = [place for place in places if address is not None and place not in address]
     if address is not None and (lacking or not address.startswith(("https://", "http://"))):
         wanted = f"begin with https:// and hold {' and '.join(places)}"
-        raise ConfigError(f'{file}: {key} must {wanted}, found "{address}"')
+        raise ConfigError(f'{key} must {wanted}, found "{address}"')
 
 
-def _check_percent(text: str, key: str, file: Path, *, or_zero: bool = False) -> None:
-    try:
-        parse_percent(text, key=key, or_zero=or_zero)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-
-
-def _check_above_zero(seconds: float, key: str, file: Path) -> None:
+def _check_above_zero(seconds: float, key: str) -> None:
     if not 0 < seconds < math.inf:
-        raise ConfigError(f"{file}: {key} must be a number of seconds above zero, found {seconds:g}")
+        raise ConfigError(f"{key} must be a number of seconds above zero, found {seconds:g}")

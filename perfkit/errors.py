@@ -12,12 +12,12 @@ EXIT_INCONCLUSIVE = 3
 EXIT_NOT_MEASURED = 4
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
-# What a process has that SIGPIPE ended: whoever read its output has gone.
+# The status of a process that SIGPIPE ended, as the reader of its output has gone.
 EXIT_PIPE_CLOSED = 141
 
 
 class PerfkitError(Exception):
-    """A mistake or failure that is told in one line and ends the command with ``exit_code``."""
+    """A mistake or failure that is reported in one line and ends the command with ``exit_code``."""
 
     exit_code = EXIT_USAGE
 
@@ -65,6 +65,6 @@ class RunInterruptedError(PerfkitError):
 
 
 class OutOfDateError(PerfkitError):
-    """A rendered file is not what the ledger says (``--check``)."""
+    """A rendered file does not show what the ledger has (``--check``)."""
 
     exit_code = EXIT_REGRESSED

@@ -34,10 +34,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Document:
-    """A kind of JSON document: who writes it, its version, and the record that it is made of.
-
-    ``record`` is "module:class"; of a list, each element is such a record.
-    """
+    """A kind of JSON document: who writes it, its version, and the record that it is made of."""
 
     name: str
     version: int
@@ -47,7 +44,7 @@ class Document:
 
     @property
     def stamp(self) -> Mapping[str, str | int]:
-        """What each document says of itself, under "schema"."""
+        """The value of "schema" in each document."""
         return {"name": self.name, "version": self.version}
 
 

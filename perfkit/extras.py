@@ -29,16 +29,12 @@ def is_installed(library: str) -> bool:
     try:
         return importlib.util.find_spec(library) is not None
     except ValueError:
-        # A module that somebody made by hand is loaded, and has nothing that tells where it is from.
+        # A module that was made by hand is loaded, without a spec of where it is from.
         return True
 
 
 def need(*libraries: str, by: str) -> None:
-    """Refuse to go on where a library is missing; ``by`` says what needs it, "perfkit view" for example.
-
-    Raises:
-        MissingLibraryError: one is missing; the message says how it is installed.
-    """
+    """Refuse to go on if a library is missing that ``by`` needs, such as "perfkit view"."""
     missing = [library for library in libraries if not is_installed(library)]
     if missing:
         extras = ",".join(dict.fromkeys(EXTRAS[library] for library in missing))

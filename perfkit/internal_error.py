@@ -1,4 +1,4 @@
-"""A mistake of perfkit's own: reported in a few lines, and kept with its traceback for whoever mends it."""
+"""A mistake of perfkit's own: reported in a few lines, and kept with its traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,16 @@ def internal_error_lines(error: BaseException) -> Iterator[str]:
     """Keep the traceback in a file, and yield what a person has to know, a line each."""
     yield f"internal error: {_summary(error)}{_place(error)}; it is perfkit's mistake, and no verdict"
     yield from notes_of(error)
-    text = _document(error)
+    facts = {
+        "perfkit": importlib.metadata.version("perfkit"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "time": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "folder": os.getcwd() if _has_folder() else "(removed)",  # noqa: PTH109 (as the process sees it)
+        "command": shlex.join(sys.argv),
+    }
+    head = "".join(f"{name}: {value}\n" for name, value in facts.items())
+    text = f"{head}\n{''.join(traceback.format_exception(error))}"
     file = _keep(text)
     if file is None or is_debugging():
         yield text
@@ -55,19 +64,6 @@ def _place(error: BaseException) -> str:
     return ""
 
 
-def _document(error: BaseException) -> str:
-    facts = {
-        "perfkit": importlib.metadata.version("perfkit"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "time": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
-        "folder": os.getcwd() if _has_folder() else "(removed)",  # noqa: PTH109 (as the process sees it)
-        "command": shlex.join(sys.argv),
-    }
-    head = "".join(f"{name}: {value}\n" for name, value in facts.items())
-    return f"{head}\n{''.join(traceback.format_exception(error))}"
-
-
 def _has_folder() -> bool:
     try:
         Path.cwd()
@@ -77,7 +73,6 @@ def _has_folder() -> bool:
 
 
 def _keep(text: str) -> Path | None:
-    """Write the document to the user's cache, or else among temporary files; None where neither takes it."""
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}.txt"
     for folder in _folders():
         with contextlib.suppress(OSError):

@@ -49,7 +49,7 @@ class Invocation:
             user=_user(),
             host=platform.node(),
             since=datetime.now(UTC).replace(microsecond=0),
-            # Others read it as UTF-8, whatever the locale of this process takes its arguments for.
+            # Others read it as UTF-8, whereas this process decoded its arguments by its locale.
             command=os.fsencode(shlex.join([program, *sys.argv[1:]])).decode(errors="replace"),
         )
 
@@ -142,7 +142,6 @@ def _interrupt(number: int, _: FrameType | None) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Interrupt this process again a moment later where Python ignored the exception, as in ``__del__``."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
@@ -165,7 +164,6 @@ def _restore_in_forks() -> None:
 
 
 def _user() -> str:
-    """Return the user's name; a container may have a number without a name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):

@@ -1,8 +1,4 @@
-"""Temporary folders with an owner, so that nothing of a killed perfkit stays for ever.
-
-Beside each folder lies a file that its owner holds a lock on for as long as it lives: ``NAME`` and
-``NAME.owner``. The file is there before the folder and goes after it, so a folder is never without one.
-"""
+"""Temporary folders with an owner, so that nothing of a killed perfkit stays for ever."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ _SECRET = secrets.token_hex(16)
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The perfkit that made a temporary folder, and the git repositories that have worktrees in it.
-
-    ``secret`` marks the processes that it started; it is empty in files of earlier versions.
-    """
+    """The perfkit that made a temporary folder, and the git repositories that have worktrees in it."""
 
     invocation: Invocation
     repositories: tuple[str, ...] = ()
@@ -69,11 +62,7 @@ def this_owner(repositories: Sequence[Path] = ()) -> Owner:
 def temporary_folder(
     *, repositories: Sequence[Path] = (), place: Path | None = None, prefix: str = PREFIX
 ) -> Iterator[Path]:
-    """Yield the real path of a fresh folder, which goes away with the block, or with the next sweep.
-
-    It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep.
-    Interrupts during the removal take effect after it.
-    """
+    """Yield the real path of a fresh folder, which goes away with the block, or with the next sweep."""
     place = (place or Path(tempfile.gettempdir())).resolve()
     descriptor, file = _make_owner_file(place, prefix, this_owner(repositories))
     folder = file.with_suffix("")
@@ -89,7 +78,7 @@ def temporary_folder(
 
 
 def hold_lock(descriptor: int) -> None:
-    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
+    """Lock an open file until it is closed, waiting until it is free; some file systems have no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError as error:
@@ -98,11 +87,7 @@ def hold_lock(descriptor: int) -> None:
 
 
 def leftovers(place: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Leftover]:
-    """Yield what owners left behind that have died; each is held until the next one is asked for.
-
-    So no two sweep the same one. Where its folder is gone by then, the owner's file is removed as well.
-    Other users may write to the place: their files are not read, and their folders not yielded.
-    """
+    """Yield what owners left behind that have died; each is held until the next one is asked for."""
     for file in sorted((place or Path(tempfile.gettempdir())).glob(f"{prefix}*{_SUFFIX}")):
         with contextlib.suppress(OSError):
             descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -118,11 +103,7 @@ def leftovers(place: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Le
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, what has forbidden it included.
-
-    Raises:
-        OSError: something in it cannot be removed.
-    """
+    """Remove a folder with all that is in it, what has forbidden it included."""
     for place, folders, _ in os.walk(folder):
         for one in (Path(place), *(Path(place, name) for name in folders)):
             if not one.is_symlink():
@@ -133,7 +114,6 @@ def remove_folder(folder: Path) -> None:
 
 
 def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]:
-    """Make an owner's file that is locked and complete."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     while True:
         file = place / f"{prefix}{secrets.token_hex(_NAME_BYTES)}{_SUFFIX}"
@@ -153,7 +133,6 @@ def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]
 
 
 def _is_own(file: os.stat_result, folder: Path) -> bool:
-    """Return whether this user made both an owner's file and its folder, where there is one."""
     if not stat.S_ISREG(file.st_mode) or file.st_nlink > 1 or file.st_uid != os.geteuid():
         return False
     try:

@@ -9,6 +9,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from perfkit.agent.counters.model import Cause
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
@@ -35,7 +36,6 @@ from perfkit.model.policies import (
     PytestPolicy,
     Rehearsal,
 )
-from perfkit.runner.agent.counters.model import Cause
 
 text = st.text(max_size=20)
 facts = st.dictionaries(text, text, max_size=3)

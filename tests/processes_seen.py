@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.runner.agent.processes import read_process
+from perfkit.agent.processes import read_process
 
 _PATIENCE_S = 60.0
 # Imported, it kills its process in the midst of a fork, as often as the flag's text is long.

@@ -19,11 +19,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from repositories import Repository, create_repository
 
+from perfkit.agent.training import NO_TORCH, count_steps
 from perfkit.commands.doctor import OLDEST_TORCH
 from perfkit.errors import EXIT_USAGE
 from perfkit.extras import EXTRAS, MissingLibraryError, is_installed, need
 from perfkit.ledger.store import Ledger
-from perfkit.runner.agent.training import NO_TORCH, count_steps
 from perfkit.runner.machine.facts import _gpus_named_by_driver
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

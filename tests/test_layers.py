@@ -15,7 +15,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
-    "torch": {"runner", "profiling", "features/experiments", "features/tricks", "commands/machine_check"},
+    "torch": {
+        "agent",
+        "runner",
+        "profiling",
+        "features/experiments",
+        "features/tricks",
+        "commands/machine_check",
+    },
     "transformers": {"integrations"},
     "pyarrow": {"ledger"},
     "obstore": {"features/store"},
@@ -27,8 +34,8 @@ HOMES = {
     "cpuinfo": {"runner/machine"},
     "pynvml": {"runner/machine"},
     "typer": {"cli", "features"},
-    "pytest": {"plugin", "runner/agent"},
-    "pytest_benchmark": {"runner/agent"},
+    "pytest": {"plugin", "agent"},
+    "pytest_benchmark": {"agent"},
     "line_profiler": {"profiling"},
     "jinja2": {"report", "features"},
 }

@@ -54,7 +54,7 @@ def main() -> int:
         "load_before": round(load, 2),
         "load_after": round(os.getloadavg()[0], 2),
         "cpus": os.cpu_count(),
-        "machine": machine.told,
+        "machine": machine.text,
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
     }
     OUT.write_text(json.dumps(said, indent=2) + "\n")

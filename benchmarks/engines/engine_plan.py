@@ -89,7 +89,7 @@ def simulate(seconds: float, strategy: Strategy, *, workers: int, seed: int) -> 
         place = gaps.next() if rest is None else next(rest, None)
         if place is None or (strategy.until_known and _is_known(gaps, known)):
             break
-        gaps.settle(place)
+        gaps.finish(place)
         wasted = sum(_losses(lot, seconds))
         over = begin + wasted + seconds
         lost_s, busy_s, end_s = lost_s + wasted, busy_s + wasted + seconds, max(end_s, over)
@@ -98,7 +98,7 @@ def simulate(seconds: float, strategy: Strategy, *, workers: int, seed: int) -> 
     for _, place in running:
         _learn(place, gaps, known, made)
     return Planned(
-        tasks=gaps.settled,
+        tasks=gaps.done,
         wall_h=end_s / _HOUR,
         worker_h=busy_s / _HOUR,
         lost_h=lost_s / _HOUR,

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfkit.agent.counters.model import Counts
+from perfkit.agent.training import COUNTED_STEP
 from perfkit.model import SIDES
-from perfkit.runner.agent.counters.model import Counts
-from perfkit.runner.agent.training import COUNTED_STEP
 from perfkit.runner.lockstep.collection import list_benchmarks
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import count_benchmarks, count_training

@@ -58,7 +58,7 @@ def accept(
 
 
 def _told(kept: Accepted) -> str:
-    from perfkit.ledger.remote import mirrored_url, told_place
+    from perfkit.ledger.remote import mirrored_url, shown_place
 
     acceptance = kept.acceptance
     ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
@@ -67,7 +67,7 @@ def _told(kept: Accepted) -> str:
         bound += " and for a commit of the same code"
     shared = mirrored_url(kept.file.parent.parent)
     place = (
-        f"{told_place(kept.file)}: later gates on that ledger read it"
+        f"{shown_place(kept.file)}: later gates on that ledger read it"
         if shared
         else f"{kept.file}: commit this file with your code, so that later gates read it"
     )

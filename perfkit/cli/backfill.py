@@ -112,7 +112,7 @@ def backfill(
 def _in_alternation(request: BackfillRequest, project: Project, json: str | None) -> None:
     from perfkit.commands.backfill import run_backfill
     from perfkit.identity import short_run_id
-    from perfkit.ledger.remote import told_place
+    from perfkit.ledger.remote import shown_place
     from perfkit.report.gate.wording import after_waiting
 
     result = run_backfill(
@@ -122,7 +122,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
         log=lambda text: log(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
-    emit(f"{measured} -> {told_place(result.file)}", result, json=json)
+    emit(f"{measured} -> {shown_place(result.file)}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))
 

@@ -125,12 +125,12 @@ def ignore(
 def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str | None) -> None:  # noqa: ANN401
     from perfkit.commands.history import state_point
     from perfkit.config import load_project
-    from perfkit.ledger.remote import mirrored_url, told_place
+    from perfkit.ledger.remote import mirrored_url, shown_place
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
     shared = mirrored_url(stated.file.parent.parent)
-    kept = told_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
+    kept = shown_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
     text = f"{stated.state.subject}: {state}\n{kept}"
     emit(text, stated.state, json=json)

@@ -197,11 +197,11 @@ def chosen(text: str | None, words: object, option: str) -> Any:  # noqa: ANN401
     Raises:
         UsageError: it says none of them; it names the option.
     """
-    from perfkit.config import told_choices
+    from perfkit.config import choices_text
 
     word = text and text.replace("-", " ")
     if word is not None and word not in get_args(words):
-        raise UsageError(f'{option} must be {told_choices(get_args(words))}, found "{text}"')
+        raise UsageError(f'{option} must be {choices_text(get_args(words))}, found "{text}"')
     return word
 
 
@@ -227,13 +227,13 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
         UsageError: the place is no folder and no URL of a store, or there is nothing to read.
         LedgerError: the store cannot be read.
     """
-    from perfkit.ledger.recording import settle_leftovers
+    from perfkit.ledger.recording import recover_leftovers
     from perfkit.report.console import visible
 
     folder = _copied(place, to_read=to_read)
-    for settled in settle_leftovers(folder):
-        if settled.problem or not is_quiet():
-            typer.echo(f"perfkit: {visible(settled.told)}", err=True)
+    for found in recover_leftovers(folder):
+        if found.problem or not is_quiet():
+            typer.echo(f"perfkit: {visible(found.text)}", err=True)
     return folder
 
 

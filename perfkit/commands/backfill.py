@@ -385,7 +385,7 @@ class BackfillPlan:
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
         self._known = {machine: self._known_of(machine, trends, filed) for machine in classes}
-        self._before = sum(known.gaps.settled for known in self._known.values())
+        self._before = sum(known.gaps.done for known in self._known.values())
         self._begun_at = time.monotonic()
 
     def next(self, machine: MachineClass) -> Task | None:
@@ -396,14 +396,12 @@ class BackfillPlan:
         place = known.waiting.pop(0) if known.waiting else known.gaps.next()
         if place is None:
             return None
-        known.gaps.settle(place)
+        known.gaps.finish(place)
         return self._tasks.task(self._tasks.shas[place], machine)
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
-        return sum(
-            len(self._wanted) - known.gaps.settled + len(known.waiting) for known in self._known.values()
-        )
+        return sum(len(self._wanted) - known.gaps.done + len(known.waiting) for known in self._known.values())
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
         """File a commit's launches, and learn its levels from them."""
@@ -474,7 +472,7 @@ class BackfillPlan:
             if outcome is not None or (
                 not self._tasks.request.choice.again and self._tasks.covers(launches.get(place, {}))
             ):
-                known.gaps.settle(place)
+                known.gaps.finish(place)
             if outcome is not None and not outcome[0]:
                 short = sha[:_SHA_DIGITS]
                 reason = f"{short} could not be measured before: {outcome[1]} (--again tries it anew)"

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.commands.engines import HERE, EngineChoice, PairPlan, open_pairs
 from perfkit.commands.history import HistoryRequest, point_named, step_ranges
 from perfkit.commands.measuring import measuring
@@ -17,7 +18,6 @@ from perfkit.gating.counters import check_valgrind
 from perfkit.gating.pairs import Wanted
 from perfkit.ledger.store import Ledger
 from perfkit.model.bisection import BisectionReport, BisectProgress
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.repo.commits import commit_range, find_benchmark
 from perfkit.temporary import temporary_folder
 

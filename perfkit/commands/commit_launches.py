@@ -13,6 +13,7 @@ from perfkit.commands.tasks import Doing, run_of
 from perfkit.errors import ConfigError, NotMeasuredError, RecordingError, RepositoryError
 from perfkit.identity import utc_now
 from perfkit.ledger.recording import Run, recover
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
 from perfkit.model.tasks import Task
@@ -93,15 +94,15 @@ class Collected:
 
     def owe(self, benchmark: Benchmark, slot: SessionSlot, reason: str) -> None:
         """Add a row that says why something was not measured."""
-        row = Row(
+        facts = RunFacts(
             run_id=self._run.run_id,
             recorded_at=utc_now(),
             source="backfill",
             commit=self._commits[slot.sha],
             machine=read_machine(),
             environment=read_environment(launch_environment(os.environ, root=Path(), hash_seed=0)),
-            outcome=Outcome(benchmark=benchmark, status="error", message=reason),
         )
+        row = facts.row(Outcome(benchmark=benchmark, status="error", message=reason))
         self._run.add([self._place(row, slot)])
 
     @property

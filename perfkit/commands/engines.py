@@ -133,7 +133,7 @@ def open_pairs(
 
 def told_classes(machines: Sequence[MachineClass]) -> str:
     """Return classes of machines as the end of a message."""
-    return ", ".join(one.told for one in machines)
+    return ", ".join(one.text for one in machines)
 
 
 def _remote(url: str) -> Any:  # noqa: ANN401 (a module of a feature)

@@ -25,7 +25,7 @@ from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, SideBySide, described, run_pass, run_side_by_side
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.profiling.passes.workers import WORKER_FILE
-from perfkit.profiling.read.files import is_pickle, read_memory, read_profile
+from perfkit.profiling.read.formats import is_pickle, read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.summary_file import phases_of_balance
 from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots

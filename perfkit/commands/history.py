@@ -26,7 +26,6 @@ from perfkit.ledger.history.alarms import (
     find_rises,
     find_silences,
 )
-from perfkit.ledger.history.change_log import gate_ratio
 from perfkit.ledger.history.change_points import (
     find_change_points,
     noise_of,
@@ -255,6 +254,8 @@ def _gate_between(
     ledger: Ledger, gates: Sequence[Trend], order: Order, trend: Trend, begin: float, end: float
 ) -> GateRatio | None:
     """Return the result of the gate that spans a range of commits most closely."""
+    from perfkit.gating.recompute import gate_ratio
+
     around = []
     for other in gates:
         if (other.benchmark, other.version, other.machine_id) != (
@@ -269,7 +270,7 @@ def _gate_between(
             if len(places) > 1 and first <= begin and end <= last:
                 around.append((last - first, run_id, base, head))
     ratios = (
-        gate_ratio(run_id, trend.benchmark, ledger.times_of, base=base, head=head)
+        gate_ratio(ledger.times_of, run_id, trend.benchmark, base, head)
         for _, run_id, base, head in sorted(around)
     )
     return next((ratio for ratio in ratios if ratio is not None), None)

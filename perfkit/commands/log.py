@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from perfkit.identity import utc_now
 from perfkit.ledger.annotations import Note, add_note, read_notes
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
-from perfkit.model.change_log import ChangeLog, Column, History
+from perfkit.model import Row
+from perfkit.model.change_log import ChangeLog, Column, GateRatio, History
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.report.change_log import render_change_log, trend_name
@@ -82,8 +84,21 @@ def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
         notes={commit: note.text for commit, note in read_notes(ledger).items()},
     )
     return build_change_log(
-        found, shown, history, times_of=kept.times_of, picture_of=functools.partial(_picture_of, project)
+        found,
+        shown,
+        history,
+        gate_ratio_of=functools.partial(_gate_ratio, kept.times_of),
+        picture_of=functools.partial(_picture_of, project),
     )
+
+
+def _gate_ratio(
+    times_of: Callable[[str, str], Sequence[Row]], run_id: str, name: str, base: str | None, head: str
+) -> GateRatio | None:
+    # A ledger without gates is read without the libraries that judge one.
+    from perfkit.gating.recompute import gate_ratio
+
+    return gate_ratio(times_of, run_id, name, base, head)
 
 
 def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None:

@@ -27,6 +27,7 @@ from perfkit.commands.text_files import read_text, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
     STEP_TIME,
@@ -50,7 +51,7 @@ from perfkit.profiling.passes.launch import PassLauncher, described, output_tail
 from perfkit.profiling.passes.ranks import find_straggler, free_port, run_ranks, slowest_rank
 from perfkit.profiling.passes.targets import training_loop
 from perfkit.profiling.passes.workers import WORKER_FILE
-from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
 from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep
@@ -444,19 +445,16 @@ def recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
 def _rows(run: ProfilePlan, commit: Commit, result: PassResult, run_id: str) -> list[Row]:
     if result.problem is not None and result.problem.kind == "usage":
         return []
-    return [
-        Row(
-            run_id=run_id,
-            recorded_at=run.recorded_at,
-            source="profile",
-            commit=commit,
-            machine=run.machine,
-            environment=result.environment or UNKNOWN_ENVIRONMENT,
-            outcome=outcome,
-            policy=ProfilePolicy(steps=run.request.steps),
-        )
-        for outcome in _outcomes(run, result)
-    ]
+    facts = RunFacts(
+        run_id=run_id,
+        recorded_at=run.recorded_at,
+        source="profile",
+        commit=commit,
+        machine=run.machine,
+        environment=result.environment or UNKNOWN_ENVIRONMENT,
+    )
+    policy = ProfilePolicy(steps=run.request.steps)
+    return [facts.row(outcome, policy=policy) for outcome in _outcomes(run, result)]
 
 
 def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:

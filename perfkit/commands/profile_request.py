@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn, get_args
 
+from perfkit.agent.loading import is_script
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.extras import is_installed, need
@@ -19,7 +20,6 @@ from perfkit.model import Commit, Machine, PassName
 from perfkit.profiling.passes.ranks import check_port
 from perfkit.profiling.passes.targets import StepLine, Target, find_step_line, resolve_target
 from perfkit.repo.commits import read_commit
-from perfkit.runner.agent.loading import is_script
 from perfkit.runner.machine.facts import read_machine
 from perfkit.runner.targets import is_notebook
 

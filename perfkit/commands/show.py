@@ -16,7 +16,7 @@ from perfkit.extras import need
 from perfkit.model.memory import MemorySnapshot
 from perfkit.model.progress import Log
 from perfkit.model.readings import Reading
-from perfkit.profiling.read.files import is_pickle, read_memory, read_profile
+from perfkit.profiling.read.formats import is_pickle, read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames, printable
 
 # Snakeviz writes names as they are between the tags of a script in its page.

@@ -22,6 +22,7 @@ from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
 from perfkit.identity import utc_now
 from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
 from perfkit.ledger.remote import put_once
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit, Outcome, Row
@@ -150,16 +151,16 @@ def _calibration_gate(doing: Doing) -> None:
 
 def _check(doing: Doing) -> None:
     """Record a row of nothing: a check sends it there and back, and files it nowhere."""
-    row = Row(
+    facts = RunFacts(
         run_id=doing.task.kind,
         recorded_at=utc_now(),
         source=doing.task.kind,
         commit=Commit(sha=doing.task.commits[0]),
         machine=read_machine(),
         environment=read_environment(),
-        outcome=Outcome(benchmark=Benchmark(name="check", version=""), values=(0.0,)),
     )
-    Ledger(doing.ledger).append([row])
+    nothing = Outcome(benchmark=Benchmark(name="check", version=""), values=(0.0,))
+    Ledger(doing.ledger).append([facts.row(nothing)])
 
 
 # How each kind of task is done: a function that measures, and records in the ledger of ``Doing``.

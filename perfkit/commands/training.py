@@ -16,10 +16,11 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id, utc_now
 from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
-from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
+from perfkit.model import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome
 from perfkit.model.counters import count_outcomes
-from perfkit.model.phases import RESIDUAL
+from perfkit.model.readings import RESIDUAL
 from perfkit.profiling.passes.meter import batch_size
 from perfkit.profiling.passes.training import (
     StepFindings,
@@ -187,22 +188,16 @@ class TrainingRecord:
         place, run_id, now = self._place, new_run_id(), utc_now()
         work = {"ranks": str(self._ranks), **self._work}
         benchmark = Benchmark(name=_PREFIX + self._name, version=fingerprint(work), params=work)
-        environment = read_environment()
+        facts = RunFacts(
+            run_id=run_id,
+            recorded_at=now,
+            source="training",
+            commit=place.commit,
+            machine=place.machine,
+            environment=read_environment(),
+        )
         with place.ledger.run(source="training", run_id=run_id, recorded_at=now) as run:
-            run.add(
-                [
-                    Row(
-                        run_id=run_id,
-                        recorded_at=now,
-                        source="training",
-                        commit=place.commit,
-                        machine=place.machine,
-                        environment=environment,
-                        outcome=outcome,
-                    )
-                    for outcome in _outcomes(benchmark, findings, self._plan)
-                ]
-            )
+            run.add([facts.row(outcome) for outcome in _outcomes(benchmark, findings, self._plan)])
         filed = f"run {short_run_id(run_id)} of the ledger"
         self._line = _in_a_line(benchmark.name, findings, others, filed=filed, dirty=place.commit.dirty)
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+from perfkit.agent.counters.model import INSTRUCTIONS, Count
+from perfkit.agent.functions import may_run
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, NotMeasuredError
 from perfkit.gating.counter_verdicts import compare_count
 from perfkit.gating.pairs import PairMeter, Wanted
@@ -29,11 +31,8 @@ from perfkit.model.bisection import (
     Suspect,
 )
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.differences import Section
 from perfkit.repo.commits import CommitChange, CommitRange, author_of, changes_of, diff_stat
-from perfkit.runner.agent.counters.model import Count
-from perfkit.runner.agent.functions import may_run
 from perfkit.stats.bisection import (
     Conclusion,
     Costs,

@@ -51,7 +51,7 @@ from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey, run_by_own_files
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
-from perfkit.ledger.remote import told_place
+from perfkit.ledger.remote import shown_place
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Row, Source
 from perfkit.model.comparisons import Comparison, ExactComparison
@@ -427,5 +427,5 @@ def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
 
 def _kept(run: Run) -> str:
     if run.file is not None:
-        return f"its launches so far are in {told_place(run.file)}"
+        return f"its launches so far are in {shown_place(run.file)}"
     return run.kept if run.rows else "no launch was complete"

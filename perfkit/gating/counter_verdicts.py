@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from perfkit.agent.counters.model import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import (
     SAME_CODE,
@@ -21,8 +22,6 @@ from perfkit.model.comparisons import (
     Verdict,
 )
 from perfkit.model.counters import GRAPHS, NUMBERS, SYNCS, repeated
-from perfkit.model.counting import INSTRUCTIONS
-from perfkit.runner.agent.counters.model import NO_TORCH, TRACKED, Cause, Count, Counts
 
 _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
 # Counts that stand for time, and do not count where the time itself is known to be shorter.

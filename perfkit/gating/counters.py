@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perfkit.agent.counters.model import TRACKED, Count, Counts, joined_counts
+from perfkit.agent.training import COUNTED_STEP
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts, numbers_that_decide
@@ -15,10 +17,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
-from perfkit.model.counting import TRACKED, Count
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
-from perfkit.runner.agent.counters.model import Counts, joined_counts
-from perfkit.runner.agent.training import COUNTED_STEP
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import (

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.clock import UNREPORTED
 from perfkit.gating.counter_verdicts import Disagreement, disagreements
 from perfkit.gating.judge import doubts
 from perfkit.gating.rows import Prior
@@ -29,7 +30,6 @@ from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.repo.checkout import subfolder
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.sides import changed_files
-from perfkit.runner.agent.clock import UNTOLD
 from perfkit.runner.lockstep.residency import IN_USE, Residents
 from perfkit.runner.lockstep.untimed import ProfiledTurn, profile_sides
 from perfkit.units import human_seconds, listed
@@ -276,8 +276,8 @@ def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
         if metric in _COLD and side is not None:
             known = found.setdefault(row.outcome.benchmark.name, {}).setdefault(side, {})
             known.setdefault(metric.name, []).extend(row.outcome.values)
-            if UNTOLD in row.policy.marks:
-                known.setdefault(UNTOLD, [])
+            if UNREPORTED in row.policy.marks:
+                known.setdefault(UNREPORTED, [])
     for name, sides in found.items():
         text = "; ".join(
             f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
@@ -293,7 +293,7 @@ def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:
         for word, seconds in zip(("compiling", "autotuning"), parts, strict=True)
         if seconds
     ]
-    named += [UNTOLD] if UNTOLD in metrics else []
+    named += [UNREPORTED] if UNREPORTED in metrics else []
     number = len(metrics[COLD_START.name])
     launches = "1 launch" if number == 1 else f"{number} launches"
     return f"{human_seconds(whole)} (median of {launches}{'; ' if named else ''}{', '.join(named)})"

@@ -97,7 +97,7 @@ def _estimated(
         confidence=1 - error,
         launches=launches,
         launch_sd=statistics.stdev(logs) if launches > 1 else None,
-        unit="preloaders" if interval.by_preloaders else "launches",
+        unit="preloaders" if interval.by_zygotes else "launches",
         calls=calls,
     )
 

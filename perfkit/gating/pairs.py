@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from perfkit.agent.counters.model import INSTRUCTIONS, Counts
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError, UsageError
 from perfkit.gating.compare import recorded
@@ -31,13 +32,11 @@ from perfkit.model import SIDES, Benchmark, Environment, Row, Side
 from perfkit.model.bisection import Level
 from perfkit.model.comparisons import Explanation, LaunchPair
 from perfkit.model.counters import count_of, is_count
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.policies import BisectPolicy
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import BenchmarkSource, CommitRange, lay_benchmark
 from perfkit.repo.files import restore
 from perfkit.repo.sides import SidePair, named_side
-from perfkit.runner.agent.counters.model import Counts
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing
 from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries

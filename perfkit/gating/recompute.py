@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from perfkit.config import Project
@@ -12,6 +12,7 @@ from perfkit.gating.counter_verdicts import explain_counts
 from perfkit.gating.rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES, Commit, Row, Side
+from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import Acceptance, Comparison, ExactComparison, GateReport, exit_code
 from perfkit.model.counters import is_count
 from perfkit.model.policies import gate_policy, judged_policy
@@ -38,6 +39,27 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
         comparison_of(own, [earlier[name] for earlier in prior if name in earlier])
         for name, own in _by_benchmark([row for row in rows if not is_count(row)]).items()
     ]
+
+
+def gate_ratio(
+    times_of: Callable[[str, str], Sequence[Row]], run_id: str, benchmark: str, base: str | None, head: str
+) -> GateRatio | None:
+    """Return what a gate found for one benchmark: the estimate that its verdict rests on.
+
+    None if the gate compared other commits, a launch failed, the benchmark's own source differs between the
+    sides, or the first look was not reached.
+    """
+    rows = times_of(run_id, benchmark)
+    sides = {(row.placement.side, row.commit.sha) for row in rows}
+    versions = {row.outcome.benchmark.version for row in rows}
+    failed = any(row.outcome.status != "ok" for row in rows)
+    if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
+        return None
+    policy = judged_policy(rows[0])
+    found = comparison_of(rows, [times_of(run, benchmark) for run in policy.continues]).estimate
+    if found is None:
+        return None
+    return GateRatio(ratio=found.ratio, low=found.low, high=found.high, alpha=policy.rules.alpha)
 
 
 def _commits(rows: Sequence[Row], *, base: str) -> Mapping[Side, Commit]:

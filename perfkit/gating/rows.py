@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from perfkit.agent.clock import ALONE
+from perfkit.agent.counters.model import Counts
 from perfkit.gating.counter_verdicts import compare_count, not_compared, without_blame
 from perfkit.gating.counters import CountedPair
 from perfkit.gating.judge import compare, joined_pairs
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.gating.run import MeasuredLaunch
+from perfkit.ledger.rows import RunFacts, cold_start_values, device_values
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
-    DEVICE_TIME,
-    HOST_TIME,
     SIDES,
     TIME_SET_ASIDE,
     TYPICAL_TIME,
@@ -34,11 +35,8 @@ from perfkit.model import (
 )
 from perfkit.model.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.model.counters import NOT_COUNTED, count_of, count_outcomes, is_count
-from perfkit.model.counting import Counts
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.repo.sides import SidePair
-from perfkit.runner.agent.clock import ALONE
-from perfkit.runner.launches import cold_start_values
 from perfkit.runner.lockstep.turns import Timing
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
@@ -108,8 +106,8 @@ def launch_rows(
             for timed in _set_aside(one.timing, side) if one.set_aside else _timed(one.timing, side):
                 yield _launch_row(one, side, compared[one.node], timed, context)
             cold = None if one.set_aside else one.timing.cold.get(side)
-            for metric, seconds in cold_start_values(cold):
-                row = _launch_row(one, side, compared[one.node], (metric, (seconds,)), context)
+            for timed in cold_start_values(cold):
+                row = _launch_row(one, side, compared[one.node], timed, context)
                 policy = replace(row.policy, marks=(*row.policy.marks, *(cold.marks if cold else ())))
                 outcome = replace(row.outcome, warmup=0, loops=1)
                 yield replace(row, outcome=outcome, policy=policy)
@@ -167,11 +165,7 @@ def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ..
     typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
     if typical_s:
         yield TYPICAL_TIME, typical_s
-    device = timing.devices.get(side)
-    if device is not None and device.device_s:
-        yield DEVICE_TIME, device.device_s
-    if device is not None and device.host_s:
-        yield HOST_TIME, device.host_s
+    yield from device_values(timing.devices.get(side))
 
 
 def _set_aside(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
@@ -225,17 +219,15 @@ def _reserved(timing: Timing, side: Side) -> Mapping[str, str]:
 
 
 def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: RunContext) -> Row:
-    return Row(
+    facts = RunFacts(
         run_id=context.run_id,
         recorded_at=context.recorded_at,
         source=context.source,
         commit=context.commits[placement.side or "head"],
         machine=context.machine,
         environment=context.environment_of(placement.side),
-        outcome=outcome,
-        placement=placement,
-        policy=policy,
     )
+    return facts.row(outcome, placement=placement, policy=policy)
 
 
 def policy_of(rows: Sequence[Row]) -> Policy:

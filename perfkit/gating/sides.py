@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
+from perfkit.agent.session import selection_problem
 from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
 from perfkit.gating.missing import MissingFiles
@@ -24,7 +25,6 @@ from perfkit.repo.files import overlay
 from perfkit.repo.git import outside_repository
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.repo.source import ChangedCode, changed_code
-from perfkit.runner.agent.session import selection_problem
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus

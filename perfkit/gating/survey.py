@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from perfkit.agent.provenance import foreign_in_words, is_native
 from perfkit.choices import RulesOf
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.gating.missing import Hints
@@ -15,7 +16,6 @@ from perfkit.model import Benchmark, Side
 from perfkit.model.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import has_replaced, overlay, restore
-from perfkit.runner.agent.provenance import foreign_in_words, is_native
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing, ignore_log
 from perfkit.runner.lockstep.launch import SideReport, shared_libraries
 from perfkit.runner.lockstep.launcher import Launcher

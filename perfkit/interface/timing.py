@@ -14,30 +14,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
-from perfkit.config import load_project
-from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
-from perfkit.identity import new_run_id, short_run_id, utc_now
-from perfkit.ledger.remote import ledger_folder
-from perfkit.ledger.store import Ledger
-from perfkit.model import (
-    COLD_START,
-    DEVICE_TIME,
-    HOST_TIME,
-    WALL_TIME,
-    Benchmark,
-    Outcome,
-    Placement,
-    Row,
-    RowPolicy,
-)
-from perfkit.repo.commits import read_commit
-from perfkit.runner.agent.clock import (
+from perfkit.agent.clock import (
     L2_FLUSHED,
     BlockClock,
     ColdStart,
@@ -48,10 +31,17 @@ from perfkit.runner.agent.clock import (
     device_times,
     read_compile_times,
 )
-from perfkit.runner.launches import cold_start_values
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
+from perfkit.identity import new_run_id, short_run_id, utc_now
+from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.rows import RunFacts, outcomes_of
+from perfkit.ledger.store import Ledger
+from perfkit.model import WALL_TIME, Benchmark, Outcome, Placement, Row, RowPolicy
+from perfkit.repo.commits import read_commit
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.runner.targets import function_version
-from perfkit.stats.settling import settled_from
+from perfkit.stats.warm_up import warm_from
 from perfkit.units import counted, human_seconds
 
 Parameters = ParamSpec("Parameters")
@@ -81,8 +71,8 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
     that is in use is waited for once at both ends, so that its work is part of the time; the time of the
     device's own work is kept beside it. With ``flush_l2`` the device's second-level cache is emptied before
-    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes until
-    the times have settled, and the first one of all is filed as the cold start. What raises is not counted.
+    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes to
+    warm up, and the first one of all is filed as the cold start. What raises is not counted.
     Unless they were filed before by ``file()``, the times of a process are filed when it ends, in the ledger
     that is configured for the folder in which the first part was named. Parts of one name, as in a cell of a
     notebook that is run again, are filed as a row each; more than twenty are those of a loop that makes one
@@ -94,7 +84,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def __init__(self, name: str, *, warmup: int | Literal["settle"] = 0, flush_l2: bool = False) -> None:
         if not name.strip():
-            raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
+            raise UsageError('timed needs a name for what it times: perfkit.timed("loading")')
         if warmup != "settle" and not (isinstance(warmup, int) and warmup >= 0):
             raise UsageError(
                 f'warmup is a number of first times to keep apart, at least 0, or "settle", found {warmup}'
@@ -108,10 +98,10 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     @property
     def warmup(self) -> int:
-        """How many first times are kept apart; all of them where they have not settled yet."""
+        """How many first times are kept apart; all of them while it warms up."""
         if self._warmup != "settle":
             return self._warmup
-        found = settled_from([one.wall_s for one in self._spans])
+        found = warm_from([one.wall_s for one in self._spans])
         return len(self._spans) if found is None else found
 
     @property
@@ -121,7 +111,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     @property
     def cold_start(self) -> ColdStart | None:
-        """The first time and torch.compile's account of it; None where nothing waits for times to settle."""
+        """The first time and torch.compile's account of it; None without a warm-up."""
         return self._cold
 
     @property
@@ -138,8 +128,8 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return replace(found, marks=(*found.marks, L2_FLUSHED)) if self.flush_l2 else found
 
     @property
-    def settles(self) -> bool:
-        """Whether it waits until the times have settled."""
+    def warms_up(self) -> bool:
+        """Whether it waits until it has warmed up."""
         return self._warmup == "settle"
 
     @property
@@ -148,9 +138,9 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return len(self._spans)
 
     @property
-    def unsettled(self) -> int:
-        """How many times there are where they have not settled yet; 0 where nothing waits for that."""
-        return len(self._spans) if self.settles and not self._timed else 0
+    def not_warm(self) -> int:
+        """How many times there are while it warms up; 0 afterwards."""
+        return len(self._spans) if self.warms_up and not self._timed else 0
 
     @property
     def _timed(self) -> list[Span]:
@@ -181,13 +171,13 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         clock = BlockClock(_read_clock)
         if self.flush_l2:
             clock.flush()
-        spent = None if self._spans or not self.settles else read_compile_times()
+        spent = None if self._spans or not self.warms_up else read_compile_times()
         return _Begun(clock=clock, spent=spent, at_s=clock.read())
 
     def _end(self, begun: _Begun) -> None:
         clock = begun.clock
         wall_s = clock.read() - begun.at_s
-        if self.settles and not self._spans:
+        if self.warms_up and not self._spans:
             self._cold = cold_start_since(begun.spent, wall_s)
         host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
         self._spans.append(clock.spans[-1] if clock.spans else host_only)
@@ -195,7 +185,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Return the function, timed at each call; this is what a decorator does.
 
-        A call of a coroutine function lasts until it has been awaited, whatever else runs meanwhile.
+        A call of a coroutine function lasts until it has been awaited.
 
         Raises:
             UsageError: it makes a generator, which does its work only when its values are taken.
@@ -271,18 +261,18 @@ def _file_the_rest(folder: Path) -> None:
     parts = _joined(_unfiled)
     left = [one for one in parts if one.seconds]
     for one in parts:
-        if one.unsettled:
-            told = f'"{one.name}" has not settled in {counted(one.unsettled, "time")}'
-            print(f"perfkit: {told}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
+        if one.not_warm:
+            state = f'"{one.name}" has not warmed up in {counted(one.not_warm, "time")}'
+            print(f"perfkit: {state}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
     if not left:
         return
-    names = ", ".join(_told(name, left) for name in dict.fromkeys(one.name for one in left))
+    names = ", ".join(_described(name, left) for name in dict.fromkeys(one.name for one in left))
     try:
         run_id = _file(left, None, folder)
-        told = f"{names} -> run {short_run_id(run_id)} of the ledger"
+        line = f"{names} -> run {short_run_id(run_id)} of the ledger"
     except PerfkitError as error:
-        told = f"the times of this program were not filed: {error}"
-    print(f"perfkit: {told}", file=sys.stderr)  # noqa: T201 (no command prints for it)
+        line = f"the times of this program were not filed: {error}"
+    print(f"perfkit: {line}", file=sys.stderr)  # noqa: T201 (no command prints for it)
 
 
 def _joined(parts: Sequence[timed]) -> list[timed]:
@@ -304,18 +294,18 @@ def _joined(parts: Sequence[timed]) -> list[timed]:
     return found
 
 
-def _told(name: str, parts: Sequence[timed]) -> str:
+def _described(name: str, parts: Sequence[timed]) -> str:
     own = [one for one in parts if one.name == name]
-    told = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
-    return told if len(own) == 1 else f"{told}, and {counted(len(own) - 1, 'more part')} of that name"
+    text = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
+    return text if len(own) == 1 else f"{text}, and {counted(len(own) - 1, 'more part')} of that name"
 
 
 def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:
     """Record the times of parts as one run."""
-    if waiting := [one for one in parts if one.unsettled]:
-        times = counted(waiting[0].unsettled, "time")
+    if waiting := [one for one in parts if one.not_warm]:
+        times = counted(waiting[0].not_warm, "time")
         raise NotMeasuredError(
-            f'the times of "{waiting[0].name}" have not settled in {times}: time more of it'
+            f'the times of "{waiting[0].name}" have not warmed up in {times}: time more of it'
         )
     if empty := [one.name for one in parts if not one.seconds]:
         raise NotMeasuredError(f'nothing was timed as "{empty[0]}" yet, so there is nothing to file')
@@ -324,39 +314,25 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     commit = read_commit(project.root, ignored=(*project.output_paths, ledger.path))
     ledger.check_writable()
     run_id, now = new_run_id(), utc_now()
-    machine, environment = read_machine(), read_environment()
+    facts = RunFacts(
+        run_id=run_id,
+        recorded_at=now,
+        source="timed",
+        commit=commit,
+        machine=read_machine(),
+        environment=read_environment(),
+    )
     met: Counter[str] = Counter()
     with ledger.run(source="timed", run_id=run_id, recorded_at=now) as run:
         for one in parts:
-            run.add(
-                [
-                    Row(
-                        run_id=run_id,
-                        recorded_at=now,
-                        source="timed",
-                        commit=commit,
-                        machine=machine,
-                        environment=environment,
-                        outcome=outcome,
-                        placement=Placement(launch=met[one.name]),
-                        policy=RowPolicy(marks=_marks(one, outcome)),
-                    )
-                    for outcome in _outcomes(one)
-                ]
-            )
+            run.add(_rows(one, facts, launch=met[one.name]))
             met[one.name] += 1
     for one in parts:
         one.forget()
     return run_id
 
 
-def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
-    cold = one.cold_start if outcome.metric == COLD_START else None
-    return (*(one.device.marks if one.device else ()), *(cold.marks if cold else ()))
-
-
-def _outcomes(one: timed) -> Iterator[Outcome]:
-    """Yield the times of a part, and those of the device and the host where an accelerator was in use."""
+def _rows(one: timed, facts: RunFacts, *, launch: int) -> list[Row]:
     whole = Outcome(
         benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
         metric=WALL_TIME,
@@ -364,11 +340,11 @@ def _outcomes(one: timed) -> Iterator[Outcome]:
         loops=1,
         values=one.seconds,
     )
-    yield whole
-    if one.cold_start_s is not None and one.settles:
-        for metric, seconds in cold_start_values(one.cold_start):
-            yield replace(whole, metric=metric, warmup=0, values=(seconds,))
-    if one.device is not None:
-        for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
-            if values:
-                yield replace(whole, metric=metric, values=values)
+    cold = one.cold_start if one.cold_start_s is not None and one.warms_up else None
+    marks = one.device.marks if one.device else ()
+    return [
+        facts.row(
+            outcome, placement=Placement(launch=launch), policy=RowPolicy(marks=(*marks, *marks_of_cold))
+        )
+        for outcome, marks_of_cold in outcomes_of(whole, one.device, cold)
+    ]

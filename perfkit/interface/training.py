@@ -49,7 +49,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         ledger: str | Path | None = None,
     ) -> None:
         if not name.strip():
-            raise UsageError('training needs a name that says what is trained: perfkit.training("resnet")')
+            raise UsageError('training needs a name for what is trained: perfkit.training("resnet")')
         plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
         self._record = TrainingRecord(name, plan, ledger=ledger)
         self._record.describe(**(work or {}))

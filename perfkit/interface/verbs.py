@@ -260,7 +260,7 @@ def explain(
     repository: Folder | None = None,
     progress: bool = True,
 ) -> Explained:
-    """Say what differs between two profiles as ``perfkit explain`` does, in parts that add up.
+    """Return what differs between two profiles as ``perfkit explain`` does, in parts that add up.
 
     ``base`` and ``head`` are files of profiles, or commits, which are profiled here and now by ``target`` for
     so many ``steps``. ``own`` are the packages to take for one's own code; ``wait_s`` is in seconds.
@@ -301,12 +301,11 @@ def _project(repository: Folder | None) -> Project:
 
 
 def _ledger(place: Folder | None, project: Project) -> Path:
-    """Return the folder of a ledger, once the rows of runs that were cut off are recovered."""
-    from perfkit.ledger.recording import settle_leftovers
+    from perfkit.ledger.recording import recover_leftovers
     from perfkit.ledger.remote import ledger_folder
     from perfkit.report.console import visible
 
     folder = ledger_folder(project.ledger_place if place is None else place)
-    for settled in settle_leftovers(folder):
-        print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+    for found in recover_leftovers(folder):
+        print(f"perfkit: {visible(found.text)}", file=sys.stderr)  # noqa: T201 (as the commands do)
     return folder

@@ -1,8 +1,4 @@
-"""What people add to measurements: notes on commits, acceptances of findings, states of change points.
-
-Each is a small file that is written once and never changed. Its name ends with a checksum of its bytes: a
-digit that flips in an acceptance could let a slowdown pass. Names of older perfkits have none.
-"""
+"""What people add to measurements: notes on commits, acceptances of findings, states of change points."""
 
 from __future__ import annotations
 
@@ -119,12 +115,11 @@ def read_states(ledger: Path) -> Mapping[str, KeptState]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptAcceptance(Acceptance):
-    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``.
+    """An acceptance of what one gate found at ``commit``, with the uncommitted ``diff_hash``.
 
-    It covers the ``counts`` that it names and no others. Of uncommitted changes ``code`` is the hash of all
-    code with them, where they were still there as they had been measured: a commit of that code is covered.
-    Of commits ``change`` is the content of base..head as a whole and ``parts`` that of each commit, so that
-    the same change is covered after a rebase or a squash.
+    ``code`` hashes all code with uncommitted changes: a commit of that code is covered. ``change`` and
+    ``parts`` hash base..head and each of its commits, so that the change is covered after a rebase or a
+    squash.
     """
 
     verdict: Verdict
@@ -147,12 +142,7 @@ def acceptances_for(
     diff_hash: str | None,
     is_here: Callable[[KeptAcceptance], bool] = lambda _: False,
 ) -> tuple[KeptAcceptance, ...]:
-    """Return the acceptances that apply to a gate, newest first.
-
-    ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
-    applies to the very same ones, by the ``diff_hash`` of the gate's head. Any acceptance applies where
-    the content that was accepted ``is_here``, in the range.
-    """
+    """Return the acceptances that apply to a gate, newest first."""
     applying = (
         kept
         for kept in ACCEPTANCES.read(ledger)

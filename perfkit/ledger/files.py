@@ -64,10 +64,7 @@ def ignore_log(step: str) -> None:
 
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
-    """Return the name of a run's file without its ending; names sort by time.
-
-    A colon, as in the source of what was imported, is not in it: some systems allow none in a file's name.
-    """
+    """Return the name of a run's file without its ending; names sort by time."""
     return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source.replace(':', '-')}-{short_run_id(run_id)}"
 
 
@@ -112,7 +109,6 @@ def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = ignore_log) ->
 
 @contextmanager
 def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
-    """Open a temporary file to write; the end of the block makes it durable and gives it its name."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -162,10 +158,7 @@ def remove_temporary(ledger: Path, names: str) -> None:
 
 
 def files_in(folder: Path, pattern: str) -> list[Path]:
-    """Return what in a folder has a name that matches, by name; nothing where the folder is not there.
-
-    ``Path.glob`` passes over a folder that cannot be read, from Python 3.13 on for any reason.
-    """
+    """Return what in a folder has a name that matches, by name; nothing where the folder is not there."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -256,10 +249,7 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def compacted_name(newest: str, replaces: Collection[str]) -> str:
-    """Return the name of the file that takes the place of others; it sorts after the ``newest`` of them.
-
-    Other files have another name: two branches that compacted different ones can be merged.
-    """
+    """Return the name of the file that takes the place of others; it sorts after the ``newest`` of them."""
     stem = newest.removesuffix(_ENDING).partition(_COMPACTED)[0]
     digits = hashlib.sha256(b"\n".join(map(os.fsencode, sorted(replaces)))).hexdigest()[:_NAMES_DIGITS]
     before = sum(not is_compacted(name) for name in replaces) - 1
@@ -267,11 +257,7 @@ def compacted_name(newest: str, replaces: Collection[str]) -> str:
 
 
 def names_in_turn(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes.
-
-    The first is that of a run that is written once. A run that goes on although its rows so far were
-    published as those of one that was cut off is written whole under a later one.
-    """
+    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes."""
     first = name.partition(_COMPACTED)[0].removesuffix(_ENDING) + _ENDING
     before: tuple[str, ...] = ()
     for _ in range(_MOST_TRIES):
@@ -287,11 +273,7 @@ def is_compacted(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The files of a ledger at one moment.
-
-    ``names`` are all files that are there, and ``replaces`` the names that each compacted file takes the
-    place of: these are the files of runs whose rows it has, and the compacted files that it was made from.
-    """
+    """The files of a ledger at one moment."""
 
     folder: Path
     names: frozenset[str]
@@ -314,7 +296,7 @@ class Listing:
         )
 
     def holders(self, name: str) -> tuple[Path, ...]:
-        """Return the present files that claim to hold a run of this file."""
+        """Return the present files that list a run of this file as theirs."""
         mine = self.runs_of(name)
         return tuple(file for file in self.present if mine & self.runs_of(file.name))
 
@@ -324,11 +306,9 @@ class Listing:
 
     @functools.cached_property
     def present(self) -> Mapping[Path, frozenset[str]]:
-        """The files to read, oldest first, each with the runs that it holds twice.
+        """The files to read, oldest first, each with the ends of ids of runs that an earlier file holds.
 
-        These are named by the ends of their ids: an earlier file holds their rows, too. Two branches that
-        each compacted the same files have such after a merge. A file whose runs are all held earlier is not
-        read.
+        Two branches that each compacted the same files have such after a merge.
         """
         found: dict[Path, frozenset[str]] = {}
         held: set[str] = set()
@@ -343,9 +323,8 @@ class Listing:
 def list_files(ledger: Path) -> Listing:
     """Return the files of a ledger as they are at one moment, also while another process compacts it.
 
-    Reading a folder takes a while, in which a compacted file may appear and those that it replaces may go:
-    one reading can miss both. A file goes only after the one that takes its place has come, so a second
-    reading finds that one. The folder is read until nothing went and no compacted file came.
+    A file goes only after the one that takes its place has come, so the folder is read until nothing went and
+    no compacted file came.
     """
     known: dict[str, frozenset[str]] = {}
     names = _names(ledger)
@@ -398,7 +377,6 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    """Return the names in a file, none in one that is damaged or gone."""
     try:
         found = file.stat()
         # Opening a pipe would wait for a writer.
@@ -418,7 +396,6 @@ def reason_of(error: Exception) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
-    """Return the names in a file as it is now; each question lists the ledger anew."""
     try:
         with pq.ParquetFile(file) as parquet:
             names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
@@ -435,7 +412,6 @@ def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=16)
 def _encoding(schema: pa.Schema) -> dict[str, Any]:
-    """Return how columns are packed: measured times hardly repeat, and all else does."""
     empty = io.BytesIO()
     # An empty table to write would import pandas.
     pq.ParquetWriter(empty, schema).close()
@@ -505,7 +481,6 @@ def _digest(content: bytes, place: int) -> bytes:
 
 
 def _promises() -> list[bytes]:
-    """Return the key as base64 has it, at each of the three places where a text can begin in it."""
     found = []
     for shift in range(3):
         begin, end = -(-8 * shift // 6), 8 * (shift + len(_KEY)) // 6

@@ -137,7 +137,6 @@ def alone(ledger: Path) -> Iterator[None]:
 
 
 def _plan(listing: Listing, before: str | None, part_bytes: int) -> list[Part]:
-    """Return which files become one: neighbours of one month, as many as a part may have bytes."""
     planned = []
     for month, files in itertools.groupby(listing.present, key=lambda file: month_of(file.name)):
         if month is not None and (before is None or month < before):
@@ -177,16 +176,9 @@ def _compact_part(part: Part, listing: Listing, on_step: OnStep) -> Part:
 
 
 def _put_together(
-    files: Sequence[Path],
-    listing: Listing,
-    *,
-    without: Collection[str] = (),
-    on_step: OnStep = ignore_log,
+    files: Sequence[Path], listing: Listing, *, without: Collection[str] = (), on_step: OnStep = ignore_log
 ) -> tuple[Path, int]:
-    """Write the rows of files into one that takes their place, and remove them; return it and its rows.
-
-    Runs whose ids end as in ``without`` are left out, and so are those that an earlier file holds.
-    """
+    """Write the rows of files into one that takes their place, and remove them; return it and its rows."""
     left_out = {file: listing.present[file] | frozenset(without) for file in files}
     _check_holders(files, listing)
     names = {file.name for file in files}
@@ -201,7 +193,7 @@ def _put_together(
                 writer.write_table(table)
                 rows += table.num_rows
             if not rows:
-                # Otherwise only files that claim to hold these runs would be left.
+                # Otherwise only files that list these runs would be left.
                 raise _without_rows(files[0])
             # Who interrupts it now need not find the replaced files beside the one in their place.
             replacing.enter_context(signals_put_off())
@@ -213,12 +205,11 @@ def _put_together(
 
 
 def _without_rows(file: Path) -> UnsoundError:
-    what = "it has no row of the runs that it claims to hold"
+    what = "it has no row of the runs that it lists"
     return UnsoundError(file, "damaged", what, f"bring it back with `git checkout -- {file}`")
 
 
 def _check_holders(files: Sequence[Path], listing: Listing) -> None:
-    """Refuse to leave out a run for a file that does not hold it any more."""
     twice = frozenset[str]().union(*(listing.present[file] for file in files))
     for holder in set(listing.present) - set(files) if twice else ():
         if twice & set(map(run_end, listing.runs_of(holder.name))):
@@ -239,7 +230,6 @@ def without_runs(table: pa.Table, ends: Collection[str]) -> pa.Table:
 
 
 def _in_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of tables in groups of one size, which is that of a row group, and then the rest."""
     waiting: list[pa.Table] = []
     rows = 0
     for table in tables:
@@ -283,9 +273,8 @@ def repair(
 ) -> Repair:
     """Do what can be done about a ledger's problems without losing a row, and return what is left.
 
-    Damaged and foreign files go into quarantine, a hidden folder of the ledger. Files whose place a sound one
-    has taken are removed, and so is what killed processes left half written. Runs that were cut off are
-    recovered, and of files with the same rows of a run one stays.
+    Damaged and foreign files go into quarantine, replaced and half-written ones are removed, runs that were
+    cut off are recovered, and of files with the same rows of a run one stays.
     """
     actions: list[Action] = []
     with alone(ledger):
@@ -316,7 +305,6 @@ def repair(
 
 
 def _untouched(problems: Sequence[Problem], actions: Sequence[Action]) -> tuple[Problem, ...]:
-    """Return the problems about whose files nothing would be done."""
     files = {action.file for action in actions}
     return tuple(problem for problem in problems if problem.file not in files and problem.kind != "hidden")
 
@@ -356,19 +344,17 @@ class _Repairer:
     def _moved(
         self, problems: Sequence[Problem], listing: Listing, gone: Collection[str]
     ) -> Iterator[tuple[str, str]]:
-        """Yield the files that are to be moved away, each once, and why."""
         for problem in problems:
             if problem.kind in _MOVED and problem.file not in gone:
                 yield problem.file, problem.what
         for name in listing.leftovers:
-            # Two files that claim to replace each other hide their rows from all readers.
+            # Two files that list each other as replaced hide their rows from all readers.
             by = [one for one, names in listing.replaces.items() if name in names]
             if by and not listing.is_held(name, listing.holders(name)) and name not in gone:
-                yield by[0], f"it claims to replace {name}, and does not have its rows"
+                yield by[0], f"it lists {name} as replaced, and does not have its rows"
                 return
 
     def _made_single(self, gone: Collection[str]) -> Iterator[Action]:
-        """Leave one file of those that have the same rows of a run; with other rows all of them stay."""
         listing = list_files(self._ledger)
         checks = [check for check in self._checks if check.file.name not in gone]
         drop: dict[Path, set[str]] = {}
@@ -392,7 +378,6 @@ class _Repairer:
         return self._action("removed", file, why)
 
     def _quarantine(self, file: Path, why: str) -> Action:
-        """Move a file into the hidden folder, where it has the same place and keeps all its bytes."""
         folder = self._ledger / QUARANTINE_FOLDER
         target = folder / file.relative_to(self._ledger)
         numbers = itertools.count(2)
@@ -428,15 +413,9 @@ def merge(
     on_step: OnStep = ignore_log,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Merge:
-    """Copy the files of another ledger whose runs are not here, and its notes, acceptances and states.
+    """Copy the files of another ledger whose runs are not here, and its annotations.
 
-    Each is looked at before it is copied. What is damaged, foreign or of a newer perfkit stays where it is,
-    and so does a file with other rows of a run than this ledger. Where a compacted file holds runs that
-    are here in files of their own, these are removed. ``progress`` is called with the share done.
-
-    Raises:
-        UsageError: the other one is no folder, or the same.
-        LedgerError: a folder cannot be read or written.
+    Each is checked first: what is damaged, foreign, newer or has other rows of a run than this ledger stays.
     """
     if not other.is_dir():
         raise UsageError(f"there is no ledger at {other}; name the folder that holds its parquet files")
@@ -470,7 +449,6 @@ def merge(
 
 
 def _is_partial(file: Path) -> bool:
-    """Whether all rows of a file are of runs that were cut off; False for a damaged one."""
     try:
         return bool(pc.all(pq.read_table(file, columns=["partial"])["partial"]).as_py())
     except (OSError, pa.ArrowException):
@@ -525,7 +503,6 @@ class _Taker:
         self.runs += len(lacking)
 
     def _completes(self, file: Path) -> bool:
-        """Whether a file has all of a run of which this ledger has a part, recovered as cut off."""
         runs = self.theirs.runs_of(file.name)
         if len(runs) != 1 or not is_compacted(file.name):
             return False
@@ -534,7 +511,6 @@ class _Taker:
         return ours is not None and ours.name == run and _is_partial(ours) and not _is_partial(file)
 
     def take_annotation(self, file: Path, kind: Annotations[Any]) -> None:
-        """Copy a note or an acceptance that is not here."""
         target = self._ledger / kind.folder / file.name
         name = f"{kind.folder}/{file.name}"
         try:
@@ -552,7 +528,6 @@ class _Taker:
             self.problems.append(Problem(kind="differs", file=name, what=what, advice=advice))
 
     def _free_name(self, file: Path) -> Path:
-        """Return a free name: older names do not depend on what a compacted file holds."""
         target = self._ledger / file.name
         if target.exists():
             return self._ledger / compacted_name(file.name, self.theirs.replaces.get(file.name, ()))
@@ -564,7 +539,6 @@ class _Taker:
         self.copied.append(str(target.relative_to(self._ledger)))
 
     def _compare_same_name(self, file: Path) -> None:
-        """Tell of a run's file whose rows are others here."""
         ours = self._of_runs.get(run_end(file.name))
         if ours is None or is_compacted(ours.name) or is_compacted(file.name):
             return
@@ -574,7 +548,6 @@ class _Taker:
         self.problems += check.problems or tuple(self._differing(check))
 
     def _differing(self, check: FileCheck) -> Iterator[Problem]:
-        """Yield the runs whose rows here differ from those in a file of the other ledger."""
         ends = {run: run_end(short_run_id(run)) for run in check.runs}
         both = {run: self._of_runs[end] for run, end in ends.items() if end in self._of_runs}
         theirs = run_digests(check.file, both) if both else {}
@@ -585,7 +558,6 @@ class _Taker:
                 yield Problem(kind="differs", file=check.file.name, what=what, advice=advice)
 
     def _digests_in(self, ours: Path) -> Mapping[str, str]:
-        """Return a hash of each run in a file of this ledger, which is read once, however many it holds."""
         if ours not in self._digests:
             self._digests[ours] = run_digests(ours, check_file(ours).runs)
         return self._digests[ours]

@@ -92,7 +92,6 @@ def _from_items(source: str, items: tuple[tuple[str, str], ...]) -> RowPolicy:
 
 @functools.cache
 def _kinds_of(source: str) -> tuple[type[RowPolicy], ...]:
-    """Return the policy of a source's rows, and those it extends, for rows that lack some entries."""
     kind = _KINDS.get(source) or next(
         (_imported(feature.policies[source]) for feature in features() if source in feature.policies), None
     )
@@ -140,14 +139,12 @@ def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 (likewise)
 
 
 def _bare(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
-    """Return a type without its "or None"."""
     if get_origin(hint) in (Union, types.UnionType):
         return next(one for one in get_args(hint) if one is not type(None))
     return hint
 
 
 def _text_form(hint: Any) -> tuple[Callable[[Any], str], Callable[[str], Any]]:  # noqa: ANN401 (a type hint)
-    """Return how values of a type are written and read."""
     if hint is bool:
         return (lambda flag: "true" if flag else "false"), _read_flag
     if hint in (int, float, str):

@@ -97,7 +97,6 @@ class Index:
 
 
 def _is_begun(ledger: Path) -> bool:
-    """Return whether a ledger has an index, or may begin one; it is begun where not."""
     folder = ledger / INDEX_FOLDER
     if folder.is_dir():
         return True
@@ -106,7 +105,6 @@ def _is_begun(ledger: Path) -> bool:
 
 
 def _to_index(files: Iterable[Path], held: Collection[str]) -> tuple[Path, ...]:
-    """Return files to index: the oldest ones of single runs that are not, where they are many."""
     missing = tuple(file for file in files if file.name not in held and not is_compacted(file.name))
     return missing[:_MOST_AT_ONCE] if len(missing) >= FEWEST_FILES else ()
 
@@ -137,7 +135,6 @@ def _covered(file: Path) -> Mapping[str, int]:
 
 @functools.lru_cache(maxsize=64)
 def _covered_in(file: Path, _size: int, _changed_ns: int) -> Mapping[str, int]:
-    """Return what a part covers as it is now, nothing where its checksum is wrong."""
     if not _is_intact(file):
         return {}
     with contextlib.suppress(*UNREADABLE), pq.ParquetFile(file) as parquet:
@@ -155,7 +152,6 @@ def _is_intact(part: Path) -> bool:
 
 
 def _checksum(file: Path) -> str:
-    """Return the digits of a file's CRC-32, which takes a tenth of the time of a hash."""
     found = 0
     with file.open("rb") as stream:
         while piece := stream.read(_BYTES_AT_ONCE):
@@ -248,13 +244,7 @@ class Questions:
     def ask(
         self, question: str, *, within: Collection[str] | None = None, **parameters: object
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of an answer to a question in SQL, which selects from ``ledger``.
-
-        Besides the ledger's columns that has ``filename``, ``file_row_number``, ``counted``, true for rows
-        of counts, and ``lowest``, the least of the values. ``$name`` stands for a parameter. ``within``
-        names the files to read, from an earlier answer; where one of them is gone since, all files
-        are read.
-        """
+        """Return the rows of an answer to a question in SQL, which selects from ``ledger``."""
         index = self._ledger if within is None else None
         return self._answer(
             lambda files: _ask(
@@ -308,7 +298,8 @@ class Questions:
             for file in files:
                 read_table(file)
             for file in files:
-                _refuse_changed(file)
+                if is_intact(read_bytes(file, most=DATA_BYTES)) is False:
+                    raise _damaged(file)
         reason = str(error).partition("\n")[0]
         if asked:
             return UsageError(f'the question "{asked}" is not understood: {reason}')
@@ -335,10 +326,7 @@ def _ask(
     *,
     index: Path | None = None,
 ) -> Answer:
-    """Answer a question quickly where all files are of this version, else with care.
-
-    ``index`` is the ledger whose index may know the answer.
-    """
+    """Answer a question quickly where all files are of this version, else with care."""
     import duckdb
 
     with closing(duckdb.connect(config=_SETTINGS)) as connection:
@@ -388,10 +376,7 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
-    """Add a part for new files to an index; too many parts become one.
-
-    A part's name tells what it covers, and ends with a checksum of its bytes: its rows are trusted.
-    """
+    """Add a part for new files to an index; too many parts become one."""
     _refuse_unreadable(connection, new)
     for leftover in index.folder.glob(f".*{TEMPORARY}"):
         # Only the holder of the lock writes here.
@@ -425,14 +410,12 @@ def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collectio
 
 
 def _refuse_unreadable(connection: duckdb.DuckDBPyConnection, files: Present) -> None:
-    """Raise what is wrong with files that are of no version that can be read."""
     odd = f"SELECT DISTINCT filename FROM ledger WHERE coalesce(schema_version > {SCHEMA_VERSION}, true)"
     for (name,) in connection.execute(_about(_of_any_version(files), odd)).fetchall():
         read_table(Path(name))
 
 
 def _whole_rows(ledger: Path, files: Present, condition: str, parameters: Mapping[str, object]) -> pa.Table:
-    """Read the files whole that have such rows, and of those only the parts that have such runs."""
     chosen, of_runs = files, ""
     if condition:
         where = f"SELECT DISTINCT filename, run_id FROM ledger WHERE {condition}"
@@ -451,7 +434,6 @@ def _about(ledger: str, question: str) -> str:
 
 
 def _alike(files: Present) -> str:
-    """Return the rows of files that have all of the columns that are asked for."""
     guard = f"CASE WHEN schema_version <= {SCHEMA_VERSION} THEN true ELSE error('a newer schema') END"
     return (
         f'SELECT *, causes IS NOT NULL AS counted, list_min("values") AS lowest FROM'
@@ -461,7 +443,6 @@ def _alike(files: Present) -> str:
 
 
 def _of_any_version(files: Present) -> str:
-    """Return the rows of files of several versions; columns that a version did not have yet are null."""
     found = f"SELECT * FROM {_parquet(files, 'true')} UNION ALL BY NAME " if files else ""
     return (
         f'SELECT *, {_COUNTED_ONCE} AS counted, list_min("values") AS lowest'
@@ -479,7 +460,6 @@ def _parquet(files: Iterable[Path], by_name: str) -> str:
 
 
 def _held_once(files: Present) -> str:
-    """Return the condition that leaves out the runs of a file that an earlier one holds, too."""
     return "".join(
         f" AND NOT (filename = {_quoted(str(file))}"
         f" AND right(run_id, {len(next(iter(ends)))}) IN ({', '.join(map(_quoted, sorted(ends)))}))"
@@ -494,12 +474,6 @@ def _quoted(text: str) -> str:
 
 def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
     return found.to_arrow_table()
-
-
-def _refuse_changed(file: Path) -> None:
-    """Refuse a file that can be decoded here, and not by DuckDB: one of them does not look at every byte."""
-    if is_intact(read_bytes(file, most=DATA_BYTES)) is False:
-        raise _damaged(file)
 
 
 def _damaged(file: Path) -> LedgerError:

@@ -1,8 +1,8 @@
 """Record what is measured: staged at once, published as one file at the end.
 
 A run's rows are appended to a file in ``.staged`` as they come: a header, then a line for each batch of rows
-with a checksum before it. The process that measures holds a lock on it. Whoever finds it without that lock
-knows that its run was cut off: ``recover`` then publishes what is in it.
+with a checksum before it. The process that measures holds a lock on it. A file without that lock is of
+a run that was cut off: ``recover`` publishes what is in it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from perfkit.ledger.files import (
     write_table,
 )
 from perfkit.ledger.queries import read_table
-from perfkit.ledger.remote import Put, put_pending, put_published, told_place
+from perfkit.ledger.remote import Put, put_pending, put_published, shown_place
 from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
 from perfkit.model import Row
 from perfkit.temporary import hold_lock
@@ -153,7 +153,6 @@ def read_staged(staged: Path) -> Content:
 
 
 def _is_as_written(header: Header, line: bytes) -> bool:
-    """Return whether a first line has its checksum, or none and only keys that older perfkits wrote."""
     if header.checksum:
         return header.checksum == _header_checksum(header)
     return set(json.loads(line)) <= {one.name for one in fields(Header)} - {"checksum"}
@@ -179,7 +178,6 @@ def _read_batches(header: Header | None, text: bytes, *, size: int) -> Content:
 
 
 def _read_batch(line: bytes) -> tuple[Row, ...] | None:
-    """Return the rows of a line, None where it is damaged."""
     checksum, _, text = line.partition(b" ")
     if checksum != _checksum(text):
         return None
@@ -321,14 +319,13 @@ class Run:
     def kept(self) -> str:
         """Where the rows are, as the end of a sentence on what was cut off."""
         if self.file is not None:
-            return f"its rows so far are in {told_place(self.file)}"
+            return f"its rows so far are in {shown_place(self.file)}"
         if not self._rows:
             return "no row was complete"
         return f"its {len(self._rows)} rows so far are in {self.staged}: {self._goes_on}"
 
     @property
     def _goes_on(self) -> str:
-        """Who goes on with staged rows: ``recover`` looks in the ledger's own folder for them."""
         return _RECOVERS if self.staged.parent.name == STAGED_FOLDER else "the same command goes on with them"
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -336,9 +333,6 @@ class Run:
 
         Signals that end a command are put off meanwhile: rows that were measured are not given up while they
         are written.
-
-        Raises:
-            RecordingError: they cannot be written, as on a full disk; what was added before stands.
         """
         descriptor = self._open_descriptor()
         if not rows:
@@ -358,13 +352,7 @@ class Run:
     def publish(
         self, complete: Callable[[Row], Row] = lambda row: row, *, instead: Sequence[Row] | None = None
     ) -> Path | None:
-        """Write all rows as one file of the ledger and return it, None without a row; the run is over.
-
-        ``complete`` adds to each row what is known only now; ``instead`` replaces provisional rows.
-
-        Raises:
-            RecordingError: the file cannot be written; the rows stay staged.
-        """
+        """Write all rows as one file of the ledger and return it, None without a row; the run is over."""
         self._open_descriptor()
         return self._publish([complete(row) for row in (self._rows if instead is None else instead)])
 
@@ -467,7 +455,6 @@ class Run:
         return self._descriptor
 
     def _write(self, descriptor: int, line: bytes) -> None:
-        """Write a line behind those that stand, durably; what cannot be written whole is taken back."""
         try:
             done = 0
             while done < len(line):
@@ -495,7 +482,6 @@ class Run:
         return self.file
 
     def _written(self, rows: Sequence[Row]) -> Path:
-        """Write the run's file and return it; one that another host wrote of a part of it is replaced."""
         if _is_removed(self._open_descriptor()):
             self._target = _free_target(self._target)
         while True:
@@ -530,7 +516,7 @@ class Recovered:
     problem: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """One line for a person."""
         what = _NOUNS.get(self.source or "", f"a {self.source or 'run'}")
         when = f" of {self.recorded_at:%d %b %H:%M} UTC" if self.recorded_at else ""
@@ -606,7 +592,6 @@ def _put_into_ledger(found: Recovered, content: Content, target: Path, on_step: 
 
 
 def _is_removed(descriptor: int) -> bool:
-    """Whether an open file was removed; for one that another host removed a server may report ESTALE."""
     try:
         return not os.fstat(descriptor).st_nlink
     except OSError as error:
@@ -616,7 +601,6 @@ def _is_removed(descriptor: int) -> bool:
 
 
 def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
-    """Write a run's file, and remove those of its earlier names whose place it takes."""
     replaces = dict(names_in_turn(target.name)).get(target.name, ())
     write_table(to_table(rows), target, replaces=replaces, on_step=on_step)
     for name in replaces:
@@ -626,7 +610,6 @@ def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
 
 
 def _free_target(target: Path) -> Path:
-    """Return the first file of a run's names that is not there and was not replaced."""
     listing = list_files(target.parent)
     for name, _ in names_in_turn(target.name):
         if name not in listing.names and name not in listing.replaced:
@@ -658,7 +641,6 @@ _OPEN: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 def _let_go_in_child() -> None:
-    """Close a forked child's copies: they would hold the locks for as long as the child lives."""
     for run in list(_OPEN):
         run.leave()
 
@@ -666,12 +648,9 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def settle_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
-    """Recover runs that were cut off, put what is pending into the store, and yield what came of it.
-
-    Each has a line for a person, which is a warning where it has a problem.
-    """
+def recover_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
+    """Recover runs that were cut off, put what is pending into the store, and yield what came of it."""
     yield from recover(ledger)
     pending = put_pending(ledger)
-    if pending is not None and pending.told:
+    if pending is not None and pending.text:
         yield pending

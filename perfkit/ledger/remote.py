@@ -35,7 +35,7 @@ class Put:
     problem: str = ""
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """One line for people, empty where nothing was pending."""
         if self.left:
             return (
@@ -78,7 +78,6 @@ class Mirror(Protocol):
 
 
 def _mirrors() -> Any:  # noqa: ANN401 (a module)
-    """Return the module of the feature that mirrors ledgers, None without one."""
     module = next((feature.mirrors for feature in features() if feature.mirrors), None)
     return None if module is None else importlib.import_module(module)
 
@@ -91,17 +90,11 @@ def _mirror_in(folder: Path) -> Mirror | None:
 
 
 def _mirror_of(file: Path) -> Mirror | None:
-    """Return the mirror that a run's file or an annotation is in."""
     return _mirror_in(file.parent if file.suffix == ".parquet" else file.parent.parent)
 
 
 def ledger_folder(place: str | Path, *, on_copied: OnCopied = lambda *_: None) -> Path:
-    """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has.
-
-    Raises:
-        UsageError: the folder's name holds a variable, the URL has another form, or a library is missing.
-        LedgerError: the store cannot be read, or holds another content under the name of a pending file.
-    """
+    """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has."""
     if not is_url(place):
         check_expanded(place)
         return Path(place)
@@ -115,11 +108,7 @@ def ledger_folder(place: str | Path, *, on_copied: OnCopied = lambda *_: None) -
 
 
 def existing_folder(place: str | Path, *, on_copied: OnCopied = lambda *_: None) -> Path:
-    """Return the folder of a ledger that has something already, as ``ledger_folder`` does.
-
-    Raises:
-        UsageError: there is no ledger.
-    """
+    """Return the folder of a ledger that has something already, as ``ledger_folder`` does."""
     folder = ledger_folder(place, on_copied=on_copied)
     if not folder.is_dir() or (is_url(place) and all(one.name == HIDDEN_FOLDER for one in folder.iterdir())):
         raise UsageError(f"there is no ledger at {place}; `pytest --benchmark-autosave` begins one")
@@ -132,7 +121,7 @@ def mirrored_url(ledger: Path) -> str | None:
     return None if mirror is None else mirror.url
 
 
-def told_place(file: Path) -> str:
+def shown_place(file: Path) -> str:
     """Return where a published file is, for people: its URL where it is in a store."""
     mirror = _mirror_of(file)
     return str(file) if mirror is None else mirror.place_of(file)
@@ -151,23 +140,13 @@ def put_pending(ledger: Path) -> Put | None:
 
 
 def put_published(file: Path) -> None:
-    """Upload a file that has just been published.
-
-    Raises:
-        RecordingError: it is not in the store; it is safe in the mirror, and pending.
-    """
+    """Upload a file that has just been published."""
     if (mirror := _mirror_of(file)) is not None:
         mirror.put(file)
 
 
 def put_once(file: Path) -> bool:
-    """Upload a file that another machine may have uploaded under the same name; False where that one stands.
-
-    The local file is then a copy of it.
-
-    Raises:
-        RecordingError: it is not in the store; it is safe in the mirror, and pending.
-    """
+    """Upload a file that another machine may have uploaded, too; return False if that one stays."""
     mirror = _mirror_of(file)
     return True if mirror is None else mirror.put_once(file)
 

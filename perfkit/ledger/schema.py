@@ -1,6 +1,6 @@
 """The ledger's columns, and rows as tables and back.
 
-Maps, not structs, hold what varies between machines: files stay readable together whatever keys they have.
+Maps, not structs, hold what varies between machines: files with other keys stay readable together.
 """
 
 from __future__ import annotations
@@ -17,20 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from perfkit.agent.counters.model import Cause
 from perfkit.errors import LedgerError
 from perfkit.ledger.policies import from_entries, to_entries
-from perfkit.model import (
-    Benchmark,
-    Commit,
-    Environment,
-    Machine,
-    Metric,
-    Outcome,
-    Placement,
-    Row,
-    Summary,
-)
-from perfkit.runner.agent.counters.model import Cause
+from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Outcome, Placement, Row, Summary
 from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
@@ -40,12 +30,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 _CAUSES = pa.list_(
     pa.struct(
-        [
-            ("what", pa.string()),
-            ("place", pa.string()),
-            ("text", pa.string()),
-            ("amount", pa.float64()),
-        ]
+        [("what", pa.string()), ("place", pa.string()), ("text", pa.string()), ("amount", pa.float64())]
     )
 )
 
@@ -180,10 +165,7 @@ def _none_such(why: object) -> LedgerError:
 
 
 def to_cells(row: Row) -> dict[str, Any]:
-    """Return a row as plain values: texts, numbers and lists, times in microseconds.
-
-    Of the derived columns it has only those of a summary that stands in place of values.
-    """
+    """Return a row as plain values: texts, numbers and lists, times in microseconds."""
     outcome, commit, placement = row.outcome, row.commit, row.placement
     return {
         "schema_version": SCHEMA_VERSION,
@@ -291,7 +273,6 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
 
 
 def _kept_summary(cells: Mapping[str, Any]) -> Summary | None:
-    """Return the summary of a row whose values were not kept; a row without any measurement has none."""
     if cells["values"] or not cells.get("n") or cells.get("mean") is None:
         return None
     return Summary(**{name: cells[name] for name in _DERIVED})
@@ -314,7 +295,6 @@ def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _read_maps(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
-    """Yield the maps of a column; equal rows share one."""
     keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
     names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
     places = np.stack([_numbers(keys.indices), _numbers(values.indices)], axis=1)
@@ -328,13 +308,11 @@ def _read_maps(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
 
 
 def _numbers(array: pa.Int32Array) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return whole numbers as numpy has them; pyarrow's own way there imports pandas."""
     whole = np.frombuffer(array.buffers()[1], dtype=np.int32)
     return whole[array.offset : array.offset + len(array)]
 
 
-def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
-    r"""Write the bytes of a text that are no UTF-8, as in names of files, as "\udcff"."""
+def _escape(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -394,7 +372,6 @@ def _kind_inside(kind: pa.DataType) -> pa.DataType:
 
 
 def _members(values: Sequence[Any], field: pa.Field) -> list[Any]:
-    """Return a member of each structure; those of a map are pairs of a key and its value."""
     if values and isinstance(values[0], tuple):
         return [value[0 if field.name == "key" else 1] for value in values]
     return [None if value is None else value[field.name] for value in values]

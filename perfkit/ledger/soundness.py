@@ -202,7 +202,6 @@ def check_content(file: Path, content: bytes, *, replaces: Collection[str] = ())
 
 
 def _misnamed(file: Path, runs: Collection[str], replaces: Collection[str]) -> Iterator[Problem]:
-    """Yield a problem where a file's name does not fit its rows: readers go by names."""
     if is_compacted(file.name) and replaces:
         if not all(is_compacted(name) or _RUN_FILE.fullmatch(name) for name in replaces):
             return
@@ -260,7 +259,6 @@ def _wrong_means(table: pa.Table, lengths: Any, summarised: Any) -> int:  # noqa
 
 
 def _by_row(how: np.ufunc, table: pa.Table, sizes: Any, *, of: np.ufunc = np.positive) -> Any:  # noqa: ANN401
-    """Return what an operation makes of the values of each row, or ``of`` them, 0 of none."""
     values = np.concatenate(
         [np.zeros(0), *(chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table["values"].chunks)]
     )
@@ -278,11 +276,7 @@ def verify(
     log: Callable[[str], None] = ignore_log,
     progress: Callable[[float], None] = lambda _: None,
 ) -> tuple[Verification, Sequence[FileCheck]]:
-    """Look at every file of a ledger and change nothing; return all that is wrong, and what each file holds.
-
-    ``log`` is called with what is read, and ``progress`` with the share of files done. Runs and files
-    that other processes write meanwhile are no problems.
-    """
+    """Check every file of a ledger without changes; return all problems and what each file holds."""
     log(f"reading every file of {ledger}")
     listing = list_files(ledger)
     checks = list(_checks(listing, progress))
@@ -331,12 +325,11 @@ def _checks(listing: Listing, progress: Callable[[float], None]) -> Iterator[Fil
 
 
 def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[Problem]:
-    """Yield the files whose place another one has taken; readers pass over them."""
     for name in listing.leftovers:
         holders = listing.holders(name)
         if not listing.is_held(name, holders):
             by = next(one for one, names in sorted(listing.replaces.items()) if name in names)
-            what = f"{by} claims to replace it, and no file that is read has its rows"
+            what = f"{by} lists it as replaced, and no file that is read has its rows"
             advice = "`perfkit ledger check --fix` moves that one away, and this one is read again"
             yield _problem("hidden", name, what, advice)
         elif any(file.name not in readable for file in holders):
@@ -351,7 +344,6 @@ def _replaced_problems(listing: Listing, readable: Collection[str]) -> Iterator[
 
 
 def _runs_twice(checks: Sequence[FileCheck], listing: Listing) -> Iterator[Problem]:
-    """Yield the runs that readers would see more than once."""
     for one in runs_in_several(checks, listing):
         which = "the same" if one.is_same else "other"
         kind: ProblemKind = "twice" if one.is_same else "differs"

@@ -14,13 +14,7 @@ import pyarrow as pa
 
 from perfkit.errors import LedgerError, UsageError
 from perfkit.extras import need
-from perfkit.ledger.files import (
-    OnStep,
-    ignore_log,
-    list_files,
-    run_stem,
-    write_table,
-)
+from perfkit.ledger.files import OnStep, ignore_log, list_files, run_stem, write_table
 from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted
@@ -130,10 +124,7 @@ _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "mac
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What is wanted of some benchmarks, by node ids, on one machine.
-
-    It is the newest ``runs`` runs of each trend, of one environment, or of any where ``env_id`` is None.
-    """
+    """What is wanted of some benchmarks, by node ids, on one machine."""
 
     benchmarks: Collection[str]
     machine_id: str
@@ -232,7 +223,6 @@ def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
 
 
 def _times(microseconds: Sequence[int | None]) -> list[datetime | None]:
-    """Return times, each made once: many rows share one."""
     made = {one: None if one is None else from_microseconds(one) for one in set(microseconds)}
     return [made[one] for one in microseconds]
 
@@ -249,10 +239,7 @@ class Ledger:
         self._questions = Questions(path)
 
     def run(self, *, source: str, run_id: str, recorded_at: datetime, folder: Path | None = None) -> Run:
-        """Begin a run whose rows are staged as they come, for ``with``; the end of the block publishes them.
-
-        They are staged in ``folder``, by default where ``recover`` finds those of a run that was cut off.
-        """
+        """Begin a run, for ``with``: its rows are staged as they come and published at the end."""
         return Run.begin(
             self.path,
             source=source,
@@ -263,12 +250,7 @@ class Ledger:
         )
 
     def append(self, rows: Sequence[Row]) -> Path:
-        """Write the rows of a whole run as one new file and return its path; nothing existing is touched.
-
-        Raises:
-            LedgerError: there are no rows, or the folder cannot be written.
-            RecordingError: the file is in the copy of a ledger in a store, and not in the store yet.
-        """
+        """Write the rows of a whole run as one new file and return its path; nothing existing is touched."""
         if not rows:
             raise LedgerError("a run without a single row cannot be recorded")
         first = min(rows, key=lambda row: row.recorded_at)
@@ -298,11 +280,8 @@ class Ledger:
         check_store(self.path)
 
     def compact(self) -> None:
-        """Put the rows of all files into one; the old ones go only when it is safely written.
-
-        It names the files whose place it takes, so that no row counts twice where a compacting was cut off.
-        """
-        # Whoever only records need not wait for this import.
+        """Put the rows of all files into one; the old ones go only when it is safely written."""
+        # Recording alone need not wait for this import.
         from perfkit.ledger.maintenance import compact_all
 
         compact_all(self.path, on_step=self._on_step)
@@ -321,10 +300,7 @@ class Ledger:
         return from_table(self._questions.rows('list_contains($commits, "commit")', commits=sorted(commits)))
 
     def rows_beside(self, commits: Collection[str]) -> list[Row]:
-        """Return the rows of some commits, and the times of all that were measured in more than one run.
-
-        These show by how much runs of identical code differ.
-        """
+        """Return the rows of some commits, and the times of all that were measured in more than one run."""
         return from_table(self._questions.rows(BESIDE, commits=sorted(commits)))
 
     def rows_from(self, source: str) -> list[Row]:
@@ -354,10 +330,7 @@ class Ledger:
         return dict(self._questions.ask(_TIMED))
 
     def measurements(self, benchmarks: Collection[str]) -> Measurements:
-        """Return the times of benchmarks at commits, a place for each launch, and failures.
-
-        ``benchmarks`` are node ids or ends of some; without any there are no measurements.
-        """
+        """Return the times of benchmarks at commits, a place for each launch, and failures."""
         if not benchmarks:
             return Measurements(measured=())
         meant = Meant(sorted(benchmarks))
@@ -434,10 +407,6 @@ class Ledger:
 
         ``benchmark`` is a node id or the end of one, ``commit`` the beginning of a hash. ``columns`` are
         those to read, all by default: without ``values`` a large ledger takes a fraction of the time.
-
-        Raises:
-            UsageError: there is no such column, or pandas is not installed.
-            LedgerError: a file is damaged or was written by a newer perfkit.
         """
         need("pandas", by=_FRAME)
         for name in columns or ():
@@ -463,10 +432,6 @@ class Ledger:
 
         Example: ``sql('SELECT benchmark, avg(mean) FROM ledger GROUP BY benchmark')``. The columns "commit",
         "values", "group" and "order" are written in quotes.
-
-        Raises:
-            UsageError: the question is not understood, or pandas is not installed.
-            LedgerError: a file is damaged or was written by a newer perfkit.
         """
         need("pandas", by=_FRAME)
         frame: pd.DataFrame = self._questions.answer(question).to_pandas()
@@ -532,7 +497,6 @@ class Ledger:
     def _places(
         self, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]
     ) -> tuple[dict[str, Machine], dict[str, Environment]]:
-        """Return the machines and environments of what was found, by the facts of one run in each."""
         ids = zip(found["machine_id"], found["env_id"], strict=True)
         samples = dict(zip(ids, found["run_id"], strict=True))
         facts = self.facts_of_runs({run: files[run] for run in samples.values()}).values()

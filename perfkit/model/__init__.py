@@ -4,7 +4,6 @@ Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 
 """
 
 from perfkit.model.memory import LineMemory, MemoryProfile
-from perfkit.model.phases import PHASES
 from perfkit.model.profiles import (
     Balance,
     LineTime,
@@ -18,6 +17,7 @@ from perfkit.model.profiles import (
     RoleProfile,
     Straggler,
 )
+from perfkit.model.readings import PHASES
 from perfkit.model.results import (
     ABSENT,
     COLD_AUTOTUNING,
@@ -53,49 +53,11 @@ from perfkit.model.results import (
 )
 
 __all__ = [
-    "ABSENT",
-    "COLD_AUTOTUNING",
-    "COLD_COMPILING",
-    "COLD_START",
-    "DEVICE_TIME",
-    "GATES",
-    "HOST_TIME",
-    "IMPORT_PREFIX",
-    "OF_CHANGED_CODE",
-    "OF_PAIRS",
-    "PACKAGE",
-    "PHASES",
-    "SIDES",
-    "STEP_TIME",
-    "TIME_SET_ASIDE",
-    "TYPICAL_TIME",
-    "WALL_TIME",
-    "Balance",
-    "Benchmark",
-    "Better",
-    "Commit",
-    "Environment",
-    "LineMemory",
-    "LineTime",
-    "Machine",
-    "MemoryProfile",
-    "Metric",
-    "Outcome",
-    "PassName",
-    "PassSummary",
-    "PhaseSeconds",
-    "Placement",
-    "ProfileEntry",
-    "ProfileSummary",
-    "RankProfile",
-    "RatioInterval",
-    "RoleProfile",
-    "Row",
-    "RowPolicy",
-    "RunSummary",
-    "Side",
-    "Source",
-    "Status",
-    "Straggler",
-    "Summary",
-]
+    "ABSENT", "COLD_AUTOTUNING", "COLD_COMPILING", "COLD_START", "DEVICE_TIME", "GATES", "HOST_TIME",
+    "IMPORT_PREFIX", "OF_CHANGED_CODE", "OF_PAIRS", "PACKAGE", "PHASES", "SIDES", "STEP_TIME",
+    "TIME_SET_ASIDE", "TYPICAL_TIME", "WALL_TIME", "Balance", "Benchmark", "Better", "Commit",
+    "Environment", "LineMemory", "LineTime", "Machine", "MemoryProfile", "Metric", "Outcome", "PassName",
+    "PassSummary", "PhaseSeconds", "Placement", "ProfileEntry", "ProfileSummary", "RankProfile",
+    "RatioInterval", "RoleProfile", "Row", "RowPolicy", "RunSummary", "Side", "Source", "Status",
+    "Straggler", "Summary",
+]  # fmt: skip

@@ -17,10 +17,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
-    """A commit that may have made a step, with its author and the size of its change.
-
-    ``skipped`` is why it could not be measured, None where it was measured or not needed.
-    """
+    """A commit that may have caused a change; ``skipped`` is why it could not be measured."""
 
     commit: Commit
     author: str | None
@@ -41,18 +38,10 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundStep:
-    """A step between two commits that were measured, and the commits between which it lies.
+    """A change between two measured commits; one of the ``suspects``, oldest first, made it.
 
-    Attributes:
-        suspects: The commits one of which made it, oldest first; one where it is known.
-        last_before: The last commit that was measured before it.
-        ratio: After / before, None where a count was zero before; ``low`` to ``high`` is its interval at the
-            bisection's confidence, both None of a count.
-        probability: How probable it is that one of the suspects made it.
-        before: The launches before it, None where these two were never measured side by side.
-        after: Those after it.
-        counted: The counts on both sides with their causes, where a count was bisected.
-        explanation: Which functions' times moved, where both sides were profiled.
+    ``ratio`` is after / before (None where a count was zero), ``low`` to ``high`` its interval, which counts
+    lack. ``before`` and ``after`` are None where the two were never measured side by side.
     """
 
     suspects: tuple[Suspect, ...]
@@ -77,10 +66,7 @@ class SkippedCommit:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftRange:
-    """The part of a range that the change is in, as far as is known when a bisection ends undecided.
-
-    One of the ``commits`` after ``last_before`` up to ``bad`` made it, with this probability.
-    """
+    """The range left by an undecided bisection: one of ``commits`` up to ``bad`` made the change."""
 
     last_before: Commit
     bad: Commit
@@ -90,10 +76,7 @@ class LeftRange:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
-    """The next measurement of a search: two places (or one twice), and how many launches they have had.
-
-    ``left`` is how many commits are suspected, ``left_s`` how many seconds of the budget are left.
-    """
+    """The next measurement, of two places or one twice; ``left`` commits are suspected."""
 
     base: int
     head: int
@@ -116,17 +99,9 @@ class BisectProgress(Log, Protocol):
 class BisectionReport:
     """A whole bisection of one metric of one benchmark between a good and a bad commit.
 
-    Attributes:
-        benchmark: With its whole node id and version.
-        why: The reason for the answer, in words.
-        steps: The largest first; empty where none was found.
-        left: What is left of the range where the answer is undecided.
-        commits: How many commits the range has after the good one.
-        measured: How many commits were measured, ends and earlier runs included.
-        launches: How many launches of pairs there are, those of earlier runs included; counts have none.
-        earlier: How many of ``launches``, or of the counted commits, are from earlier runs.
-        runs: The runs in the ledger that this bisection recorded.
-        wall_s: Seconds that it took, of ``budget_s`` that it might take to find the commit.
+    ``commits`` counts the range after the good one, ``measured`` those measured, ends included, and
+    ``earlier`` the ``launches`` (of counters: commits) known from earlier runs. ``steps`` has the largest
+    first.
     """
 
     schema_version: int = SCHEMA_VERSION

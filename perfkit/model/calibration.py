@@ -23,14 +23,10 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The scatter of one benchmark in A/A runs, and the changes that a gate could detect in spite of it.
+    """The scatter of one benchmark in A/A runs, and the change that a gate could detect in spite of it.
 
-    Attributes:
-        measured: The launches made; ``launch_sd`` is the deviation of their log ratios.
-        launch_s: Seconds per launch.
-        launches: How many a gate would make; 0 where its first look would not be reached.
-        half_width: Of the gate's interval, as a relative change; None without a look.
-        effect: The slowdown that would be found 19 times of 20, as a relative change; None without a look.
+    ``launches`` is how many a gate would make, 0 before its first look; ``half_width`` is of its interval,
+    and ``effect`` the slowdown found 19 times of 20, both relative.
     """
 
     benchmark: str
@@ -58,12 +54,10 @@ class Fitness:
 
 @dataclass(frozen=True, kw_only=True)
 class Components:
-    """Standard deviations of log ratios, by nested levels of replication; None for one without replication.
+    """Standard deviations of log ratios by nested levels of replication.
 
-    Attributes:
-        preloaders: Between zygotes, beyond what launches alone would make them differ by.
-        launches: Between launches of one zygote, including the error from each launch's own rounds.
-        rounds: Between rounds of one launch.
+    ``preloaders`` is between zygotes beyond what launches explain; ``launches`` includes errors of their
+    rounds.
     """
 
     preloaders: float | None
@@ -83,10 +77,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """How often an injected slowdown was found, and how many gates accused another benchmark.
-
-    ``plant`` is its size as a relative change.
-    """
+    """How often an injected slowdown of ``plant`` (relative) was found."""
 
     plant: float
     found: Share
@@ -98,11 +89,8 @@ class Power:
 class Steadiness:
     """One benchmark over the gates in which it was not slowed down.
 
-    Attributes:
-        components: Deviations of log ratios.
-        launches: The median number of launches until it was decided.
-        effect: The slowdown that would be found 19 times of 20 within the budget.
-        decidable: The smallest margin at which identical code would be UNCHANGED nine times of ten.
+    ``launches`` is the median until it was decided, ``effect`` the slowdown found 19 times of 20,
+    ``decidable`` the smallest margin at which identical code would be UNCHANGED nine times of ten.
     """
 
     benchmark: str
@@ -116,9 +104,9 @@ class Steadiness:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A calibration as far as it has run; the first three shares are of the gates of identical code.
+    """A calibration so far; the first three shares are of the gates of identical code.
 
-    ``unmeasured`` counts how often a benchmark failed in them, took too long, or was on one side only.
+    ``unmeasured`` counts benchmarks that failed, took too long, or were on one side only.
     """
 
     planned: int

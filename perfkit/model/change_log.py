@@ -25,10 +25,9 @@ class Column:
 
 
 class Measured(NamedTuple):
-    """What one launch measured of a benchmark at one commit, without the raw values.
+    """What one launch measured of a benchmark at one commit: ``mean`` and ``sd`` in seconds per call.
 
-    ``n``, ``mean`` and ``sd`` are over its rounds, in seconds per call. ``compared`` is False where a gate
-    only found that its sides differ, which is no failure of the benchmark.
+    ``compared`` is False where a gate only found that its sides differ, which is no failure.
     """
 
     run_id: str
@@ -54,10 +53,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """What launches measured, in the order of recording, with the facts of where they ran.
-
-    ``dirty_runs`` had uncommitted changes, and nothing of them is among ``measured``.
-    """
+    """What launches measured, in the order of recording; ``dirty_runs`` are left out."""
 
     measured: tuple[Measured, ...]
     machines: Mapping[str, Machine] = field(default_factory=dict)
@@ -75,10 +71,7 @@ class Ratio:
 
 @dataclass(frozen=True, kw_only=True)
 class GateRatio:
-    """A gate's ratio head / base with its interval.
-
-    ``alpha`` is family-wise: the probability that any interval of the gate, at any look, misses the truth.
-    """
+    """A gate's ratio head / base with its interval; ``alpha`` is of all intervals and looks together."""
 
     ratio: float
     low: float
@@ -88,12 +81,10 @@ class GateRatio:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What one commit measured of one column.
+    """What one commit measured of one column: ``mean`` and ``sd`` in seconds per call.
 
-    ``mean`` and ``sd`` are in seconds per call over ``launches`` launches, with one launch over its rounds.
-    ``ratio`` is this commit / the row before, where one run measured both in alternation; where that run was
-    a gate, ``gate`` holds the ratio instead. ``failure`` says why there is no number. ``other_version`` says
-    that the benchmark's own source was another one than in the newest run.
+    ``ratio`` is this commit / the row before, if one run measured both; of a gate it is ``gate``. ``failure``
+    is why there is no number, ``other_version`` whether the benchmark's source was another one than now.
     """
 
     mean: float | None = None

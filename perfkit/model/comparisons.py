@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Side
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.differences import Section
 
 # The file on both sides by which a target is compared that no file of benchmarks names.
@@ -27,7 +27,7 @@ Verdict = Literal[
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 # Where the scatter of a benchmark is known from.
 KnownFrom = Literal["its gates", "other benchmarks", "usual"]
-# The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
+# The kernel counts CPU time in ticks, so that a smaller change of it means nothing.
 LEAST_CPU_CHANGE = 0.1
 SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
 # Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
@@ -36,19 +36,11 @@ BLOCKING: frozenset[Verdict] = frozenset(
 )
 # Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
+# All other verdicts pass.
 _CODES: dict[Verdict, int] = {
     "REGRESSED": EXIT_REGRESSED,
-    "MISSING": EXIT_NOT_MEASURED,
-    "CHANGED": EXIT_NOT_MEASURED,
-    "FAILED": EXIT_NOT_MEASURED,
-    "TIMEOUT": EXIT_NOT_MEASURED,
-    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
-    "NOT REACHED": EXIT_INCONCLUSIVE,
-    "NEW": EXIT_PASS,
-    "SKIPPED": EXIT_PASS,
-    "IMPROVED": EXIT_PASS,
-    "UNCHANGED": EXIT_PASS,
-    "NOT SLOWER": EXIT_PASS,
+    **dict.fromkeys(("MISSING", "CHANGED", "FAILED", "TIMEOUT"), EXIT_NOT_MEASURED),
+    **dict.fromkeys(UNDECIDED, EXIT_INCONCLUSIVE),
 }
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 SHOWN_DIGITS = 8
@@ -60,16 +52,12 @@ _PLACEHOLDERS = {"reason", "text", "why", "…", "..."}
 class Policy:
     """The rules of a gate, fixed before anything is measured.
 
-    ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
-    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
-    parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
-    to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
-    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
-    ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
-    ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
-    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. If ``one_sided``, an
-    upper limit below the margin decides, however low the lower one is. With ``same_code`` no code differs
-    between the sides, so that no difference can come from a change.
+    ``alpha`` is the probability that any of the ``family`` timed comparisons is wrong at any of its ``looks``
+    (ascending numbers of launches), divided by ``shares`` or equally. Launches of one zygote are assumed to
+    share ``shared_variance`` times their own variance, and to deviate by at least ``least_sd`` (log scale)
+    before the tenth. From ``trimmed_from`` launches on a tenth is left out at each end. ``noise_floor`` is
+    the relative change beyond which "proven" slowdowns fail. If ``one_sided``, an upper limit below the
+    margin decides. With ``same_code`` no difference can come from a change.
     """
 
     alpha: float
@@ -90,7 +78,7 @@ class Policy:
         return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
 
     def tests_like(self, other: Policy) -> bool:
-        """Return whether intervals under both rules are the same, whatever becomes of them."""
+        """Return whether intervals under both rules are the same."""
         return self == replace(
             other,
             fail_on=self.fail_on,
@@ -101,25 +89,17 @@ class Policy:
         )
 
     def error_at(self, look: int) -> float:
-        """Return the two-sided error of a comparison at one of the looks.
-
-        Alpha is divided among comparisons and looks: by Bonferroni's inequality that is valid however they
-        depend on one another.
-        """
+        """Return the two-sided error at a look: alpha is divided by Bonferroni's inequality."""
         shares = self.shares or (1 / len(self.looks),) * len(self.looks)
         return self.alpha * shares[self.looks.index(look)] / self.family
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchPair:
-    """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
+    """One launch of a benchmark on both sides; all times are in seconds per iteration.
 
-    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
-    times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
-    ``preloader`` numbers the group of launches that were forked from the same fork server or zygote.
-    ``begins`` is the side that was timed first, None where that is not known. The CPU times are those of all
-    threads and processes of a side, in seconds per iteration, None where they were not read. What was
-    collected of garbage after the last round is in seconds per iteration, too.
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another. ``preloader`` numbers the launches
+    that were forked from the same zygote. CPU times are of all threads and processes of a side.
     """
 
     launch: int
@@ -154,13 +134,10 @@ class LaunchPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The ratio head / base with its interval, both as ratios (1.0 means no change).
+    """The ratio head / base with its interval (1.0 means no change).
 
-    ``confidence`` is that of this one interval, its part of alpha taken into account. ``launch_sd`` is the
-    standard deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the
-    interval treats as independent ("preloaders" are the groups of launches forked from one process,
-    "occasions" those that were measured at one time), and ``calls`` says which calls it is about. Of
-    occasions, ``launches`` and ``launch_sd`` are their number and deviation.
+    ``confidence`` is of this interval alone. ``launch_sd`` is the deviation of log ratios over launches, and
+    ``unit`` what counts as independent: launches, zygotes ("preloaders") or sessions ("occasions").
     """
 
     ratio: float
@@ -175,7 +152,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """About how many more launches would decide, and how many seconds these take, None where not known."""
+    """How many more launches would about decide, and how many seconds these take."""
 
     launches: int
     seconds: float | None = None
@@ -183,14 +160,11 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One benchmark of a gate.
+    """One benchmark of a gate; ``base_s`` and ``head_s`` are in seconds per iteration.
 
-    ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
-    where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
-    the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
-    the reason a person gave for letting the finding pass, ``excused_by`` the setting by which an undecided
-    benchmark passes. A comparison that is not ``gating`` is shown and ignored by the exit code.
-    ``cpu_ratio`` is the ratio of the CPU times of all threads and processes, None where they are not known.
+    Without an ``estimate``, ``message`` has the reason. ``other`` is the estimate that did not decide, of all
+    calls or of typical ones. ``accepted`` is a person's reason, ``excused_by`` the setting by which an
+    undecided benchmark passes. The exit code ignores a comparison that is not ``gating``.
     """
 
     benchmark: Benchmark
@@ -229,12 +203,10 @@ class MovedCause:
 
 @dataclass(frozen=True, kw_only=True)
 class ExactComparison:
-    """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
+    """One count of a benchmark or of a training step; ``margin`` is the share by which it may grow.
 
-    ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
-    says why. A count that gates, and that base has and head lacks, is MISSING. One that did not repeat, or
-    that base lacks, is INCONCLUSIVE and never gates. Numbers that benchmarks measure instead of times are
-    compared by their values in several launches: these gate although they need not repeat.
+    A side that was not counted has None, and ``message`` the reason. A gating count that only base has is
+    MISSING; one that did not repeat, or that base lacks, is INCONCLUSIVE and never gates.
     """
 
     benchmark: Benchmark
@@ -256,11 +228,7 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between the profiles of a benchmark, per call of it, and how its time and counts relate.
-
-    ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
-    where the benchmark was not profiled.
-    """
+    """What differs between two profiles of a benchmark, per call; ``findings`` are further sentences."""
 
     benchmark: str
     section: Section | None
@@ -269,20 +237,12 @@ class Explanation:
 
 @dataclass(frozen=True, kw_only=True)
 class GateReport:
-    """A whole gate: what was compared under which rules, what came out, and what a reader should know.
+    """A whole gate: what was compared under which rules, and the results.
 
-    ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
-    that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
-    that the whole gate took, ``timed_s`` went to setting up and timing, and ``counted_s`` to counting; the
-    budget is for both, except for the counting of training steps and instructions. Before it began, another
-    perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
-    kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
-    of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
-    head, against a release; in that report, ``release`` is the name of the release. ``environment`` is that
-    of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
-    and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
-    levels in the runs before this one, in the order of commits and in seconds per iteration.
-    ``changed_rules`` are the rules and markers that head changes and that base's decided here.
+    The budget covers ``timed_s`` and ``counted_s``, parts of ``wall_s``. ``from_ledger`` marks recomputed
+    verdicts, ``cut_off`` an interrupted gate; ``unrecorded`` is why its end could not be written. ``against``
+    is the gate of the same head against a release. With a ``base_environment`` the sides differ in packages,
+    which ``wanted`` lists. ``past`` has earlier levels of regressed benchmarks in seconds per iteration.
     """
 
     run_id: str
@@ -315,15 +275,11 @@ class GateReport:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBenchmark:
-    """What a gate would find of one benchmark in its time, if that alone became slower.
+    """The slowdown of one benchmark that a gate would find in its time, if that alone became slower.
 
-    It would get ``launches``, those of earlier gates on the pair included, up to the last look that the time
-    reaches, and be timed for ``seconds``; a slowdown of ``effect`` (a relative change) would then be found 19
-    times of 20. Without a look there are no launches and no effect; there is none either where no number is
-    as large. ``launch_sd`` is the deviation over launches of the log ratio, as wide as the interval takes it,
-    and ``launch_s`` what a launch takes in seconds. ``known_from`` says where they come from: ``gates``
-    earlier gates of the benchmark on this machine, other benchmarks' gates there, or what is usual.
-    ``decided`` is the verdict where earlier gates on the pair have one: then it would not be timed any more.
+    Within ``seconds`` it would get ``launches``, and a slowdown of ``effect`` (relative) would be found 19
+    times of 20; without a look there is neither. ``known_from`` is the source of ``launch_sd`` and
+    ``launch_s``.
     """
 
     benchmark: Benchmark
@@ -343,9 +299,8 @@ class PlannedBenchmark:
 class GatePlan:
     """What a gate would find in its time, predicted before anything is timed.
 
-    ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
-    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then
-    decide all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
+    ``findings`` cannot be compared. ``unchanged_s`` is the time of a gate without changes, ``enough_s`` the
+    budget that would then decide all benchmarks, None where this one does.
     """
 
     base: Commit
@@ -365,10 +320,7 @@ class GatePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ApartReport:
-    """Two commits compared by their rows in a ledger, which separate runs measured.
-
-    ``machine`` and ``environment`` are those that all of it was measured on.
-    """
+    """Two commits compared by their rows of separate runs on one machine and environment."""
 
     base: Commit
     head: Commit
@@ -387,13 +339,10 @@ def blocks(found: Comparison | ExactComparison) -> bool:
 
 
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
-    """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
+    """Return the exit code of a gate: that of its worst comparison.
 
-    Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
-    that is new, or that both sides skip, passes beside compared ones. Where nothing that gates was compared
-    only an acceptance of all can let that pass.
-    Instructions are counted where they were asked for: a gate that could count none has not measured them.
-    What was not ``recorded`` whole never passes.
+    New and skipped benchmarks pass only beside compared ones. A gate that was asked for instructions and
+    counted none has not measured them, and one that was not ``recorded`` whole never passes.
     """
     found = tuple(comparisons)
     if not any(map(_was_compared, found)) and not _is_accepted(found):
@@ -428,16 +377,15 @@ def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
 def _code(comparison: Comparison | ExactComparison) -> int:
     excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
     passes = comparison.accepted is not None or not comparison.gating or excused
-    return EXIT_PASS if passes else _CODES[comparison.verdict]
+    return EXIT_PASS if passes else _CODES.get(comparison.verdict, EXIT_PASS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """A person's word, at one commit, that a finding may pass.
+    """A person's decision, at one commit, that a finding may pass.
 
-    ``benchmark`` is a node id or the end of one. ``verdict`` is the kind of finding that was accepted, None
-    for any. ``ratio`` is head / base as it was when it was accepted, ``counts`` what grew, by metric, with
-    head's count; None stands for whatever grows. ``uncounted`` names what head could not count.
+    ``verdict`` is the kind of finding, None for any; ``ratio`` is head / base. ``counts`` are head's counts
+    that grew, None for any; ``uncounted`` are those that head could not count.
     """
 
     benchmark: str
@@ -451,10 +399,7 @@ class Acceptance:
 
     @property
     def of_counts_alone(self) -> bool:
-        """Whether only counts were accepted: an accepted slowdown has a ratio, and no time is MISSING.
-
-        An acceptance of a whole benchmark that head lacks names no counts, so it is not one of these.
-        """
+        """Whether only counts were accepted: an accepted slowdown has a ratio, and no time is MISSING."""
         named = bool(self.counts) or bool(self.uncounted)
         return named and self.ratio is None and self.verdict in COUNTED
 

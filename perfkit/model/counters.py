@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfkit.agent.counters.model import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
 from perfkit.model import Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
-from perfkit.model.counting import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
 
 SYNCS = "syncs"
 GRAPHS = "graphs"
-# Titles of the counts whose names alone do not say what they are.
+# Titles of the counts whose names alone are not clear.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
     SYNCS: "host-device syncs",
@@ -57,14 +57,10 @@ def _is_news(one: ExactComparison) -> bool:
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:
-        return _grew(one)
+        moved = abs((one.head or 0.0) - (one.base or 0.0))
+        few = one.metric.unit == "B" and moved < _FEW_BYTES
+        return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))
     return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
-
-
-def _grew(one: ExactComparison) -> bool:
-    moved = abs((one.head or 0.0) - (one.base or 0.0))
-    few = one.metric.unit == "B" and moved < _FEW_BYTES
-    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))
 
 
 _MOST_CAUSES = 40
@@ -88,12 +84,12 @@ def counts_of(rows: Sequence[Row]) -> Counts:
 
 
 def is_count(row: Row) -> bool:
-    """Return whether a row holds a count, or says why there is none."""
+    """Return whether a row holds a count, or the reason why there is none."""
     return row.outcome.causes is not None
 
 
 def count_of(row: Row) -> Count | None:
-    """Return the count that a row holds; None where it says why there is none."""
+    """Return the count that a row holds; None if it holds the reason why there is none."""
     if not row.outcome.values:
         return None
     return Count(

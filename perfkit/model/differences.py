@@ -30,10 +30,7 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a whole: what it is, its place in the code, and its own parts, the most moved first.
-
-    ``was`` is its name on the base side where that differs.
-    """
+    """One part of a whole, with its own parts, the most moved first; ``was`` is its name on base."""
 
     name: str
     kind: PartKind
@@ -64,10 +61,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two profiles compared per ``unit`` of equal work; ``findings`` are sentences about what matters most.
-
-    ``ratio`` is head / base of steps without a profiler, where both sides were measured in turns.
-    """
+    """Two profiles compared per ``unit`` of equal work; ``ratio`` is of steps without a profiler."""
 
     base: str
     head: str
@@ -81,11 +75,9 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class FlameFrame:
-    """A function as it was called along one path of callers, and what it called in turn.
+    """A function along one path of callers: ``amount`` with all that it called, ``own`` without.
 
-    ``amount`` is its time with all that it called, ``own`` the part spent in itself and in calls too small
-    for a frame of their own: what ``inner`` and ``own`` add up to is ``amount``, on both sides. ``was`` is
-    its name on the base side where that differs.
+    ``own`` includes calls too small for a frame; ``was`` is its name on base.
     """
 
     name: str

@@ -23,11 +23,11 @@ _TIMES_THE_SPREAD = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """What runs measured of one benchmark, in the order of their commits: columns with a place for each run.
+    """What runs measured of one version of a benchmark on one machine, in the order of their commits.
 
-    All runs are of one metric, version of the benchmark and machine, and all were measured in ``lockstep``
-    with another commit, or none. ``means`` and ``sds`` are over launches, in the metric's unit per call; of a
-    single launch they are over its rounds. ``levels`` are what steps are sought in.
+    Each column has a value for each run; all runs were in ``lockstep`` with another commit, or none.
+    ``means`` and ``sds`` are over launches (of a single one: over its rounds), in the metric's unit per call.
+    Change points are sought in ``levels``.
     """
 
     benchmark: str
@@ -51,7 +51,7 @@ class Trend:
 
 @dataclass(frozen=True, kw_only=True)
 class Stretch:
-    """The runs between two steps of a trend: mean and sd over ``runs`` runs, sd None for one."""
+    """The runs between two change points: mean and sd over ``runs`` runs."""
 
     mean: float
     sd: float | None
@@ -60,20 +60,11 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangePoint:
-    """A step of a trend between two runs that follow one another.
+    """A lasting change of a trend; ``place`` is the first run after it.
 
-    Attributes:
-        point_id: Eight hex digits that name it, the same as long as its benchmark and its commits are.
-        place: Where in the trend the first run after the step is.
-        last_before: The commit of the last run before it.
-        first_after: The commit of the first run after it.
-        commits: How many commits may have made it: those after ``last_before`` up to ``first_after``;
-            None where git does not know them.
-        ratio: After / before, with its interval ``low`` to ``high`` at 95 %.
-        chance: How probable so clear a step is at most in 100 runs that have none; 0 of exact counts.
-        detail: What differs, in words, where ``cause`` is not the code.
-        gate: What a gate found between commits of the range, where one was made.
-        shift: The id of the shift that the step is part of, empty where it is part of none.
+    ``point_id`` and ``shift`` are eight hex digits. ``commits`` may have made it, None where git lacks them.
+    ``ratio`` is after / before with its 95 % interval; ``chance`` is the probability of a change point this
+    clear in 100 runs without any. ``detail`` describes another ``cause`` than the code.
     """
 
     point_id: str
@@ -105,25 +96,17 @@ class ChangePoint:
 
     @property
     def worse(self) -> bool:
-        """Whether the step is a loss: slower, or more of what should be less."""
+        """Whether it is a loss: slower, or more of what should be less."""
         return (self.ratio > 1) == (self.metric.better == "lower")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """A step that many benchmarks of a machine made at once.
+    """A change of many benchmarks of a machine at once, by the machine or by code that they share.
 
-    The machine or code that they share made it. Each benchmark that moved also has a step of its own, which
-    stays open until something proves the machine.
-
-    Attributes:
-        benchmarks: How many moved, of the ``measured`` ones; sentinels are not among them.
-        ratio: The median after / before of those that moved; ``low`` and ``high`` are the medians of the
-            ends of their intervals at 95 %.
-        cause: "code" where a sentinel stood still, "machine" or "environment" where that explains all of
-            their steps, None where nothing is known.
-        detail: What proves the machine, or what differs in the environment.
-        shift_id: Eight hex digits by which a person can review all of these change points at once.
+    ``benchmarks`` of the ``measured`` ones moved, by ``ratio`` in the median; ``low`` and ``high`` are the
+    medians of their 95 % limits. ``cause`` is None where nothing proves one; ``shift_id`` has eight hex
+    digits.
     """
 
     machine_id: str
@@ -142,15 +125,11 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class Creep:
-    """A drift: a gradual loss without a change point, larger than the margin, since ``since``.
+    """A drift: a gradual loss beyond the margin without a change point.
 
-    Attributes:
-        ratio: Until / since, with its interval ``low`` to ``high`` at 99 %.
-        origin: What ``since`` is: the first base of ``gates`` whose ratios were multiplied, or in plain runs
-            the ``best`` level, the last ``release``, or the ``base`` that a gate would compare with now.
-        runs: How many plain runs show it; 0 where gates do.
-        cause: "machine" where a sentinel drifted as well or no code differs, as ``detail`` explains.
-        creep_id: Eight hex digits by which a person can accept it up to ``until``; empty of gates.
+    ``ratio`` is until / since with its 99 % interval. ``since`` is the first base of chained gates, or in
+    ``runs`` plain runs the best level, the last release or the gate's base. ``creep_id`` has eight hex
+    digits.
     """
 
     benchmark: str
@@ -170,10 +149,7 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A benchmark that is visibly slower at ``until``, without a clear change point or drift.
-
-    It is no alarm: machines wander as far. A gate of the two commits would show the code's part.
-    """
+    """A benchmark that is visibly slower at ``until`` without a clear change point or drift: no alarm."""
 
     benchmark: str
     machine_id: str
@@ -184,10 +160,9 @@ class Rise:
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """A benchmark that was measured last ``days`` days ago, and at none of the ``commits`` newest commits.
+    """A benchmark that was last measured ``days`` days and ``commits`` commits ago.
 
-    Where its machine stopped, with no other benchmark measured since, ``stopped`` counts all benchmarks of
-    the machine, and this one stands for them; it is 0 where others are still measured.
+    Where the whole machine stopped, it stands for all ``stopped`` benchmarks of the machine.
     """
 
     benchmark: str
@@ -212,10 +187,9 @@ class CommitFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryReport:
-    """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
+    """All of a history: trends with change points, alarms, and facts of commits and machines.
 
-    ``noise`` is the relative sd between levels of identical code at several sessions, by machine and
-    benchmark. ``dirty_runs`` were measured on uncommitted changes and are left out.
+    ``noise`` is the relative sd between sessions of identical code, by machine and benchmark.
     """
 
     trends: tuple[Trend, ...]
@@ -234,10 +208,7 @@ class HistoryReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """A benchmark's time as a ratio to that of its last run, which measured ``commit``.
-
-    ``spread`` is the relative sd between sessions, None where there are fewer than three.
-    """
+    """A benchmark's time as a ratio to its last run; ``spread`` is the relative sd between sessions."""
 
     benchmark: str
     ratio: float
@@ -246,7 +217,7 @@ class Moved:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it moved by more tha sessions of it differ; False where that is not known."""
+        """Whether it moved by more than its sessions differ."""
         return self.spread is not None and self.size > _TIMES_THE_SPREAD * self.spread
 
     @property

@@ -16,12 +16,10 @@ _FEWEST_OF_GROWTH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class LineMemory:
-    """What one line allocated: the storages of tensors, or Python's objects.
+    """What one line allocated, in bytes: the storages of tensors, or Python's objects.
 
-    ``place`` is the innermost line of the user's own code, or of a library where none was on the stack.
-    ``allocated`` has the bytes of each step, freed ones too; it is empty for Python's objects, of which only
-    living ones are known. ``alive`` has the bytes that were there at the end of each step and had been
-    allocated since the first one began. ``what`` is the operator that allocated most.
+    ``allocated`` has the bytes of each step, freed ones too (unknown of Python's objects); ``alive`` those
+    that were there at the end of each step. ``what`` is the operator that allocated most.
     """
 
     kind: Literal["tensors", "Python"]
@@ -59,10 +57,7 @@ class LineMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryProfile:
-    """The memory of a loop by line, over ``steps`` steps (0: no step was seen, and the whole run is one).
-
-    ``peak`` has the most bytes that Python's objects took in each step. ``not_seen`` names what is missing.
-    """
+    """The memory of a loop by line, over ``steps`` steps (0: the whole run is one), in bytes."""
 
     steps: int
     lines: tuple[LineMemory, ...]
@@ -70,17 +65,17 @@ class MemoryProfile:
     not_seen: str = ""
 
     @property
-    def tells_growth(self) -> bool:
-        """Whether there were enough steps to tell growth from chance."""
+    def shows_growth(self) -> bool:
+        """Whether there were enough steps to distinguish growth from chance."""
         return self.steps >= _STEPS_OF_SETUP + _FEWEST_OF_GROWTH
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseMemory:
-    """The most bytes that an accelerator's allocator gave to tensors and reserved in one phase of all steps.
+    """The peak bytes that an accelerator's allocator gave to tensors and reserved in one phase.
 
-    ``unusable`` is what was free at its end in parts of segments, which nothing larger can use; ``retries``
-    how often the allocator had to give memory back first.
+    ``unusable`` was free at its end in parts of segments; ``retries`` counts how often memory was given back
+    first.
     """
 
     name: str
@@ -92,10 +87,7 @@ class PhaseMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class StackMemory:
-    """The bytes that tensors hold by one stack, which names places as "file:line function", innermost first.
-
-    It is empty where the allocator's history was not recorded.
-    """
+    """The bytes of tensors by one stack of "file:line function", innermost first, if it was recorded."""
 
     device: int
     stack: tuple[str, ...]
@@ -105,21 +97,10 @@ class StackMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySnapshot:
-    """An allocator at one moment, in bytes; its parts add up to ``reserved``.
+    """An allocator at one moment, in bytes: stacks, rounding, waiting, fragments and unused add up.
 
-    Attributes:
-        name: The file's name.
-        reserved: What the allocator has from the devices.
-        segments: How many pieces it has it in.
-        stacks: What tensors asked for, by who asked, the largest first.
-        rounding: What tensors got beyond that.
-        waiting: What waits for another stream before it can be used again.
-        fragments: What is free in segments of which a part is in use, so that it cannot be given back.
-        unused: What is free in whole segments.
-        largest_free: The largest free block: no tensor above it fits without another segment.
-        peak_reserved: The most that was reserved on one device while history was recorded, and now.
-        peak_allocated: The most that tensors had on one device meanwhile, rounding included.
-        events: How many events of the history there are; without any the peaks are those of the moment.
+    ``stacks`` has the largest first. ``waiting`` is used by another stream, ``fragments`` are free parts of
+    used segments, ``unused`` whole free segments. Peaks are per device while ``events`` were recorded.
     """
 
     name: str
@@ -141,11 +122,7 @@ class MemorySnapshot:
         return sum(one.size for one in self.stacks)
 
     def fits(self, gib: float) -> bool | None:
-        """Return whether what ran would fit into so many GiB of a device; None where it depends.
-
-        It did not need more than was reserved. It cannot do with less than tensors had at their peak. In
-        between it depends on how the allocator cuts segments.
-        """
+        """Return whether it would fit into so many GiB; None where that depends on segments."""
         if self.peak_reserved <= gib * _GIB:
             return True
         return False if self.peak_allocated > gib * _GIB else None
@@ -153,11 +130,7 @@ class MemorySnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPart:
-    """A part of what was reserved on both sides, in bytes, and how many blocks.
-
-    ``place`` is the innermost line of its stack that is in no library. ``stack`` is empty for what no stack
-    asked for, such as fragments.
-    """
+    """A part of what was reserved on both sides, in bytes and blocks; fragments have no stack."""
 
     name: str
     base: int

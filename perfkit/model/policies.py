@@ -20,10 +20,10 @@ def stored_as(name: str, default: Any = None) -> Any:  # noqa: ANN401 (the type 
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """Something that happened during a launch and makes its times unlike others.
+    """An event during a launch that makes its times unlike others.
 
-    ``amount`` are seconds; of what was stolen by other guests of the host, and of other work, the share of
-    all cores. Of what stood still, ``side`` did.
+    ``amount`` is in seconds, of stolen time and other work as a share of all cores; ``side`` is what stood
+    still.
     """
 
     what: What
@@ -33,20 +33,11 @@ class Disturbance:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedPolicy(RowPolicy):
-    """The rules by which a benchmark, or a count, of two sides was judged, and what came out.
+    """The rules by which a benchmark, or a count, of two sides was judged, and the result.
 
-    Attributes:
-        rules: Those of the whole run, fixed before anything was measured.
-        margin: The largest relative change of this benchmark that nobody need care about.
-        gating: Whether the exit code depends on the benchmark.
-        verdict: What was found; None where the run was cut off.
-        wall_s: Seconds that the whole run took; None where it was cut off.
-        continues: The runs whose test this one continued, oldest first.
-        faults: Minor page faults of the side in this launch, per iteration; None for rows that are no launch.
-        cpu_s: CPU time of all threads and processes of the side in this launch, in seconds per iteration;
-            None for rows that are no launch, and where it was not read.
-        collected_s: Seconds per iteration in which garbage of the rounds was collected after the last one.
-        disturbed: What happened during this launch that makes its times unlike others.
+    ``margin`` is relative. ``verdict`` and ``wall_s`` are None where the run was cut off. Of a launch,
+    ``faults`` (minor page faults), ``cpu_s`` and ``collected_s`` (garbage after the last round) are per
+    iteration.
     """
 
     rules: Policy
@@ -63,10 +54,7 @@ class JudgedPolicy(RowPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class GatePolicy(JudgedPolicy):
-    """The rules of a gate: its base's hash, its budget in seconds, and how it started processes.
-
-    ``mode`` is "forked" or "fresh processes"; ``as_is`` says that no setting of the environment was fixed.
-    """
+    """The rules of a gate; ``mode`` is "forked" or "fresh processes", ``as_is`` fixes no environment."""
 
     base: str
     budget_s: float
@@ -76,10 +64,7 @@ class GatePolicy(JudgedPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """One gate of a calibration: its number in the study, and the benchmark that was made slower, if any.
-
-    ``plant`` is the share by which it was made slower.
-    """
+    """One gate of a calibration and the slowdown injected into it, if any (stored names)."""
 
     study: str
     case: int
@@ -89,7 +74,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationPolicy(GatePolicy):
-    """The rules of a gate of a calibration: its code is identical except for what was planted."""
+    """The rules of a gate of identical code but for an injected slowdown."""
 
     rehearsal: Rehearsal
 
@@ -128,25 +113,19 @@ class OtherPolicy(RowPolicy):
 
 
 def judged_policy(row: Row) -> JudgedPolicy:
-    """Return the rules by which the values of a row were judged.
-
-    Raises:
-        LedgerError: the row is of no comparison, so it has no such rules.
-    """
+    """Return the rules by which the values of a row were judged."""
     if isinstance(row.policy, JudgedPolicy):
         return row.policy
-    raise LedgerError(_UNSAID.format(row=row, what="by which rules it was judged"))
+    raise LedgerError(_LACKING.format(row=row, what="the rules by which it was judged"))
 
 
 def gate_policy(row: Row) -> GatePolicy:
-    """Return the rules of the gate that a row belongs to.
-
-    Raises:
-        LedgerError: the row is of no gate, so it has no such rules.
-    """
+    """Return the rules of the gate that a row belongs to."""
     if isinstance(row.policy, GatePolicy):
         return row.policy
-    raise LedgerError(_UNSAID.format(row=row, what="how its gate was made"))
+    raise LedgerError(_LACKING.format(row=row, what="the terms of its gate"))
 
 
-_UNSAID = "a row of the {row.source} {row.run_id} does not say {what}; see `perfkit ledger show {row.run_id}`"
+_LACKING = (
+    "a row of the {row.source} {row.run_id} does not have {what}; see `perfkit ledger show {row.run_id}`"
+)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.counting import Counts
+from perfkit.agent.counters.model import Counts
 from perfkit.model.memory import MemoryProfile, PhaseMemory
-from perfkit.model.phases import PHASES
-from perfkit.model.readings import OperatorTime, WaitTime
+from perfkit.model.readings import PHASES, OperatorTime, WaitTime
 from perfkit.model.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
@@ -38,12 +37,10 @@ class PhaseSeconds:
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """What training steps are made of: the phases that hooks saw, and the time of each step as a whole.
+    """The phases of training steps as hooks saw them, and the time of each step, in seconds.
 
-    ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is their ratio to the steps
-    of a loop without hooks that took turns with it, None where there was none. ``loader_s`` are the seconds
-    that the loader's workers took to make all batches of a step, None where that was not measured. ``memory``
-    is that of an accelerator by phase, nothing where none was in use.
+    ``cost`` is the ratio to a loop without hooks that took turns with it. ``loader_s`` is the workers' time
+    for the batches of a step, ``memory`` an accelerator's by phase.
     """
 
     step_s: tuple[float, ...]
@@ -85,14 +82,10 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class PassSummary:
-    """One pass over a training loop, in a process of its own.
+    """One pass over a training loop; ``step_s`` are the times between the ends of steps, in order.
 
-    ``total_s`` is the target's wall time; ``step_s`` holds the time between the ends of consecutive steps
-    (the first from the target's start), in measured order. An optimizer's step ends one, unless the steps
-    were ``marked``: by a line of the program, or by ``perfkit.training`` in it. ``data_wait_s`` is the part
-    of ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the
-    largest number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
-    ``on_device``: an accelerator was in use.
+    The first step counts from the target's start. ``data_wait_s`` is spent in a DataLoader's ``next``. Steps
+    are ``marked`` by a line or by ``perfkit.training``, else they end with an optimizer's step.
     """
 
     name: PassName
@@ -179,10 +172,10 @@ class RankProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Straggler:
-    """The rank that the others wait for in most of the ``of`` representative steps, in ``last`` of them.
+    """The rank that the others wait for in ``last`` of ``of`` representative steps.
 
-    They wait ``waited_s`` seconds a step (the median), which are ``share`` of a step. ``phase`` is where it
-    spends most more than the others, by ``phase_s`` seconds a step.
+    They wait ``waited_s`` seconds in the median, ``share`` of a step; it spends ``phase_s`` more in
+    ``phase``.
     """
 
     rank: int
@@ -196,14 +189,10 @@ class Straggler:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSummary:
-    """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
+    """What ``perfkit profile`` found, as saved in ``NAME.json``.
 
-    ``backward`` divides the backward pass by what each of its nodes differentiates, over the steps of the
-    torch pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of
-    the last two of a few steps. ``problem`` describes what could not be measured: where the target failed,
-    the passes end with the last step before that; where a pass failed, ``passes`` has the others. Before it
-    began, another perfkit made this one wait for ``waited_s`` seconds. Of a distributed loop, ``ranks`` has
-    all processes, and all else is of rank 0; ``straggler`` is None where no rank keeps the others waiting.
+    ``backward`` divides the backward pass of the torch pass by its nodes. ``problem`` describes what could
+    not be measured. Of a distributed loop all but ``ranks`` is of rank 0.
     """
 
     schema_version: int

@@ -12,7 +12,7 @@ class Log(Protocol):
     """Receives sentences on what is done."""
 
     def info(self, text: str) -> None:
-        """Say which stage begins, or what came of one."""
+        """Report a stage that begins, or the result of one."""
 
 
 class Progress(Log, Protocol):
@@ -26,7 +26,7 @@ class ComparisonProgress(Log, Protocol):
     """Receives the state of a comparison, between launches only: nothing may run while something is timed."""
 
     def begin(self, title: str) -> None:
-        """Say what is compared."""
+        """Report what is compared."""
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
         """Report the benchmarks, the seconds passed, and those left of the budget (None without one)."""

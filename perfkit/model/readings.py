@@ -44,10 +44,9 @@ class FunctionTime:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime:
-    """One operator on the processor, or one kernel on the device. Times are totals in seconds.
+    """One operator on the processor, or one kernel on the device, in seconds.
 
-    Where it ran on several threads or streams, at times on two at once, ``own_s`` adds them up and ``busy_s``
-    is the time in which it ran on at least one.
+    Over several threads or streams ``own_s`` adds up, and ``busy_s`` is the time of at least one.
     """
 
     name: str
@@ -95,10 +94,8 @@ class WaitTime:
 class DeviceTime:
     """What one device did within a trace's window, in seconds that add up to the window.
 
-    ``communication_s`` is the part of collectives in which nothing was computed, ``copy_s`` that of copies
-    and fills in which no kernel ran. ``waited_for`` are the phases that the host was in while the device
-    had nothing to do. ``short_kernels`` take less than 5 us. A launch without a kernel, or a kernel without
-    a launch, is missing in the trace.
+    ``communication_s`` and ``copy_s`` exclude what overlaps computing; ``waited_for`` are the host's phases
+    while the device was idle; ``short_kernels`` take less than 5 us.
     """
 
     name: str
@@ -119,10 +116,8 @@ class DeviceTime:
 class Reading:
     """The content of a profile's file; parts that its format does not have are empty or None.
 
-    ``total_s`` is all the time of the profiled thread, of a trace that of its window. ``phases`` add up to
-    the steps' time together with their residual. ``device_busy_s`` is the time in which the device was
-    busy, within the window; ``devices`` have what each of them did, and ``rank`` is that of the process.
-    ``memory`` is that of an accelerator by phase.
+    ``total_s`` is of the profiled thread, or of a trace's window; ``phases`` and their residual add up to the
+    steps.
     """
 
     name: str
@@ -146,3 +141,24 @@ class Reading:
     def step_s(self) -> float | None:
         """Seconds per step: the whole over the number of steps; None without steps."""
         return self.total_s / self.steps.count if self.steps and self.steps.count else None
+
+
+DATA = "data wait"
+TO_DEVICE = "host to device"
+FORWARD = "forward"
+LOSS = "loss"
+# A trace does not distinguish the two.
+FORWARD_AND_LOSS = "forward and loss"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
+TO_HOST = "device to host"
+EVALUATION = "evaluation"
+LOGGING = "logging"
+# Collectives, such as an all-reduce: their own work, and the wait for the ranks that come later.
+RANKS = "other ranks"
+# A step goes through them in this order.
+PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, RANKS, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
+TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
+RESIDUAL = "residual"
+# In a trace, the names of phases that the user has named begin with this.
+MARK = "phase: "

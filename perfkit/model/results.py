@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from perfkit.model.counting import Cause
+from perfkit.agent.counters.model import Cause
 
 Source = Literal[
     "pytest",
@@ -22,7 +22,7 @@ Source = Literal[
     "timed",
     "training",
 ]
-# These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
+# These are no results of a commit: a calibration slows its code down, tricks change it, and a gate of
 # environments measures it with other packages.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks", "environments"})
 # Both compare two sides under the same rules.
@@ -65,10 +65,7 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The software that a result was measured with: Python, torch, threads, allocator, precision flags.
-
-    Where the environments of two sides are compared, each package that differs between them is a fact, too.
-    """
+    """The software of a result; of two compared environments also each package that differs."""
 
     env_id: str
     facts: Mapping[str, str]
@@ -109,7 +106,7 @@ DEVICE_TIME = Metric(name="device time", unit="s")
 HOST_TIME = Metric(name="host time", unit="s")
 # The first call of all, with compiling, tuning and the first growth of memory in it.
 COLD_START = Metric(name="cold start", unit="s")
-# What torch.compile says of it: its own work, and the trying of kernels.
+# What torch.compile reports of it: its own work, and the trying of kernels.
 COLD_COMPILING = Metric(name="cold start: compiling", unit="s")
 COLD_AUTOTUNING = Metric(name="cold start: autotuning", unit="s")
 # Times of a launch that a throttled device, or the other side on it, spoilt, and that was made once more.
@@ -118,10 +115,7 @@ TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The place of a launch in its run: launches of one block ran next to each other, in ``order``.
-
-    ``preloader`` numbers the group of launches that were forked from the same fork server or zygote.
-    """
+    """The place of a launch in its run; ``preloader`` numbers the zygote that it was forked from."""
 
     side: Side | None = None
     launch: int = 0
@@ -133,10 +127,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Size, mean, sample standard deviation (None for one value) and median, in the values' own unit.
-
-    The median is None where another tool's file does not say it.
-    """
+    """Size, mean, sample standard deviation and median, in the values' own unit."""
 
     n: int
     mean: float
@@ -146,11 +137,10 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one launch measured of one benchmark and metric: raw values in measured order, per iteration.
+    """What one launch measured of one benchmark and metric: values in measured order, per iteration.
 
-    A count, or the reason why there is none, has ``causes``, the largest first; other metrics have None.
-    ``training`` says that a backward pass and an optimizer's step were among what was counted.
-    ``summary`` stands in place of values that another tool did not keep; otherwise it is None.
+    A count, or the reason why there is none, has ``causes``, the largest first; of ``training`` steps too.
+    ``summary`` stands in for values that another tool did not keep.
     """
 
     benchmark: Benchmark
@@ -172,20 +162,14 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPolicy:
-    """The rules that a row was measured under; the subclasses in ``policies`` hold most of them.
-
-    ``marks`` say how values on an accelerator came about, such as "launch-bound" or "throttled".
-    """
+    """The rules that a row was measured under; ``marks`` such as "launch-bound" are on its values."""
 
     marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the ledger: one (run, benchmark, metric, side, launch).
-
-    It is ``partial`` where its run was cut off, so that others of the run may be missing.
-    """
+    """One line of the ledger: one (run, benchmark, metric, side, launch); ``partial`` if it was cut off."""
 
     run_id: str
     recorded_at: datetime

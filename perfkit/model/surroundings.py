@@ -73,11 +73,7 @@ def surrounding_changes(before: Surroundings, after: Surroundings) -> tuple[Fact
 def lasting_changes(
     before: tuple[Machine, Environment], after: tuple[Machine, Environment]
 ) -> tuple[FactChange, ...]:
-    """Return the facts that differ and may explain a lasting change, those of the environments first.
-
-    The load of a moment, and what a device's temperature, clocks, power and memory were around one launch,
-    differ between any two runs and outlast neither.
-    """
+    """Return the facts that may explain a lasting change: not the load and state of a moment."""
     software = environment_changes(before[1], after[1])
     machine = _changes("machine", before[0].facts, after[0].facts)
     return (*software, *(change for change in machine if not _is_passing(change.fact)))
@@ -93,7 +89,6 @@ def _changes(
 
 
 def _is_near(fact: str, old: str | None, new: str | None) -> bool:
-    """Return whether temperatures or clocks of a device differ by no more than from launch to launch."""
     if old is None or new is None or not fact.startswith(_OF_DEVICE):
         return False
     try:

@@ -16,19 +16,17 @@ class MachineClass:
     torch: str
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """What people call it."""
         return f"{self.machine_id} ({self.python}, torch {self.torch})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Where a task finds its code: in a repository, the project's ``folder`` below its top.
+    """Where a task finds its code: in the project's ``folder`` of a repository, configured as at ``head``.
 
-    ``head`` is the commit whose configuration holds. ``overlay`` is a commit with nothing but the benchmark
-    files that are laid over each checkout, None where each commit keeps its own. ``bundle`` names the git
-    bundle that a worker needs, and ``address`` is what it clones; both are empty where the repository itself
-    is at hand.
+    ``overlay`` is a commit of benchmark files laid over each checkout. A worker needs the git ``bundle`` on
+    top of its clone of ``address``; both are empty where the repository is at hand.
     """
 
     head: str
@@ -40,10 +38,7 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of measuring: what, of which commits, on which class of machines.
-
-    ``settings`` are what only its ``kind`` understands. ``stamp`` is the time in the name of its file.
-    """
+    """One piece of measuring on a class of machines; only its ``kind`` understands ``settings``."""
 
     kind: str
     commits: tuple[str, ...]

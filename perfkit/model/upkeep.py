@@ -9,7 +9,7 @@ from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 
 ProblemKind = Literal[
     "damaged",  # its bytes are not those that were written, or it cannot be decoded
-    "unreadable",  # the system does not let it be read, whatever is in it
+    "unreadable",  # the system does not let it be read
     "foreign",  # a parquet file that is none of a ledger
     "newer",  # of a newer perfkit
     "misnamed",  # its name is that of another run than its rows
@@ -17,7 +17,7 @@ ProblemKind = Literal[
     "twice",  # another file has the same rows of the same run
     "differs",  # another file has other rows of the same run
     "replaced",  # another file has taken its place
-    "hidden",  # another file says so, and cannot be read or does not have its rows
+    "hidden",  # another file lists it as replaced, and cannot be read or does not have its rows
     "temporary",  # of a process that was killed
     "staged",  # a run that was cut off
     "staged damage",  # a staged file that cannot be read whole
@@ -57,7 +57,7 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Files that one file takes the place of, and their bytes; ``file`` and ``bytes_after`` once it is there.
+    """Files that one ``file`` replaces, with their bytes.
 
     ``month`` reads as 2026-01; None where files of several months become one.
     """
@@ -72,10 +72,9 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """What a compacting did, or would do; ``problems`` kept the files of a part from becoming one.
+    """What a compaction did, or would do; ``problems`` prevented it for some files.
 
-    ``removed`` are files whose place an earlier compacting had taken. ``in_git`` says whether git keeps what
-    was removed.
+    ``removed`` files had been replaced before; ``in_git`` is whether git keeps what was removed.
     """
 
     ledger: str
@@ -121,10 +120,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class Merge:
-    """What was taken over from another ledger; ``problems`` are those of the other one's files.
-
-    ``removed`` are files of this ledger whose rows are in a compacted file that was taken over.
-    """
+    """What was copied from another ledger, and its ``problems``; ``removed`` files are now held twice."""
 
     ledger: str
     other: str

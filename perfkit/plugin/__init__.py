@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.runner.agent import FIXTURE_NAME, MARKERS
+from perfkit.agent import FIXTURE_NAME, MARKERS
 
 _RECORDER_NAME, ASV_NAME = "perfkit-recorder", "perfkit-asv"
 
@@ -52,12 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
         _collect_asv(config)
     if not _recording_wanted(config):
         return
-    if cure := _how_to_switch_on(config):
+    if hint := _how_to_switch_on(config):
         if config.getoption("perfkit_ledger"):
             raise pytest.UsageError(
-                f"perfkit: --perfkit-ledger needs benchmarks that run; they are switched off: add {cure}"
+                f"perfkit: --perfkit-ledger needs benchmarks that run; they are switched off: add {hint}"
             )
-        config.pluginmanager.register(_SwitchedOff(cure))
+        config.pluginmanager.register(_SwitchedOff(hint))
         return
     from perfkit.errors import PerfkitError
 
@@ -87,7 +87,7 @@ def pytest_fixture_setup(
     """
     made = yield
     if fixturedef.argname == FIXTURE_NAME and _may_need_to_wait(request.config):
-        from perfkit.runner.agent.benchmark_fixture import synchronise_timer
+        from perfkit.agent.benchmark_fixture import synchronise_timer
 
         synchronise_timer(made, getattr(request, "node", None))
     return made
@@ -99,10 +99,7 @@ def _may_need_to_wait(config: pytest.Config) -> bool:
 
 
 def _collect_asv(config: pytest.Config) -> None:
-    """Have a suite of asv collected where the session records, or was given a path inside the suite.
-
-    A session of a project's tests must not begin to run benchmarks.
-    """
+    """Have a suite of asv collected where the session records, or was given a path inside the suite."""
     records, given = _recording_wanted(config), config.args_source is pytest.Config.ArgsSource.ARGS
     if not (records or given) or not _may_have_asv(config.rootpath):
         return
@@ -119,9 +116,9 @@ def _collect_asv(config: pytest.Config) -> None:
     if suite is None:
         return
     inside = (project.root / suite.folder).resolve()
-    if not (records or any(place.resolve().is_relative_to(inside) for place in told_places(config))):
+    if not (records or any(place.resolve().is_relative_to(inside) for place in given_paths(config))):
         return
-    from perfkit.runner.agent.asv_suite import AsvFolder, AsvPlugin
+    from perfkit.agent.asv_suite import AsvFolder, AsvPlugin
 
     root = config.getoption("perfkit_prove_root")
     folder = AsvFolder(
@@ -132,13 +129,12 @@ def _collect_asv(config: pytest.Config) -> None:
     config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
 
 
-def told_places(config: pytest.Config) -> list[Path]:
+def given_paths(config: pytest.Config) -> list[Path]:
     """Return the files and folders that a session was asked to look for tests in."""
     return [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
 
 
 def _may_have_asv(root: Path) -> bool:
-    """Return whether a project may have a suite of asv, without reading its configuration."""
     with contextlib.suppress(OSError):
         for folder in (root, *root.parents):
             settings = folder / "pyproject.toml"
@@ -162,25 +158,23 @@ def without_warnings() -> Iterator[None]:
 class _SwitchedOff:
     """Reports at the end of a session that nothing was recorded, with the options that would change that."""
 
-    def __init__(self, cure: str) -> None:
-        self._cure = cure
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Report it in one line."""
         terminalreporter.write_line(
             "perfkit: nothing was added to the ledger, since benchmarks are switched off in this session:"
-            f" add {self._cure}"
+            f" add {self._hint}"
         )
 
 
 def _how_to_switch_on(config: pytest.Config) -> str:
-    """Return the options that have pytest-benchmark measure, "" where it is not asked to skip."""
-    cures = []
+    hints = []
     if config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None):
-        cures.append("--benchmark-enable")
+        hints.append("--benchmark-enable")
     if config.getoption("benchmark_skip", None) and not config.getoption("benchmark_only", None):
-        cures.append("--benchmark-only")
-    return " ".join([*cures, *(["-n 0"] if cures and is_distributed(config) else [])])
+        hints.append("--benchmark-only")
+    return " ".join([*hints, *(["-n 0"] if hints and is_distributed(config) else [])])
 
 
 def is_distributed(config: pytest.Config) -> bool:

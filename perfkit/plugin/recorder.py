@@ -18,34 +18,9 @@ from typing import Any
 
 import pytest
 
-from perfkit.config import Project, is_url, load_project
-from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
-from perfkit.identity import new_run_id, source_version, utc_now
-from perfkit.internal_error import internal_error_lines, notes_of
-from perfkit.invocation import ended_like_ctrl_c, signals_put_off
-from perfkit.ledger.recording import Run, settle_leftovers
-from perfkit.ledger.remote import ledger_folder, told_place
-from perfkit.ledger.store import Ledger
-from perfkit.model import (
-    DEVICE_TIME,
-    HOST_TIME,
-    Benchmark,
-    Commit,
-    Environment,
-    Machine,
-    Outcome,
-    Row,
-    RowPolicy,
-    Status,
-)
-from perfkit.model.counters import count_outcomes, is_count
-from perfkit.model.policies import PytestPolicy
-from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
-from perfkit.repo.commits import check_not_nested, read_commit
-from perfkit.report.console import visible, visible_lines
-from perfkit.runner.agent import FIXTURE_NAME, NO_COUNTS
-from perfkit.runner.agent.asv_suite import number_of
-from perfkit.runner.agent.benchmark_fixture import (
+from perfkit.agent import FIXTURE_NAME, NO_COUNTS
+from perfkit.agent.asv_suite import number_of
+from perfkit.agent.benchmark_fixture import (
     Reading,
     Timed,
     after_rounds,
@@ -55,41 +30,44 @@ from perfkit.runner.agent.benchmark_fixture import (
     note_unrun,
     read_fixture,
 )
-from perfkit.runner.agent.clock import (
-    UNSETTLED,
-    BlockClock,
-    ColdStart,
-    DeviceTimes,
-    accelerator_in_use,
-    cold_start,
-)
-from perfkit.runner.agent.counters.model import Count, Counts
-from perfkit.runner.agent.counters.torch_adapter import Compilation, read_compilation
-from perfkit.runner.agent.provenance import STARTED, foreign_in_words, foreign_modules
-from perfkit.runner.agent.session import judge, last_line, source_and_params
-from perfkit.runner.agent.state import StateKeeper
-from perfkit.runner.launches import cold_start_values
+from perfkit.agent.clock import NOT_WARM, BlockClock, ColdStart, DeviceTimes, accelerator_in_use, cold_start
+from perfkit.agent.counters.model import Count, Counts
+from perfkit.agent.counters.torch_adapter import Compilation, read_compilation
+from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
+from perfkit.agent.session import judge, last_line, source_and_params
+from perfkit.agent.state import StateKeeper
+from perfkit.config import Project, is_url, load_project
+from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
+from perfkit.identity import new_run_id, source_version, utc_now
+from perfkit.internal_error import internal_error_lines, notes_of
+from perfkit.invocation import ended_like_ctrl_c, signals_put_off
+from perfkit.ledger.recording import Run, recover_leftovers
+from perfkit.ledger.remote import ledger_folder, shown_place
+from perfkit.ledger.rows import RunFacts, outcomes_of
+from perfkit.ledger.store import Ledger
+from perfkit.model import Benchmark, Commit, Machine, Outcome, Row, RowPolicy, Status
+from perfkit.model.counters import count_outcomes, is_count
+from perfkit.model.policies import PytestPolicy
+from perfkit.plugin import ASV_NAME, given_paths, is_distributed, without_warnings
+from perfkit.repo.commits import check_not_nested, read_commit
+from perfkit.report.console import visible, visible_lines
 from perfkit.runner.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.runner.machine.facts import read_environment, read_machine
-from perfkit.stats.settling import Settling
+from perfkit.stats.warm_up import WarmUp
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmedUp:
-    """How a benchmark on an accelerator warmed up: its first call, all calls, and whether times settled."""
+    """How a benchmark on an accelerator warmed up: its first call, all calls, and whether it is warm."""
 
     cold: ColdStart
     calls: int
-    settled: bool
+    warm: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One benchmark or count of the session, when it ended, and the settings it was measured with.
-
-    ``device`` are its rounds on an accelerator and ``cold`` its first call there, None where none was in use;
-    ``facts`` are those of the devices meanwhile.
-    """
+    """One benchmark or count of the session, when it ended, and the settings it was measured with."""
 
     outcome: Outcome
     at: datetime
@@ -117,10 +95,7 @@ class SessionRecord:
         marks: tuple[str, ...] = (),
         warmed: WarmedUp | None = None,
     ) -> None:
-        """Keep the result of one phase of a test; the first failure of a test stands.
-
-        ``facts`` and ``marks`` are of the devices meanwhile, and ``warmed`` is the warm-up on one.
-        """
+        """Keep the result of one phase of a test; the first failure of a test stands."""
         known = self.findings.get(benchmark.name)
         if known is not None and known.outcome.status != "ok":
             return
@@ -134,8 +109,8 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         device = reading.device if reading else None
-        unsettled = (UNSETTLED,) if warmed and not warmed.settled else ()
-        policy = replace(policy, marks=(*(device.marks if device else ()), *unsettled, *marks))
+        not_warm = (NOT_WARM,) if warmed and not warmed.warm else ()
+        policy = replace(policy, marks=(*(device.marks if device else ()), *not_warm, *marks))
         self.findings[benchmark.name] = Finding(
             outcome=outcome,
             at=utc_now(),
@@ -160,32 +135,17 @@ class SessionRecord:
         self.findings.pop(name, None)
         self.counts.pop(name, None)
 
-    def rows(
-        self,
-        *,
-        run_id: str,
-        commit: Commit,
-        machine: Machine,
-        environment: Environment,
-        only: str | None = None,
-    ) -> list[Row]:
+    def rows(self, facts: RunFacts, *, only: str | None = None) -> list[Row]:
         """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
         names = [name for name in self.findings if only in (None, name)]
-        timed = [one for name in names for one in (self.findings[name], *_on_device(self.findings[name]))]
+        timed = [one for name in names for one in _timed(self.findings[name])]
         counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
-        return [
-            Row(
-                run_id=run_id,
-                recorded_at=finding.at,
-                source="pytest",
-                commit=commit,
-                machine=replace(machine, facts={**machine.facts, **finding.facts}),
-                environment=environment,
-                outcome=finding.outcome,
-                policy=finding.policy,
-            )
-            for finding in (*timed, *counted)
-        ]
+        rows = []
+        for one in (*timed, *counted):
+            machine = replace(facts.machine, facts={**facts.machine.facts, **one.facts})
+            at_end = replace(facts, recorded_at=one.at, machine=machine)
+            rows.append(at_end.row(one.outcome, policy=one.policy))
+        return rows
 
     def _counted(self, name: str) -> Iterator[Finding]:
         timed = self.findings[name]
@@ -194,17 +154,13 @@ class SessionRecord:
                 yield Finding(outcome=outcome, at=timed.at)
 
 
-def _on_device(finding: Finding) -> Iterator[Finding]:
-    """Yield the times of the device and of the host, and the first call, which have rows of their own."""
-    device, timed = finding.device, finding.outcome
-    if device is None or timed.status != "ok":
+def _timed(finding: Finding) -> Iterator[Finding]:
+    """Yield a finding, and those of the device and of the first call."""
+    if finding.outcome.status != "ok":
+        yield finding
         return
-    for metric, values in ((DEVICE_TIME, device.device_s), (HOST_TIME, device.host_s)):
-        if values:
-            yield replace(finding, outcome=replace(timed, metric=metric, values=values))
-    for metric, seconds in cold_start_values(finding.cold):
-        outcome = replace(timed, metric=metric, warmup=0, loops=1, values=(seconds,))
-        marks = finding.cold.marks if finding.cold else ()
+    cold = finding.cold if finding.device is not None else None
+    for outcome, marks in outcomes_of(finding.outcome, finding.device, cold):
         policy = replace(finding.policy, marks=(*finding.policy.marks, *marks))
         yield replace(finding, outcome=outcome, policy=policy)
 
@@ -278,22 +234,18 @@ class Recorder:
 
     @classmethod
     def prepare(cls, config: pytest.Config) -> Recorder:
-        """Find the commit and the ledger, before anything is measured.
-
-        Raises:
-            PerfkitError: there is no commit to file results under, or no ledger that could take them.
-        """
+        """Find the commit and the ledger, before anything is measured."""
         project = load_project(config.rootpath)
         given = config.getoption("perfkit_ledger")
         place = project.ledger_place
         if given:
             place = given if is_url(given) else config.invocation_params.dir / given
         ledger = Ledger(ledger_folder(place))
-        check_not_nested(told_places(config), config.rootpath)
+        check_not_nested(given_paths(config), config.rootpath)
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
-        for settled in settle_leftovers(ledger.path):
-            print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands do)
+        for found in recover_leftovers(ledger.path):
+            print(f"perfkit: {visible(found.text)}", file=sys.stderr)  # noqa: T201 (as the commands do)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -380,18 +332,18 @@ class Recorder:
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = EXIT_NOT_MEASURED
             return
-        strangers = self._strangers()
-        if strangers:
+        foreign = self._foreign_code()
+        if foreign:
             if self._run is not None:
                 self._run.discard()
-            self._report = f"{foreign_in_words(strangers)}; nothing was added to the ledger"
+            self._report = f"{foreign_in_words(foreign)}; nothing was added to the ledger"
             session.exitstatus = EXIT_NOT_MEASURED
             return
         self._write(session)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
-        """Say where the rows went."""
+        """Report where the rows went."""
         put_back = [
             f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
         ]
@@ -417,8 +369,8 @@ class Recorder:
         note_unrun(fixture, lambda why: self._unrun.update({item.nodeid: why}))
 
     def _warm_up(self, node: str, call: Callable[[], object]) -> None:
-        """Call a benchmark on an accelerator until its times have settled; what it raises fails its test."""
-        device, clock, settling = accelerator_in_use(), BlockClock(time.perf_counter), Settling()
+        """Call a benchmark on an accelerator until it is warm; what it raises fails its test."""
+        device, clock, warm_up = accelerator_in_use(), BlockClock(time.perf_counter), WarmUp()
 
         def seconds_of_call() -> float:
             begun = clock.read()
@@ -427,14 +379,14 @@ class Recorder:
 
         def note(seconds: float) -> None:
             reserved, clock_mhz = (None, None) if device is None else (device.reserved(), device.clock_mhz())
-            settling.add(seconds, reserved=reserved, clock=clock_mhz)
+            warm_up.add(seconds, reserved=reserved, clock=clock_mhz)
 
         cold = cold_start(seconds_of_call)
         note(cold.total_s)
-        while not settling.is_over:
+        while not warm_up.is_over:
             note(seconds_of_call())
-        settled = settling.settled_from is not None
-        self._warmed[node] = WarmedUp(cold=cold, calls=len(settling.seconds), settled=settled)
+        warm = warm_up.warm_from is not None
+        self._warmed[node] = WarmedUp(cold=cold, calls=len(warm_up.seconds), warm=warm)
 
     def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
         with self._errors_apart():
@@ -449,12 +401,11 @@ class Recorder:
 
     @contextlib.contextmanager
     def _errors_apart(self) -> Iterator[None]:
-        """Keep an error of perfkit from failing a test: it ends the session with its own exit code."""
         try:
             yield
         except PerfkitError as error:
             self._problem, self._exit_code = (str(error), *notes_of(error)), error.exit_code
-        except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean a failed test)
+        except Exception as error:  # noqa: BLE001 (1 would mean a failed test)
             self._problem, self._exit_code = tuple(internal_error_lines(error)), EXIT_INTERNAL
 
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
@@ -483,20 +434,15 @@ class Recorder:
         )
 
     def _stage(self, node: str) -> None:
-        """Keep what is known of a benchmark that is over, for the case that the session never ends.
-
-        A child that was forked to run only this benchmark leaves that to its parent.
-        """
         self._record.date(node)
         rows = self._rows(only=node)
-        if not rows or os.getpid() != self._process or self._strangers():
+        if not rows or os.getpid() != self._process or self._foreign_code():
             return
         # Rows that cannot be written now are written at the end, or the error is reported then.
         with contextlib.suppress(LedgerError):
             self._begun(rows).add(rows)
 
     def _begun(self, rows: Sequence[Row]) -> Run:
-        """Return the session's run, which begins with its first rows."""
         if self._run is None:
             self._run = self._ledger.run(
                 source="pytest", run_id=self._run_id, recorded_at=rows[0].recorded_at
@@ -504,15 +450,17 @@ class Recorder:
         return self._run
 
     def _rows(self, *, only: str | None = None) -> list[Row]:
-        return self._record.rows(
+        facts = RunFacts(
             run_id=self._run_id,
+            recorded_at=utc_now(),
+            source="pytest",
             commit=self._commit,
             machine=self._machine,
             environment=read_environment(),
-            only=only,
         )
+        return self._record.rows(facts, only=only)
 
-    def _strangers(self) -> Mapping[str, str]:
+    def _foreign_code(self) -> Mapping[str, str]:
         return foreign_modules(self._proven_root, made_since=STARTED) if self._proven_root else {}
 
     def _write(self, session: pytest.Session) -> None:
@@ -529,7 +477,7 @@ class Recorder:
         failed = sum(row.outcome.status != "ok" for row in rows if not is_count(row))
         state = f"{len(names)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
-        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
+        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and shown_place(file)}"
         if session.config.get_verbosity() >= 0:
             # Not imported by sessions that are to be quiet, nor before anything is measured.
             from perfkit.commands.past import compared_with_last
@@ -552,21 +500,18 @@ def _counting(config: pytest.Config, project: Project) -> Counting:
 
 
 def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -> Counts | None:
-    """Return what a benchmark's call counts; None where that takes too long, or the call raises.
-
-    Unless ``everything`` is asked for, it is what tensors and Python's functions do, where torch is loaded.
-    """
+    """Return what a benchmark's call counts; None where that takes too long, or the call raises."""
     seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
     if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
         return None
-    from perfkit.runner.agent.counters.calls import counts_of_call
+    from perfkit.agent.counters.calls import counts_of_call
 
     if "torch" in sys.modules:
         _begin_counting(root)
     most = math.inf if everything else _FEWEST_CALLS
     try:
         found = counts_of_call(timed.within(seconds), root=root, most_calls=most, since=since, as_guest=True)
-    except Exception:  # noqa: BLE001 (whatever the user's function does when it is watched: the test goes on)
+    except Exception:  # noqa: BLE001 (the test goes on)
         return None
     return dataclasses.replace(found, not_counted={})
 
@@ -577,10 +522,10 @@ def _begin_counting(root: Path) -> None:
 
     Where torch was built for CUDA that takes longer than a cheap benchmark's calls may.
     """
-    from perfkit.runner.agent.counters.calls import counts_of_call
+    from perfkit.agent.counters.calls import counts_of_call
 
     call = functools.partial(sys.modules["torch"].ones, 1)
-    # Whatever does not work here does not work for benchmarks either, and is reported there.
+    # What does not work here does not work for benchmarks either, and is reported there.
     with contextlib.suppress(Exception):
         counts_of_call(call, root=root, most_calls=_FEWEST_CALLS, as_guest=True)
 

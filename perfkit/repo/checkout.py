@@ -65,7 +65,7 @@ def add_worktree(repository: Path, sha: str, path: Path) -> None:
 def _kept_from_listing(repository: Path) -> str | None:
     """Return what keeps git from noting a worktree in a repository, None where nothing does.
 
-    It is tried out: what git says of it depends on the user's language.
+    It is tried out: git's message depends on the user's language.
     """
     common = try_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir")
     if common is None:
@@ -81,18 +81,6 @@ def _kept_from_listing(repository: Path) -> str | None:
 def _fill_submodules(
     source: Path, target: Path, sha: str | None, stored: list[StoredFile], *, within: str = ""
 ) -> Iterator[str]:
-    """Fill the submodules of a commit, and theirs, which ``git worktree add`` leaves empty.
-
-    Args:
-        source: the user's checkout of the repository, whatever commit it is at.
-        target: a checkout of the commit.
-        sha: the commit; None for the submodules of the working tree, with their uncommitted changes.
-        stored: files whose content was found nowhere are appended here.
-        within: the name of the submodule that ``source`` is, for messages.
-
-    Yields:
-        A sentence for each submodule that could not be filled.
-    """
     found = dict.fromkeys(submodules(source)) if sha is None else _recorded(source, sha)
     for name, recorded in found.items():
         submodule = source / name
@@ -108,13 +96,11 @@ def _fill_submodules(
 
 
 def _recorded(source: Path, sha: str) -> dict[str, str | None]:
-    """Return the commit of each submodule of a commit, by its path."""
     entries = [entry.partition("\t") for entry in list_with_git(source, "ls-tree", "-r", "-z", sha)]
     return {name: about.split()[2] for about, _, name in entries if about.startswith(SUBMODULE_MODE)}
 
 
 def _lack(submodule: Path, sha: str, name: str) -> str | None:
-    """Return what keeps a submodule from being filled, None where nothing does."""
     if not is_initialised(submodule):
         return (
             f"submodule {name} is not initialised, so its folder is empty;"
@@ -129,7 +115,6 @@ def _lack(submodule: Path, sha: str, name: str) -> str | None:
 
 
 def _export(submodule: Path, sha: str, target: Path, stored: list[StoredFile]) -> list[str]:
-    """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
     with temporary_folder() as folder:
         index = folder / "index"
         run_git_checkout(submodule, "read-tree", sha, index=index)
@@ -183,19 +168,7 @@ def checkouts(
     generated: Generated | None = None,
     pythons: Mapping[records.Side, str] = MappingProxyType({}),
 ) -> Iterator[Roots]:
-    """Lay out both sides in one fresh temporary folder, and remove them afterwards.
-
-    Args:
-        pair: the sides; nothing is ever written where they come from.
-        generated: what each root gets beside what its source keeps.
-        pythons: the interpreters of the sides that are not measured by this process's own.
-
-    Raises:
-        RepositoryError: a side cannot be checked out or copied.
-        ConfigError: a pattern matches nothing.
-        NotMeasuredError: ``prepare`` failed, or the content of a file that git stores through a filter,
-            such as that of Git LFS, is not to be had.
-    """
+    """Lay out both sides in one fresh temporary folder, and remove them afterwards."""
     with worktree_folder(_repositories(pair)) as folder:
         stored: dict[records.Side, list[StoredFile]] = {name: [] for name in records.SIDES}
         warnings = [
@@ -211,16 +184,7 @@ def checkouts(
 
 
 def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Generated) -> tuple[str, ...]:
-    """Check a commit of the repository at ``top`` out in a root, ready to be measured as a gate's head is.
-
-    Returns:
-        Sentences on what it lacks.
-
-    Raises:
-        RepositoryError: it cannot be checked out.
-        ConfigError: a pattern matches nothing.
-        NotMeasuredError: it has no folder of the project, or the command that makes it ready failed.
-    """
+    """Check a commit of the repository at ``top`` out in a root, ready to be measured as a gate's head is."""
     side, called = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
     stored: list[StoredFile] = []
     sentences = list(_lay_out(side, root, stored))
@@ -237,11 +201,7 @@ def _make_ready(
     *,
     called: str | None = None,
 ) -> Iterator[str]:
-    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for.
-
-    A command that makes it ready has to write the files in ``stored``. ``called`` is what an error calls the
-    root, by default its side.
-    """
+    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for."""
     if side.kind != "directory":
         bring_versions(side.source, root)
     if generated is not None:
@@ -268,7 +228,7 @@ def _make_ready(
     refuse_stored(stored, side=name, called=called or name)
     if side.kind != "directory":
         for path in write_missing_versions(root):
-            yield f"{path} is written by a build that was not run, so it says version 0.0.0"
+            yield f"{path} is written by a build that was not run, so it has version 0.0.0"
 
 
 def _repositories(pair: SidePair) -> list[Path]:
@@ -277,10 +237,6 @@ def _repositories(pair: SidePair) -> list[Path]:
 
 
 def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
-    """Make the root of a side, and yield a sentence for each submodule that stays empty.
-
-    Files that git stores through a filter and whose content was found nowhere are appended to ``stored``.
-    """
     if side.kind == "directory":
         copy_folder(side.source, root)
         return

@@ -43,7 +43,6 @@ def find_repository(start: Path) -> Path | None:
 
 
 def _git_folder(tree: Path) -> Path:
-    """Return the git folder of a working tree: of a worktree or submodule, a file names it."""
     entry = tree / ".git"
     try:
         return tree / os.fsdecode(entry.read_bytes()).removeprefix("gitdir: ").strip()
@@ -70,10 +69,7 @@ def open_repository(start: Path) -> Path:
 
 
 def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
-    """Return the commit checked out at ``start``, and whether tracked files outside ``ignored`` differ.
-
-    Outside any repository the commit comes from the environment variable ``PERFKIT_COMMIT``.
-    """
+    """Return the commit checked out at ``start``, and whether tracked files outside ``ignored`` differ."""
     claimed = os.environ.get(COMMIT_VARIABLE) or None
     if claimed and not _SHA.fullmatch(claimed):
         raise RepositoryError(f'{COMMIT_VARIABLE} must be 40 lower-case hex digits, found "{claimed}"')
@@ -107,10 +103,7 @@ def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
 
 
 def check_not_nested(places: Iterable[Path], root: Path) -> None:
-    """Refuse to file what is measured at ``places`` under the commit of ``root``, which is not theirs.
-
-    A submodule is part of the commit around it.
-    """
+    """Refuse to file what is measured at ``places`` under the commit of ``root``, which is not theirs."""
     around = find_repository(root)
     # Thousands of tests may be named, which lie in few folders.
     for folder in {place if place.is_dir() else place.parent for place in places}:
@@ -146,10 +139,7 @@ def find_commit(place: Path, ref: str) -> str | None:
 
 
 def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:
-    """Return the commits that git knows by these hashes, whole or cut short; the others are left out.
-
-    Outside any repository none is known.
-    """
+    """Return the commits that git knows by these hashes, whole or cut short; the others are left out."""
     top, wanted = find_repository(start), [sha for sha in shas if _SHORT.fullmatch(sha)]
     if top is None or not wanted:
         return {}
@@ -166,10 +156,7 @@ def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:
 
 
 def history_order(start: Path, shas: Iterable[str], *, also: Iterable[str] = ()) -> dict[str, int]:
-    """Return the place of each known commit in topological order, oldest first; unknown ones are left out.
-
-    ``also`` are commits that git has, but perhaps on no branch: those before an amend or a rebase.
-    """
+    """Return the place of each known commit in topological order, oldest first; unknown ones are left out."""
     top, wanted = find_repository(start), set(shas)
     if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return {}
@@ -188,7 +175,6 @@ def _head(top: Path) -> Commit:
 
 
 def _why_no_head(top: Path) -> str:
-    """Return why no commit can be read in a repository, and how to mend that."""
     # As in containers.
     if "dubious ownership" in git_error(top, "rev-parse", "--git-dir"):
         return (
@@ -208,7 +194,6 @@ def _why_no_head(top: Path) -> str:
 
 
 def _read_commits(top: Path, shas: Collection[str]) -> dict[str, Commit]:
-    """Return the commits of whole hashes, all of which git has."""
     if not shas:
         return {}
     given = "".join(f"{sha}\n" for sha in shas).encode()
@@ -224,7 +209,6 @@ def _describe(text: str) -> Commit:
 
 
 def _tracked_changes(repository: Path, ignored: Sequence[Path]) -> str:
-    """Return the diff of tracked files against HEAD, staged or not, outside the ignored places."""
     top = repository.resolve()
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
@@ -238,10 +222,7 @@ def _tracked_changes(repository: Path, ignored: Sequence[Path]) -> str:
 
 
 def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
-    """Return git's facts of commits, with their places in topological order, oldest first.
-
-    Those that git does not know are left out; outside a repository it knows none.
-    """
+    """Return git's facts of commits, with their places in topological order, oldest first."""
     top, wanted = find_repository(start), set(shas)
     if top is None or try_git(top, "rev-parse", "--verify", "--quiet", "HEAD^{commit}") is None:
         return {}
@@ -278,10 +259,7 @@ def commits_between(start: Path, first: str, last: str) -> int | None:
 
 
 def commits_after(start: Path, first: str, last: str) -> frozenset[str] | None:
-    """Return the commits after the first up to the last one.
-
-    None where the first is no ancestor of the last, and where git lacks either.
-    """
+    """Return the commits after the first up to the last one."""
     if not _are_hashes(first, last):
         return None
     listed = try_git(start, "rev-list", "--left-right", f"{first}...{last}")
@@ -304,7 +282,6 @@ def is_ancestor(start: Path, first: str, last: str) -> bool:
 
 
 def _are_hashes(*texts: str) -> bool:
-    """Return whether texts are hashes: git would take some texts of a ledger for options."""
     return all(map(_SHA.fullmatch, texts))
 
 
@@ -368,12 +345,7 @@ class BenchmarkSource:
 
 
 def commit_range(start: Path, good: str, bad: str, *, all_parents: bool = False) -> CommitRange:
-    """Return the commits from ``good`` to ``bad``: by first parents, so that a merge has one place, or all.
-
-    Raises:
-        RepositoryError: git does not know one of them.
-        UsageError: they are one commit, or bad does not follow from good.
-    """
+    """Return the commits from ``good`` to ``bad``, by first parents, or all of them."""
     top = open_repository(start)
     first, last = (resolve(top, ref) for ref in (good, bad))
     if first.sha == last.sha:
@@ -402,11 +374,7 @@ def _title(commit: Commit) -> str:
 
 
 def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitChange]:
-    """Return the changes of each place of a range, beginning with place 1.
-
-    Git's objects of the files to ``read`` are read, relative to the project's root; functions of others are
-    left out.
-    """
+    """Return the changes of each place of a range, beginning with place 1."""
     top = open_repository(commits.root)
     folder = commits.root.resolve().relative_to(top)
     places = range(1, len(commits.commits))
@@ -426,7 +394,6 @@ def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitCha
 
 
 def _changed_blobs(top: Path, first: str, last: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each file that differs between two commits, with its blobs; a submodule has none to read."""
     entries = iter(
         list_with_git(top, "diff-tree", "-r", "--raw", "-z", "--no-abbrev", "--no-renames", first, last)
     )
@@ -450,13 +417,7 @@ def author_of(start: Path, sha: str) -> str | None:
 
 
 def find_benchmark(commits: CommitRange, benchmark: str, *, preferred: str) -> BenchmarkSource:
-    """Return the file that holds a benchmark: at the bad commit, else in the working tree, else at the good.
-
-    ``benchmark`` is a node id or the end of one; of several files those below ``preferred`` are meant.
-
-    Raises:
-        UsageError: no such file has it, or several have.
-    """
+    """Return the file of a benchmark: at the bad commit, in the working tree, or at the good one."""
     first, _, inner = benchmark.partition("[")[0].partition("::")
     file = first if first.endswith(".py") else ""
     function = (inner or first).rpartition("::")[2]
@@ -484,7 +445,6 @@ def find_benchmark(commits: CommitRange, benchmark: str, *, preferred: str) -> B
 
 
 def _files_with(root: Path, sha: str | None, function: str) -> list[str]:
-    """Return the Python files below a folder that define a function, at a commit or in the working tree."""
     where = (sha,) if sha else ()
     also = () if sha else ("--untracked",)
     pattern = f"def[[:space:]]+{function}[[:space:]]*[(]"
@@ -524,10 +484,7 @@ def is_range(text: str) -> bool:
 
 
 def commits_in(start: Path, text: str) -> tuple[str, ...]:
-    """Return the commits of "A..B" on the line of first parents that leads to B, oldest first, A included.
-
-    Without B it ends at HEAD; without A it begins with the first commit.
-    """
+    """Return the commits of "A..B" on the line of first parents that leads to B, oldest first, A included."""
     begin, end = _ends(start, text)
     if begin is None:
         return tuple(run_git(start, "rev-list", "--first-parent", "--reverse", end).split())

@@ -1,10 +1,4 @@
-"""The environment that a side is measured in, where it is not the present one.
-
-An environment is built of requirements: a virtual environment of this interpreter that sees all packages of
-the present one, and has before them only those whose versions the requirements change. So nothing large is
-copied, and the harness is there. It is kept and used again by later gates. An environment that exists already
-is used as it is; packages of the harness that it lacks are lent to it by a folder on its path.
-"""
+"""The environment that a side is measured in, where it is not the present one."""
 
 from __future__ import annotations
 
@@ -30,6 +24,7 @@ import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from perfkit.agent import packages as probe
 from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
@@ -37,7 +32,6 @@ from perfkit.model import ABSENT, PACKAGE, SIDES, Side
 from perfkit.repo.files import describe_folder, hash_files, source_names
 from perfkit.repo.git import outside_repository, try_git
 from perfkit.repo.prepare import caches
-from perfkit.runner.agent import packages as probe
 from perfkit.runner.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.temporary import remove_folder
 
@@ -59,12 +53,10 @@ _OBEYED = ("PIP_", "UV_")
 
 @dataclass(frozen=True, kw_only=True)
 class SideEnvironment:
-    """The environment of a side.
+    """The environment of a side, by the versions of all its packages.
 
-    ``wanted`` is what a person asked for, nothing where it is the present one. ``packages`` maps the names of
-    all installed packages to their versions. ``named`` are the packages that were asked for by name, None
-    where a file or a folder stands for all. ``conflicts`` are sentences of the installer on packages that
-    need other versions than they have.
+    ``wanted`` is what a person asked for; ``named`` are packages asked for by name, None where a file or
+    folder stands for all. ``conflicts`` are the installer's sentences.
     """
 
     wanted: tuple[str, ...]
@@ -97,11 +89,7 @@ class _Whole:
 
 
 def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
-    """Check, before the machine's lock is waited for, that what is wanted can be read.
-
-    Raises:
-        UsageError: a value is no requirement, no file that can be read, and no environment.
-    """
+    """Check, before the machine's lock is waited for, that what is wanted can be read."""
     for side, values in wanted.items():
         if not _is_folder(values, side):
             for value in values:
@@ -111,14 +99,7 @@ def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
 def side_environments(
     wanted: Mapping[Side, Sequence[str]], *, log: Callable[[str], None]
 ) -> Mapping[Side, SideEnvironment]:
-    """Return the environments of both sides, built where they are not there yet; none where none is wanted.
-
-    ``log`` reports slow steps.
-
-    Raises:
-        UsageError: one cannot be built, or cannot run the harness.
-        NotMeasuredError: an interpreter gave no answer.
-    """
+    """Return the environments of both sides, built where necessary; none where none is wanted."""
     if not any(wanted.values()):
         return {}
     return {side: _environment(tuple(wanted.get(side, ())), side, log) for side in SIDES}
@@ -132,10 +113,7 @@ def changed_packages(environments: Environments) -> dict[str, tuple[str | None, 
 
 
 def installed_facts(environments: Environments) -> dict[Side, dict[str, str]]:
-    """Return the facts of each side's environment: Python, torch, and each package that differs.
-
-    Nothing is returned where both sides are measured in the present environment.
-    """
+    """Return the facts of each side's environment: Python, torch, and each package that differs."""
     if not environments:
         return {}
     differing = [name for name in changed_packages(environments) if name != "torch"]
@@ -175,7 +153,6 @@ def _environment(wanted: tuple[str, ...], side: Side, log: Callable[[str], None]
 
 
 def _is_folder(wanted: Sequence[str], side: Side) -> bool:
-    """Return whether an environment is wanted that exists already."""
     folders = [one for one in wanted if (Path(one) / "bin" / "python").exists()]
     if folders and len(wanted) > 1:
         raise UsageError(
@@ -205,11 +182,7 @@ class Requirements:
 
 
 def requirements_of(value: str, side: Side) -> Requirements:
-    """Read one value of an option.
-
-    Raises:
-        UsageError: it is no requirement, no file that can be read, and no environment.
-    """
+    """Read one value of an option."""
     option = f"--{side}-with {value}"
     text = value.strip()
     match = _OPTION.fullmatch(text)
@@ -301,10 +274,7 @@ def environment_key(lines: Sequence[str]) -> str:
 
 
 def _named_places(lines: Sequence[str], folder: Path | None = None) -> list[Path]:
-    """Return the files and folders on this disk that lines of requirements name, those of included files too.
-
-    Installers take a relative path from where they run, or from the ``folder`` of the file that names it.
-    """
+    """Return the local files and folders that requirements and their included files name."""
     found: dict[Path, None] = {}
     waiting = [(line, folder) for line in lines]
     while waiting:
@@ -337,7 +307,6 @@ def _read_lines(file: Path) -> list[str]:
 
 
 def _content(place: Path) -> str:
-    """Return a text that differs where a file, or a folder that a package is built of, does."""
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
     listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -350,7 +319,6 @@ def _content(place: Path) -> str:
 
 
 def _present_folders() -> list[str]:
-    """Return the folders of installed packages of this interpreter, in the order of its search."""
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     named = ("site-packages", "dist-packages")
     return [entry for entry in sys.path if entry in installed or Path(entry).name in named]
@@ -380,7 +348,6 @@ def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
 
 
 def _complete(place: Path, whole: _Whole) -> None:
-    """Mark a kept folder as complete."""
     new = place / f"{COMPLETE}.new"
     new.write_bytes(msgspec.json.encode(whole))
     new.rename(place / COMPLETE)
@@ -449,7 +416,6 @@ def _is_present(line: str, present: Mapping[str, str]) -> bool:
 
 
 def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
-    """Run an installer in the current folder and return the lines that it printed."""
     log = place / "output.log"
     ending = run_command(
         command, output=log, limit_s=_INSTALL_LIMIT_S, environment=outside_repository(os.environ)
@@ -472,13 +438,11 @@ def installer_error(lines: Sequence[str]) -> str:
 
 
 def _from_first(lines: Sequence[str], *signs: str) -> Sequence[str]:
-    """Return the lines from the first one on that begins with one of the signs, none where none does."""
     begins = (place for place, line in enumerate(lines) if line.strip().startswith(signs))
     return lines[next(begins, len(lines)) :]
 
 
 def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironment:
-    """Return an environment that exists already, to which the harness is lent where it lacks it."""
     interpreter = Interpreter(python=str(folder / "bin" / "python"))
     own = _ask(interpreter)
     option = f"--{side}-with {wanted[0]}"
@@ -497,7 +461,6 @@ def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironm
 
 
 def _lend_harness(interpreter: Interpreter, own: _Answer) -> Interpreter:
-    """Return an interpreter that also finds those packages of the harness that it has not itself."""
     lent = [name for name in installed_closure(_HARNESS) if name not in own.packages]
     key = fingerprint({"lent": repr(lent), "from": repr(sorted(_places(lent)))})
     place = kept_folder(key, lambda folder: _link(lent, folder))
@@ -525,7 +488,6 @@ def installed_closure(names: Sequence[str]) -> dict[str, str]:
 
 
 def _places(names: Sequence[str]) -> Iterator[Path]:
-    """Yield the top-level files and folders that packages have installed."""
     for name in names:
         one = importlib.metadata.distribution(name)
         tops = {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}
@@ -533,7 +495,6 @@ def _places(names: Sequence[str]) -> Iterator[Path]:
 
 
 def _link(names: Sequence[str], place: Path) -> None:
-    """Fill an empty folder with links to packages."""
     folder = place / "site-packages"
     folder.mkdir()
     for file in _places(names):
@@ -558,7 +519,7 @@ def _ask(interpreter: Interpreter) -> _Answer:
         return msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
     except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
         raise NotMeasuredError(
-            f"{interpreter.python} does not say which packages it has ({error}); run it by hand to see why"
+            f"{interpreter.python} does not list its packages ({error}); run it by hand to see why"
         ) from error
 
 

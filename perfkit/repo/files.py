@@ -47,7 +47,7 @@ def place_inside(root: Path, name: str) -> Path:
 
 
 def put_file(source: Path, root: Path, name: str, *, follow_links: bool = False) -> None:
-    """Copy a file or link to its place in a root, over whatever file is there."""
+    """Copy a file or link to its place in a root, over a file that is there."""
     path = place_inside(root, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,11 +88,7 @@ def describe_folder(folder: Path) -> Commit:
 
 
 def source_names(folder: Path) -> frozenset[str]:
-    """Return the names of the files in a folder that a package is built of, generated ones included.
-
-    Raises:
-        OSError: a folder in it cannot be read.
-    """
+    """Return the names of the files in a folder that a package is built of, generated ones included."""
     return frozenset(name for name in _files(folder) if name.lower().endswith(_SOURCES))
 
 
@@ -123,7 +119,6 @@ def _content(file: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield the names, relative to a folder, of the files and links in it that are measured."""
     for place, folders, files in os.walk(folder, onerror=_raise):
         left_out = _left_out(place, [*folders, *files])
         folders[:] = [name for name in folders if name not in left_out]
@@ -133,7 +128,6 @@ def _files(folder: Path) -> Iterator[str]:
 
 
 def _left_out(place: str, names: Sequence[str]) -> set[str]:
-    """Return which entries of a folder are no part of the code: caches, environments, pipes and sockets."""
     return {
         name
         for name in names
@@ -151,11 +145,7 @@ def _raise(error: OSError) -> None:
 
 
 def overlay(files: Sequence[PurePosixPath | str], *, source: Path, target: Path) -> tuple[str, ...]:
-    """Lay files of ``source`` over ``target`` at their own relative paths.
-
-    Returns:
-        Those whose content is not what was there, new ones included; ``restore`` undoes each.
-    """
+    """Lay files of ``source`` over ``target`` at their own relative paths."""
     return tuple(name for name in map(str, files) if _lay(name, source, target))
 
 
@@ -192,7 +182,6 @@ def _lay(name: str, source: Path, target: Path) -> bool:
 
 
 def _keep(name: str, path: Path, target: Path) -> None:
-    """Keep what a file held before the first overlay, or remember that there was no file."""
     own, absent = _aside(target, "own"), _aside(target, "absent")
     if (own / name).is_symlink() or (own / name).exists() or (absent / name).exists():
         return
@@ -204,11 +193,9 @@ def _keep(name: str, path: Path, target: Path) -> None:
 
 
 def _aside(target: Path, kind: str) -> Path:
-    """Return a folder beside the checkout, where neither pytest nor an import finds its files."""
     return target.parent / f"{target.name}.aside" / kind
 
 
 def _forget_bytecode(path: Path) -> None:
-    """Remove cached bytecode: Python compares only seconds and size, which two versions may share."""
     for cached in (path.parent / "__pycache__").glob(f"{glob.escape(path.stem)}.*.pyc"):
         cached.unlink()

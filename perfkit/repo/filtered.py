@@ -52,15 +52,6 @@ def bring_filtered(
 
     The content comes from the local store of Git LFS, or else from the user's working tree, where that has
     the same version of the file without a change. Filters are never run: their commands are not the commit's.
-
-    Args:
-        source: the user's checkout of the repository.
-        root: a checkout of one of its commits.
-        git_folder: the folder of the repository, where ``root`` is no worktree of it.
-        index: the index of the files in ``root``, where that is no worktree.
-
-    Returns:
-        The files whose content was found nowhere, and sentences on those that are left out on purpose.
     """
     place = [] if git_folder is None else [f"--git-dir={git_folder}", "--work-tree=."]
     excluded = _excluded(source, root)
@@ -93,11 +84,7 @@ def bring_filtered(
 
 
 def refuse_stored(files: Sequence[StoredFile], *, side: Side, called: str) -> None:
-    """Refuse to measure a checkout in which files hold what git stores instead of their content.
-
-    Raises:
-        SideNotMeasuredError: there is such a file.
-    """
+    """Refuse to measure a checkout in which files hold what git stores instead of their content."""
     left = [file for file in files if file.is_unchanged()]
     if not left:
         return
@@ -145,7 +132,6 @@ class _Entry:
     size: int
 
     def describes(self, path: Path) -> bool:
-        """Return whether a file was not written since."""
         try:
             found = path.lstat()
         except OSError:
@@ -171,7 +157,6 @@ class _Originals:
         return cls(source=source, store=store, entries=_entries(source, names))
 
     def find(self, name: str, blob: str, pointer: tuple[str, int] | None) -> Path | None:
-        """Return a file with the content of a stored one; ``pointer`` is its hash and size in Git LFS."""
         own = self.source / name
         if pointer is not None:
             oid, size = pointer
@@ -185,14 +170,12 @@ class _Originals:
 
 
 def _with_filter(top: Path, names: Sequence[str]) -> set[str]:
-    """Return those of the files that have a filter."""
     given = "".join(f"{name}\0" for name in names).encode(errors="surrogateescape")
     found = run_git(top, "check-attr", "-z", "--stdin", "filter", given=given).split("\0")[:-1]
     return {name for name, value in zip(found[::3], found[2::3], strict=True) if value not in _NO_FILTER}
 
 
 def _entries(top: Path, names: Sequence[str]) -> dict[str, _Entry]:
-    """Return what the index of a working tree has of these files."""
     entries = {}
     for begin in range(0, len(names), _AT_ONCE):
         wanted = (f":(literal){name}" for name in names[begin : begin + _AT_ONCE])
@@ -205,7 +188,6 @@ def _entries(top: Path, names: Sequence[str]) -> dict[str, _Entry]:
 
 
 def _drivers(source: Path) -> list[str]:
-    """Return the filters that change files as they are checked out; that of Git LFS need not be installed."""
     keys = ("config", "-z", "--get-regexp", r"^filter\..*\.(smudge|process)$")
     entries = (entry.partition("\n") for entry in (try_git(source, *keys) or "").split("\0") if entry)
     changing = {key for key, _, command in entries if command.strip() not in _NO_SMUDGE}
@@ -213,19 +195,16 @@ def _drivers(source: Path) -> list[str]:
 
 
 def _excluded(source: Path, root: Path) -> list[str]:
-    """Return the patterns of files whose contents the user has Git LFS leave out."""
     get = ("--get", "lfs.fetchexclude")
     patterns = try_git(source, "config", *get) or try_git(root, "config", "--file", ".lfsconfig", *get) or ""
     return [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
 
 
 def _blobs(entries: Sequence[str]) -> dict[str, str]:
-    """Return the blob of each name that ``git ls-files --stage`` or ``git ls-tree`` listed."""
     return {name: _HASH.findall(about)[0] for about, _, name in (entry.partition("\t") for entry in entries)}
 
 
 def _pointer(path: Path) -> tuple[str, int] | None:
-    """Return the hash and size that a pointer of Git LFS names, None where a file is none."""
     if not path.is_file() or path.stat().st_size > _MOST_POINTER_BYTES:
         return None
     return _named(path.read_bytes())

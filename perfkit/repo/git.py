@@ -49,10 +49,7 @@ _reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
 
 @contextlib.contextmanager
 def reading_only() -> Iterator[None]:
-    """Have git run no program that the repository's configuration names, filters and transports included.
-
-    Commands that measure run the project's code anyway; others may look at anybody's repository.
-    """
+    """Have git run no program that the repository's configuration names, filters and transports included."""
     token = _reading_only.set(True)
     try:
         yield
@@ -61,15 +58,12 @@ def reading_only() -> Iterator[None]:
 
 
 def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the variables by which git tells a hook its repository."""
+    """Return an environment without the variables by which git passes a hook its repository."""
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
 
 
 def run_git(place: Path, *arguments: str, index: Path | None = None, given: bytes = b"") -> str:
-    """Return the output of a git command in ``place``; no filter of the repository runs.
-
-    ``index`` replaces the repository's own index; ``given`` is the command's standard input.
-    """
+    """Return the output of a git command in ``place``; no filter of the repository runs."""
     done = _run(place, arguments, _settings(place, arguments), _with_index(index), given)
     return os.fsdecode(_checked(place, arguments, done))
 
@@ -139,7 +133,6 @@ def _settings(place: Path, arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def _options(command: str) -> tuple[str, ...]:
-    """Return the options by which git itself computes a diff, whatever the repository names for that."""
     if command != "diff":
         return ()
     # In each submodule that it looks into, git obeys that one's own configuration.
@@ -171,7 +164,7 @@ def _run(
 
 def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.CompletedProcess[bytes]) -> bytes:
     if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"]
         # Advice may follow the reason.
         reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), lines[-1])
         raise RepositoryError(f"`git {' '.join(arguments[:2])}` failed in {place}: {reason}")
@@ -179,7 +172,6 @@ def _checked(place: Path, arguments: tuple[str, ...], done: subprocess.Completed
 
 
 def _filters_off(place: Path) -> dict[str, str]:
-    """Return the settings that switch off each filter, which would run code that is not the commit's."""
     configured = try_git(place, "config", "--name-only", "-z", "--get-regexp", r"^filter\..*\.")
     drivers = {key.rpartition(".")[0] for key in (configured or "").split("\0") if key}
     off = {"clean": "", "smudge": "", "process": "", "required": "false"}

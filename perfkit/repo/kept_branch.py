@@ -19,10 +19,7 @@ _SIGNATURE = {
 
 
 def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | None:
-    """Bring the files of a remote's branch into a folder, whose own files stay; return how many came.
-
-    None means that the remote has no such branch.
-    """
+    """Bring the files of a remote's branch into a folder, whose own files stay; return how many came."""
     tip = _fetch(top, branch, remote)
     if tip is None:
         return None
@@ -41,10 +38,7 @@ def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | N
 
 
 def push_branch(top: Path, branch: str, folder: Path, *, remote: str, message: str) -> bool:
-    """Add the files of a folder to a remote's branch; return whether there was anything to add.
-
-    Where another push was quicker, the files are added to what that one left.
-    """
+    """Add the files of a folder to a remote's branch; return whether there was anything to add."""
     for attempt in range(_ATTEMPTS):
         tip = _fetch(top, branch, remote)
         commit = _commit(top, folder, tip, message)
@@ -61,7 +55,6 @@ def push_branch(top: Path, branch: str, folder: Path, *, remote: str, message: s
 
 
 def _fetch(top: Path, branch: str, remote: str) -> str | None:
-    """Return the tip of a remote's branch, None where it has no such branch."""
     listed = run_git(top, "ls-remote", remote, f"refs/heads/{branch}")
     if not listed.strip():
         return None
@@ -70,7 +63,6 @@ def _fetch(top: Path, branch: str, remote: str) -> str | None:
 
 
 def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | None:
-    """Return a commit on ``tip`` that has the files of a folder besides, None where these are in it."""
     with temporary_folder() as aside:
         index = {"GIT_INDEX_FILE": str(aside / "index"), **_SIGNATURE}
         if tip is not None:
@@ -110,12 +102,10 @@ def _names(top: Path, tip: str) -> list[str]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Return whether a file is a process's own: what it stages, an index, or what a repair has put aside."""
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _git(top: Path, arguments: tuple[str, ...], variables: Mapping[str, str], *, given: bytes = b"") -> str:
-    """Return what a git command printed that uses an index of its own."""
     directory = run_git(top, "rev-parse", "--absolute-git-dir").strip()
     variables = {"GIT_DIR": directory, **variables}
     return run_git_checkout(top, *arguments, variables=variables, given=given).strip()

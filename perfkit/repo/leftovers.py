@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent.processes import Process, is_still, read_process
 from perfkit.errors import RepositoryError
 from perfkit.repo.git import run_git, try_git
-from perfkit.runner.agent.processes import Process, is_still, read_process
 from perfkit.temporary import PREFIX, STARTED_BY, Owner, leftovers, remove_folder, this_owner
 from perfkit.units import counted
 
@@ -26,19 +26,14 @@ _POLL_S = 0.01
 
 
 def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
-    """Remove what killed perfkits left among temporary files, and log a line for each.
-
-    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is logged.
-    """
+    """Remove what killed perfkits left among temporary files, and log a line for each."""
     swept: dict[str, _Swept] = {}
     for leftover in leftovers(place, prefix=prefix):
         owner = leftover.owner
         if owner is not None:
             problem = swept.setdefault(_name(owner), _Swept()).add(leftover.folder, owner)
         elif leftover.folder.exists():
-            problem = (
-                f"cannot tell whose {leftover.folder} is: its owner's file is damaged; remove both by hand"
-            )
+            problem = f"the owner's file of {leftover.folder} is damaged; remove both by hand"
         else:
             problem = ""
         if problem:
@@ -49,10 +44,7 @@ def sweep(log: Callable[[str], None], *, place: Path | None = None, prefix: str 
 
 
 def end_residents(folder: Path, owner: Owner | None = None) -> int:
-    """End the processes that live in a folder and that its owner started; return how many there were.
-
-    The owner is this perfkit by default.
-    """
+    """End the processes that live in a folder and that its owner started; return how many there were."""
     secret = (owner or this_owner()).secret
     return _end(list(_residents(folder, secret))) if secret else 0
 
@@ -87,7 +79,6 @@ class _Swept:
     processes: int = 0
 
     def add(self, folder: Path, owner: Owner) -> str:
-        """Remove a folder with all that belongs to it; return what kept it from that."""
         self.processes += end_residents(folder, owner)
         try:
             remove_folder(folder)
@@ -105,7 +96,6 @@ class _Swept:
 
     @property
     def sentence(self) -> str:
-        """What it was, in a line."""
         processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
         parts = [
             f"removed {', '.join(map(str, self.folders))}",
@@ -175,7 +165,6 @@ def _end(processes: list[Process]) -> int:
 
 
 def _wait(processes: list[Process], limit_s: float) -> list[Process]:
-    """Wait until all have ended or the time is over, and return those that still live."""
     deadline = time.monotonic() + limit_s
     while (left := [one for one in processes if is_still(one)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -56,14 +56,7 @@ State = Mapping[str, tuple[int, int, int]]
 
 
 def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path, folder: PurePath) -> None:
-    """Copy or link what the patterns match in ``source`` into a root, whose own files stay as they are.
-
-    Patterns start from a ``folder`` in both, and may lead to another one.
-
-    Raises:
-        ConfigError: a pattern matches nothing, or leads out of the repository.
-        RepositoryError: a file cannot be copied.
-    """
+    """Copy or link what the patterns match in ``source`` into a root, whose own files stay as they are."""
     make = _copy if key == "copy" else _link
     for pattern in patterns:
         for match in _matches(pattern, key, source, folder):
@@ -75,10 +68,7 @@ def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Pa
 
 
 def bring_versions(source: Path, root: Path) -> None:
-    """Copy the version files that a build writes, where pyproject.toml names one that git does not keep.
-
-    A root's own files stay as they are.
-    """
+    """Copy the version files that a build writes, where pyproject.toml names one that git does not keep."""
     for path in version_files(source):
         if (source / path).is_file():
             try:
@@ -88,10 +78,7 @@ def bring_versions(source: Path, root: Path) -> None:
 
 
 def write_missing_versions(root: Path) -> Iterator[str]:
-    """Write the version files that only a build would write, and yield the path of each.
-
-    Code that imports its version could not be imported without one.
-    """
+    """Write the version files that only a build would write, and yield the path of each."""
     for path in _written_versions(root):
         target = place_inside(root, path)
         if target.suffix == ".py" and target.parent.is_dir() and not os.path.lexists(target):
@@ -106,7 +93,6 @@ def version_files(root: Path) -> tuple[str, ...]:
 
 
 def _written_versions(root: Path) -> Iterator[str]:
-    """Yield the files that setuptools_scm, hatch-vcs, PDM and versioneer write as they build."""
     for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
         try:
             document = tomllib.loads(read_text(root / described))
@@ -148,7 +134,6 @@ def _found(pattern: str, parts: Sequence[str], source: Path) -> set[Path]:
 
 
 def _bring(source: Path, target: Path, make: Callable[[Path, Path], None]) -> None:
-    """Make what is missing: all of a folder, or, in a folder that is there, what is missing in it."""
     if not os.path.lexists(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         make(source, target)
@@ -195,7 +180,6 @@ def build_command(folder: Path) -> str | None:
 
 
 def _source_folder(folder: Path) -> str:
-    """Return the folder that a project's packages lie in, as its backend is configured or as is usual."""
     maturin = _table(_table(_described(folder), "tool"), "maturin")
     source = maturin.get("python-source")
     return str(source) if isinstance(source, str) else "src" if (folder / "src").is_dir() else "."
@@ -228,9 +212,6 @@ def prepare_root(
     ``called`` is the root's name in an error, by default its side. No process outlives the call. In it,
     ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit`` of
     which the command has made the same before, that is put in place, and a sentence is returned.
-
-    Raises:
-        SideNotMeasuredError: it failed.
     """
     kept = None if commit is None else _kept_at(command, side, root, folder, commit, python)
     if kept is not None and _put_back(kept, root):
@@ -261,13 +242,11 @@ def _run(command: str, side: Side, place: Path, python: str, called: str) -> Non
 
 
 def _first_of(python: str) -> str:
-    """Return the folders of commands, that of an interpreter first: its environment may be no active one."""
     own = [Path(one).parent for one in (python, sys.executable)]
     return os.pathsep.join((*dict.fromkeys(map(str, own)), os.environ.get("PATH", os.defpath)))
 
 
 def _kept_at(command: str, side: Side, root: Path, folder: PurePath, commit: str, python: str) -> Path:
-    """Return the folder for what a command makes of a commit, named after all that it may depend on."""
     brought = list_with_git(root, "ls-files", "--others", "-z")
     knows_side = SIDE_VARIABLE in command or try_git(root, "grep", "-l", SIDE_VARIABLE) is not None
     depends = {
@@ -288,7 +267,6 @@ def caches() -> Path:
 
 
 def _surroundings() -> dict[str, str]:
-    """Return what of the machine and the environment a build may depend on."""
     installed = sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions())
     obeyed = sorted(
         f"{name}={value}"
@@ -332,10 +310,7 @@ def _files(root: Path) -> Iterator[str]:
 
 
 def _keep(kept: Path, root: Path, before: State) -> None:
-    """Keep the files that a command made, where the same can be had by putting them into another root.
-
-    It cannot where the command took files away, or wrote down where the root lies.
-    """
+    """Keep the files that a command made, where the same can be had by putting them into another root."""
     after = _state(root)
     made = [name for name, stamp in after.items() if before.get(name) != stamp]
     if not made or before.keys() - after.keys() or sum(after[name][1] for name in made) > _MOST_BYTES:
@@ -355,7 +330,6 @@ def _keep(kept: Path, root: Path, before: State) -> None:
 
 
 def _names(root: Path, file: Path) -> bool:
-    """Return whether a file names a root. What a compiler made does so for debuggers only."""
     if file.is_symlink():
         return str(root) in str(file.readlink())
     content = file.read_bytes()
@@ -363,7 +337,6 @@ def _names(root: Path, file: Path) -> bool:
 
 
 def _put_back(kept: Path, root: Path) -> bool:
-    """Put what is kept into a root, and return whether there was anything."""
     try:
         made = list(_files(kept))
         _copy_files(made, kept, root)

@@ -47,10 +47,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class SidePair:
-    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect.
-
-    With ``same_code`` both are commits between which only documentation and perfkit's own files differ.
-    """
+    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect."""
 
     base: Side
     head: Side
@@ -75,11 +72,10 @@ class SidePair:
 def resolve_sides(
     start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
 ) -> SidePair:
-    """Return the sides that were named, each a ref, a directory or, for head, ``worktree``.
+    """Return the sides that were named: refs, directories (``./NAME`` of one like a ref) or ``worktree``.
 
-    A name that is both a ref and a directory is the ref; ``./NAME`` is the directory. Without a name head is
-    the working tree where code in it outside ``ignored`` differs from HEAD, else HEAD; base is where head
-    left the main branch, or head's parent on the main branch itself.
+    Head is by default the working tree if code outside ``ignored`` differs from HEAD, else HEAD; base is
+    where head left the main branch, or its parent on the main branch itself.
     """
     head_side, remarks = _head(start, head, ignored)
     base_side = _default_base(head_side) if base is None else named_side(start, base)
@@ -96,10 +92,7 @@ def resolve_sides(
 def resolve_same(
     start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
 ) -> SidePair:
-    """Return the sides of a comparison of environments: as they were named, and of one code where not.
-
-    Without a name for base it is what head is.
-    """
+    """Return the sides of a comparison of environments: as they were named, and of one code where not."""
     head_side, remarks = _head(start, head, ignored)
     base_side = head_side if base is None else named_side(start, base)
     return SidePair(base=base_side, head=head_side, remarks=remarks)
@@ -156,7 +149,6 @@ def _title(commit: records.Commit) -> str:
 
 
 def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side, tuple[str, ...]]:
-    """Return head, and a remark where it is HEAD although the working tree differs from that."""
     if name not in (None, WORKTREE):
         return named_side(start, name), ()
     top = _open(start)
@@ -172,7 +164,6 @@ def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side,
 
 
 def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
-    """Yield a remark where no file that may be code differs between the sides."""
     files = changed_files(pair)
     if files is None:
         return
@@ -181,14 +172,11 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
     # Submodules are not among these files.
     if not any(map(is_code, files)) and not submodules(pair.head.source):
         only = f", only {listed(files, _MOST_LISTED)}" if files else ""
-        yield f"no code differs between base and head{only}: what is found says nothing of a change"
+        yield f"no code differs between base and head{only}: what is found does not come from a change"
 
 
 def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
-    """Return whether both sides are commits with the same files, apart from pages and perfkit's output.
-
-    A page elsewhere than in the top folder or the documentation may be what a benchmark reads.
-    """
+    """Return whether both sides are commits with the same files, apart from pages and perfkit's output."""
     if {pair.base.kind, pair.head.kind} != {"commit"}:
         return False
     changed = without_outputs(pair.head.source, changed_files(pair) or (), ignored)
@@ -206,7 +194,6 @@ def _commit_side(top: Path, ref: str) -> Side:
 
 
 def _default_base(head: Side) -> Side:
-    """Return the commit that head is compared with where none was named."""
     if head.kind == "directory":
         raise RepositoryError(f"{head.source} is a directory, which has no base of its own; add --base")
     top, sha = head.source, head.commit.sha
@@ -255,7 +242,6 @@ def _refuse_equal(pair: SidePair) -> None:
 
 
 def _open(start: Path) -> Path:
-    """Return the top of the working tree around ``start``."""
     try:
         top = open_repository(start)
     except RepositoryError as error:

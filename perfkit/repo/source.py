@@ -26,11 +26,7 @@ _COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit
 
 
 def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
-    """Return the qualified names of head's functions that differ from base's, by file.
-
-    ``files`` are relative to the folders ``base`` and ``head``. A file has None where more than functions
-    differs (imports and docstrings aside), or where that is not known.
-    """
+    """Return the qualified names of head's functions that differ from base's, by file."""
     paths = [file for file in files if file.endswith(".py")]
     if len(paths) > _MOST_READ:
         return dict.fromkeys(paths)
@@ -46,10 +42,7 @@ def _changed_functions(base: Path, head: Path) -> tuple[str, ...] | None:
 
 
 def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
-    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
-
-    None where more than functions differs (imports and docstrings aside), or where that is not known.
-    """
+    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``."""
     try:
         old, new = (_WithoutTexts().visit(ast.parse(text)) for text in (base, head))
     except (SyntaxError, ValueError):
@@ -61,7 +54,6 @@ def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
 
 
 def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the functions of a module and its classes, nested ones as parts of their outermost one."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{prefix}{node.name}", ast.dump(node)
@@ -97,7 +89,6 @@ class _Test:
 
 
 def _parsed(files: Iterable[Path], root: Path) -> Iterator[tuple[str, ast.Module, list[_Test]]]:
-    """Yield the text, the tree and the functions of each file that can be read and parsed."""
     for file in files:
         try:
             with tokenize.open(file) as stream:
@@ -117,11 +108,7 @@ def _tests(tree: ast.Module | ast.ClassDef, prefix: str, outer: tuple[ast.expr, 
 
 
 def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[str]:
-    """Return the node ids, without parameters, of the tests that ``@pytest.mark.perfkit(key=True)`` marks.
-
-    The marker may stand at a function, at its class, or in the module's ``pytestmark``. A file that cannot be
-    read or parsed has none.
-    """
+    """Return the node ids, without parameters, of the tests that ``@pytest.mark.perfkit(key=True)`` marks."""
     found: set[str] = set()
     for _, tree, tests in _parsed(files, root):
         module = _module_marks(tree)
@@ -130,7 +117,6 @@ def marked_benchmarks(files: Iterable[Path], root: Path, key: str) -> frozenset[
 
 
 def _module_marks(tree: ast.Module) -> Sequence[ast.expr]:
-    """Return the marks of ``pytestmark``, one marker or a list of some."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
@@ -152,13 +138,7 @@ def _sets(mark: ast.expr, key: str) -> bool:
 
 
 def benchmark_files(top: Path, root: Path, benchmarks: str, *, ignored: Collection[Path]) -> list[str]:
-    """Return the files below a path of benchmarks and the conftest files above it, relative to ``top``.
-
-    Ignored files, and those below ``ignored``, are none of them.
-
-    Raises:
-        UsageError: there is no such path, or it is the whole project.
-    """
+    """Return the files below a path of benchmarks and the conftest files above it, relative to ``top``."""
     place = (root / benchmarks.partition("::")[0]).resolve()
     if not place.exists() or not place.is_relative_to(root) or place == root:
         what = "is the whole project" if place == root else "is not there"
@@ -197,10 +177,7 @@ def commit_of_files(top: Path, files: Sequence[str]) -> str:
 
 
 def benchmark_versions(files: Iterable[Path], root: Path) -> dict[str, str]:
-    """Return the tests that take the benchmark fixture, without parameters, with the version of each.
-
-    Nothing is imported. A file that cannot be parsed has none.
-    """
+    """Return the tests that take the benchmark fixture, without parameters, with the version of each."""
     found: dict[str, str] = {}
     for text, _, tests in _parsed(files, root):
         lines = text.splitlines(keepends=True)

@@ -23,9 +23,7 @@ from perfkit.repo.working_tree import without_outputs
 
 KEY = "Perf-Accept"
 # The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.
-_VALUE = re.compile(
-    r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)",
-)
+_VALUE = re.compile(r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)")
 # "unfold" makes a trailer one line; an author's name is always one line.
 _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
 _DIGITS = 40
@@ -56,23 +54,16 @@ def accepted_in(top: Path, base_sha: str, head_sha: str) -> tuple[tuple[Acceptan
 def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
     """Return the acceptance that a trailer's value holds, or a warning where it holds none."""
     match = _VALUE.fullmatch(value.strip())
-    if match is not None and is_placeholder(match["reason"]):
-        return (
-            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
-            f" write your own reason in place of {match['reason']}"
-        )
-    if match is None:
-        return (
-            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
-            f' expected "{KEY}: BENCHMARK: reason"'
-        )
+    if match is None or is_placeholder(match["reason"]):
+        expected = f'expected "{KEY}: BENCHMARK: reason"'
+        hint = expected if match is None else f"write your own reason in place of {match['reason']}"
+        return f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing; {hint}'
     return Acceptance(
         benchmark=match["benchmark"], reason=match["reason"], commit=sha, author=author or None, verdict=None
     )
 
 
 def _log(top: Path, base_sha: str, head_sha: str, form: str) -> list[str]:
-    """Return the commits of base..head in a form of ``git log``, whatever the user's settings for it."""
     options = ["-z", "--no-show-signature", "--encoding=UTF-8", f"--format={form}"]
     try:
         text = run_git(top, "log", *options, f"{base_sha}..{head_sha}", "--")

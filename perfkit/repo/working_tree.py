@@ -19,10 +19,7 @@ _HASH_DIGITS = 16
 
 
 def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
-    """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it.
-
-    The diff hash covers the tracked changes, the contents of untracked files, and the same in submodules.
-    """
+    """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it."""
     commit = read_commit(top, ignored=ignored)
     untracked = without_outputs(top, untracked_files(top), ignored)
     states = [hash_files(top, untracked)] if untracked else []
@@ -50,11 +47,10 @@ def uncommitted_files(top: Path, *, ignored: Sequence[Path]) -> tuple[list[str],
 
 
 def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> str | None:
-    """Return a hash of the files of a commit that may be code; of the working tree where none is named.
+    """Return a hash of the files of a commit, or of the working tree, that may be code.
 
-    Files that git does not track are part of the working tree, since they are measured. What tools have
-    written, ``ignored`` places and pages of text are left out. None where a submodule differs from its
-    commit, since no commit of this repository holds such code.
+    Untracked files count, outputs of tools and pages of text do not. None where a submodule differs from its
+    commit.
     """
     entries = list_with_git(top, "ls-tree", "-r", "-z", "--full-tree", sha or "HEAD")
     objects = {name: about.split(" ")[2] for about, _, name in (entry.partition("\t") for entry in entries)}
@@ -105,10 +101,7 @@ def is_initialised(submodule: Path) -> bool:
 
 
 def changed_since(top: Path, sha: str, *, until: str | None = None) -> list[str]:
-    """Return the tracked files that differ from a commit, in the working tree or in another commit.
-
-    Both names of a renamed file are among them, submodules are not.
-    """
+    """Return the tracked files that differ from a commit, in the working tree or in another commit."""
     options = ["--name-only", "-z", "--no-renames", "--no-relative"]
     commits = [sha] if until is None else [sha, until]
     names = list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")
@@ -134,14 +127,12 @@ def ignored_files(top: Path, patterns: Iterable[str]) -> list[str]:
 
 
 def _uncommitted(top: Path) -> tuple[list[str], list[str]]:
-    """Return the files that are not as in HEAD: those that are there, and those that are gone."""
     names = sorted({*changed_since(top, "HEAD"), *untracked_files(top)})
     present = [name for name in names if _is_present(top.resolve() / name)]
     return present, sorted(set(names) - set(present))
 
 
 def _objects(top: Path, names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the objects that git would make of files, links as links."""
     for name in names:
         path = top / name
         if path.is_symlink():
@@ -160,5 +151,4 @@ def _submodule_states(top: Path) -> Iterator[str]:
 
 
 def _is_present(path: Path) -> bool:
-    """Return whether a real path is a file or a link, and not merely found behind a link."""
     return path.parent.resolve() == path.parent and (path.is_symlink() or path.is_file())

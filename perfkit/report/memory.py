@@ -73,9 +73,9 @@ def _growth(memory: MemoryProfile) -> Iterator[str]:
         each = human_bytes(round(sum(line.growth_bytes for line in others)))
         many = f"{counted(len(others), 'line')}{' more' if named else ''}"
         yield f"{many} {'grows' if len(others) == 1 else 'grow'} in each step, by {each} together"
-    elif not named and memory.tells_growth:
+    elif not named and memory.shows_growth:
         yield "no line grows in each step after the set-up: no leak"
-    if not memory.tells_growth:
+    if not memory.shows_growth:
         yield f"{counted(memory.steps, 'step')}: too few to tell a leak from what is set up once"
     if memory.not_seen:
         yield f"not seen: {memory.not_seen}"

@@ -14,16 +14,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.agent.counters.model import Cause
 from perfkit.model import ABSENT, Balance, PassName, PassSummary, ProfileEntry, ProfileSummary, RankProfile
 from perfkit.model.counters import SYNCS, TITLES
-from perfkit.model.phases import DATA, RANKS
-from perfkit.model.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
+from perfkit.model.readings import DATA, RANKS, DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
 from perfkit.report.names import Folded, named_table, without_folders
-from perfkit.runner.agent.counters.model import Cause
 from perfkit.units import counted, human_calls, human_percent, human_seconds
 
 _ENTRIES = 10

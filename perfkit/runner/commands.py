@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.runner import agent
-from perfkit.runner.agent import processes
+from perfkit import agent
+from perfkit.agent import processes
 from perfkit.temporary import with_mark
 
 # glibc returns freed memory above these sizes to the kernel. They are raised, so that page faults, which
@@ -195,10 +195,7 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Ending:
-    """Run a command for ``limit_s`` seconds at most and return how it ended; nothing of it outlives the call.
-
-    What it prints goes to the file ``output``.
-    """
+    """Run a command for at most ``limit_s`` seconds, and end all of its processes."""
     with output.open("wb") as stream:
         process = GuardedCommand(command, output=stream.fileno(), environment=environment, folder=folder)
         try:
@@ -216,7 +213,7 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def agent_command(
     entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH, python: str = sys.executable
 ) -> list[str]:
-    """Return the command that calls a function of ``perfkit.runner.agent.bootstrap`` in a new process."""
+    """Return the command that calls a function of ``perfkit.agent.bootstrap`` in a new process."""
     folder = str(Path(agent.__path__[0]))
     return [python, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]
 

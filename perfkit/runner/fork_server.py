@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
-from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.commands import (
     SAFE_PATH,
     ChildProcess,
@@ -41,10 +41,7 @@ def start_agent(
     python: str = sys.executable,
     under: Sequence[str] = (),
 ) -> tuple[GuardedCommand, Channel]:
-    """Start a process at an entry of the agent's ``bootstrap``, and return it with the channel to it.
-
-    It is run by the command ``under``, such as Valgrind, if one is given.
-    """
+    """Start a process at an entry of the agent's ``bootstrap``, and return it with the channel to it."""
     ours, theirs = socket.socketpair()
     with theirs, log.open("w") as output:
         descriptor = theirs.fileno()
@@ -56,10 +53,7 @@ def start_agent(
 
 
 class ForkServer:
-    """A process that forks children, at the other end of a channel; it writes to the file ``log``.
-
-    All methods raise ForkServerLostError where it has ended, or gave no answer in time.
-    """
+    """A process that forks children, at the other end of a channel; it writes to the file ``log``."""
 
     def __init__(self, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.faults_of_reuse: int | None = None
@@ -99,10 +93,7 @@ class ForkServer:
         return self._process.pid
 
     def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str] = ()) -> None:
-        """Order it to import modules, without waiting; those that cannot be imported are skipped.
-
-        pytest rewrites the assertions of ``rewritten`` packages, as it does for its plugins.
-        """
+        """Order it to import modules, without waiting; those that cannot be imported are skipped."""
         self.finish_preload()
         with self._named_if_lost("import what is shared"):
             self._channel.send({"kind": "preload", "modules": list(modules), "rewritten": list(rewritten)})
@@ -122,10 +113,7 @@ class ForkServer:
             return tuple(self._ask(order, _FORK_LIMIT_S)["names"])
 
     def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
-        """Fork a child that computes in parallel, and return why that failed, None where it worked.
-
-        A child that hangs is ended after ``limit_s`` seconds. ``faults_of_reuse`` is known from then on.
-        """
+        """Fork a child that computes in parallel, and return why that failed, None where it worked."""
         with self._named_if_lost("try a fork"):
             answer = self._ask({"kind": "try_fork", "limit_s": limit_s}, 2 * _FORK_LIMIT_S)
         self.faults_of_reuse = answer["faults"]
@@ -135,10 +123,7 @@ class ForkServer:
     def start(
         self, *arguments: object, log: Path, folder: str, descriptors: Sequence[int] = ()
     ) -> ForkedProcess:
-        """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``.
-
-        Its current folder is ``folder``, and what it prints goes to the file ``log``.
-        """
+        """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``."""
         self.finish_preload()
         order = {"kind": "fork", "arguments": arguments, "log": str(log.absolute()), "folder": folder}
         with self._named_if_lost("fork a child"):
@@ -197,10 +182,7 @@ class ForkedProcess(ChildProcess):
         return self._pid
 
     def wait(self, limit_s: float | None = None) -> int | None:
-        """Wait for ``limit_s`` seconds at most, and return its exit status, None if it still runs.
-
-        A child whose server has ended was killed with it.
-        """
+        """Wait for ``limit_s`` seconds at most, and return its exit status, None if it still runs."""
         if self._status is None and self._is_over(limit_s):
             try:
                 self._status = self._server.reap(self._pid)

@@ -6,16 +6,15 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent import NO_COUNTS
+from perfkit.agent.session import without_configuration
 from perfkit.config import load_project
 from perfkit.errors import ConfigError
-from perfkit.model import COLD_AUTOTUNING, COLD_COMPILING, COLD_START, Metric, Status
-from perfkit.runner.agent import NO_COUNTS
-from perfkit.runner.agent.clock import ColdStart
-from perfkit.runner.agent.session import without_configuration
+from perfkit.model import Status
 from perfkit.runner.commands import ALLOCATOR, run_command
 from perfkit.temporary import temporary_folder
 
@@ -41,10 +40,7 @@ class SessionSlot:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchResult:
-    """How a launch ended; ``tail`` is the end of its output, or why it did not run.
-
-    ``uncollected`` are the files that did not import where it was to go on without them, with the reasons.
-    """
+    """How a launch ended; ``tail`` is the end of its output, or why it did not run."""
 
     status: Status = "ok"
     tail: str = ""
@@ -86,7 +82,7 @@ def run_session(
     """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``.
 
     After ``limit_s`` seconds it is ended. No process of the session outlives the call. With ``keeps_going``
-    it goes on where a file does not import, and ``root`` is pytest's root whatever a commit configures.
+    it goes on where a file does not import, and ``root`` is pytest's root for any configuration.
     """
     try:
         is_asv = _is_asv(root / benchmarks, root)
@@ -128,7 +124,6 @@ def _is_asv(place: Path, root: Path) -> bool:
 
 
 def _uncollected(output: Path) -> dict[str, str]:
-    """Return the files that pytest could not import, with the last line of each error."""
     found: dict[str, str] = {}
     file = None
     for line in output.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -155,13 +150,3 @@ def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed:
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
     }
-
-
-def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
-    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
-    if cold is None:
-        return
-    yield COLD_START, cold.total_s
-    if cold.compiling_s or cold.autotuning_s:
-        yield COLD_COMPILING, cold.compiling_s or 0.0
-        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.invocation import Invocation
-from perfkit.runner.agent.processes import read_process
 from perfkit.units import human_seconds
 
 FOLDER_VARIABLE = "PERFKIT_LOCK_FOLDER"
@@ -30,11 +30,7 @@ _PLACES = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 (a 
 
 
 def lock_folder() -> Path:
-    """Return the folder of the machine's lock: the same for all its users, whatever their TMPDIR.
-
-    Raises:
-        UsageError: ``PERFKIT_LOCK_FOLDER`` is no folder.
-    """
+    """Return the folder of the machine's lock: the same for all its users and any TMPDIR."""
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         if not Path(named).is_dir():
@@ -58,10 +54,6 @@ def machine_lock(
 
     ``log`` receives at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
     with None never. The kernel releases the lock of a process that ends, however it ends.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time.
-        UsageError: the lock's file cannot be opened, or the time to wait is none.
     """
     if wait_s is not None and not wait_s >= 0:
         raise UsageError(f"--wait must be zero seconds or more, found {wait_s:g}")
@@ -115,7 +107,6 @@ def _is_read_only(place: Path) -> bool:
 
 
 def _taken(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, None while another process holds it."""
     while True:
         descriptor = _open(path)
         try:
@@ -130,10 +121,7 @@ def _taken(path: Path) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """Open the lock's file, which belongs to whoever measured first and serves everyone.
-
-    Everyone may write to its folder, so a link or another kind of file in its place is refused.
-    """
+    """Open the lock's file, which belongs to the first user who measured and serves everyone."""
     try:
         descriptor = _open_or_create(path)
     except OSError as error:

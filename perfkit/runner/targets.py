@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfkit.agent import loading
+from perfkit.agent.functions import source_of
+from perfkit.agent.loading import TargetError, compile_script, is_script, script_call
+from perfkit.agent.provenance import STARTED, foreign_modules
 from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.identity import source_version
-from perfkit.runner.agent import loading
-from perfkit.runner.agent.functions import source_of
-from perfkit.runner.agent.loading import TargetError, compile_script, is_script, script_call
-from perfkit.runner.agent.provenance import STARTED, foreign_modules
 
 SUFFIX = ".ipynb"
 _FORMAT = 4
@@ -75,14 +75,17 @@ def without_cell(file: str) -> str:
 
 
 def read_notebook(path: Path) -> Notebook:
-    """Return the code cells of a notebook, with its magics handled.
-
-    Raises:
-        UsageError: it is no notebook of format 4, is not for Python, has no code, or a cell cannot be run as
-            plain Python; the line names the cell.
-    """
+    """Return the code cells of a notebook, with its magics handled."""
     content = _decoded(path)
-    _check_language(path, content)
+    metadata = _mapping(content.get("metadata"))
+    kernel, info = _mapping(metadata.get("kernelspec")), _mapping(metadata.get("language_info"))
+    language = kernel.get("language") or info.get("name")
+    if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
+        named = kernel.get("display_name") or language
+        raise UsageError(
+            f'{path} is a notebook for {language} (kernel "{named}"), and a profile runs Python; profile a'
+            " notebook with a Python kernel"
+        )
     cells = content["cells"]
     texts = [_text(cell) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     numbered = enumerate(filter(str.strip, texts), start=1)
@@ -106,10 +109,7 @@ def compile_notebook(notebook: Notebook) -> types.CodeType:
 
 
 def notebook_call(code: types.CodeType) -> Callable[[], object]:
-    """Return a function that runs the cells in one new ``__main__``, which has no file, as in a kernel.
-
-    Figures are drawn without a display, and ``display`` prints.
-    """
+    """Return a function that runs the cells in one new ``__main__``, which has no file, as in a kernel."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     module = types.ModuleType("__main__")
     module.__dict__.update(__builtins__=builtins, display=print)
@@ -138,18 +138,6 @@ def _decoded(path: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def _check_language(path: Path, content: dict[str, Any]) -> None:
-    metadata = _mapping(content.get("metadata"))
-    kernel, info = _mapping(metadata.get("kernelspec")), _mapping(metadata.get("language_info"))
-    language = kernel.get("language") or info.get("name")
-    if isinstance(language, str) and not language.lower().startswith(("python", "ipython")):
-        named = kernel.get("display_name") or language
-        raise UsageError(
-            f'{path} is a notebook for {language} (kernel "{named}"), and a profile runs Python; profile a'
-            " notebook with a Python kernel"
-        )
-
-
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -162,11 +150,7 @@ def _text(cell: dict[str, Any]) -> str:
 
 
 def _plain(text: str, number: int, path: Path) -> str:
-    """Return a cell's text with its magics replaced line by line, so that line numbers stay.
-
-    Only a line at which the text stops being Python is looked at: the same signs inside a text or an
-    expression are left alone.
-    """
+    """Return a cell's text with its magics replaced line by line, so that line numbers stay."""
     lines = text.splitlines()
     _replace_cell_magic(lines, number, path)
     for _ in range(len(lines) + 1):
@@ -189,7 +173,6 @@ def _is_command(line: str) -> bool:
 
 
 def _replace_cell_magic(lines: list[str], number: int, path: Path) -> None:
-    """Empty the line of a cell magic that runs its cell as it is; refuse any other."""
     first = next(place for place, line in enumerate(lines) if line.strip())
     line = lines[first].strip()
     if not line.startswith("%%"):
@@ -201,7 +184,6 @@ def _replace_cell_magic(lines: list[str], number: int, path: Path) -> None:
 
 
 def _replaced(line: str, number: int, path: Path) -> str:
-    """Return what a line magic is as plain Python."""
     stripped = line.strip()
     indent = line[: len(line) - len(line.lstrip())]
     name, _, rest = stripped.removeprefix("%").partition(" ")
@@ -245,12 +227,7 @@ def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> No
 
 
 def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
-    """Import the target's module or compile its script or notebook, whose code ``change_code`` may replace.
-
-    Raises:
-        UsageError: there is no such module or function, the function cannot be called without arguments, or
-            the notebook is not plain Python.
-    """
+    """Import a module, or compile a script or notebook; ``change_code`` may replace its code."""
     if is_notebook(place):
         notebook = read_notebook(Path(place))
         return LoadedTarget(
@@ -269,11 +246,7 @@ def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
 
 
 def load_function(place: str) -> Callable[..., object]:
-    """Return the function or method at "package.module:name".
-
-    Raises:
-        UsageError: there is no such module, or nothing callable of this name in it.
-    """
+    """Return the function or method at "package.module:name"."""
     try:
         return loading.load_function(place)
     except TargetError as error:
@@ -296,10 +269,10 @@ def is_hydra_main(function: Callable[..., object]) -> bool:
 
 def wrong_code(root: Path) -> str | None:
     """Return a message if this process has loaded other code than that of ``root``, None if it has not."""
-    strangers = foreign_modules(root, made_since=STARTED)
-    if not strangers:
+    foreign = foreign_modules(root, made_since=STARTED)
+    if not foreign:
         return None
-    name, file = min(strangers.items())
+    name, file = min(foreign.items())
     return (
         f'the code measured is not that of {root}: "{name}" was imported from {file};'
         " uninstall that copy, or install the project in its place (pip install -e)"

@@ -54,12 +54,8 @@ class Costs:
 class Rules:
     """How sure a conclusion has to be.
 
-    Attributes:
-        confidence: The probability at which a place is named, or "no change" is concluded; that of intervals.
-        alpha: The most that a commit may be named in ranges where nothing changed.
-        least_step: The smallest change that matters, as a natural logarithm.
-        most_launches: After so many launches in all the answer is what is known by then; None for no limit.
-        confirming: How many launches there have to be of a named place against the usable one before it.
+    ``alpha`` is the most that a commit may be named where nothing changed; ``least_step`` is a natural
+    logarithm; ``confirming`` launches compare a named place with the usable one before it.
     """
 
     confidence: float = 0.95
@@ -116,13 +112,9 @@ def next_move(
 ) -> Measure | Conclusion:
     """Return what to measure next, or what has been found.
 
-    ``weights`` says for each of the places 1 to n how likely a step is there before anything is measured, up
+    ``weights`` has for each of the places 1 to n how likely a step is there before anything is measured, up
     to a factor. Places that are ``unusable`` are not measured. Launches of ``open_pair``, which is laid out,
     cost no opening. The same arguments always give the same answer.
-
-    Raises:
-        ValueError: a weight, place, launch, cost or rule is not one; an end is unusable; or a pair is neither
-            one with place 0 nor one of neighbours among the measured places.
     """
     if not (0 < costs.launch_s < math.inf and 0 <= costs.opening_s < math.inf):
         raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
@@ -143,11 +135,7 @@ def next_move(
 
 
 def posterior(
-    pairs: Sequence[MeasuredPair],
-    *,
-    weights: Sequence[float],
-    unusable: Collection[int] = (),
-    rules: Rules,
+    pairs: Sequence[MeasuredPair], *, weights: Sequence[float], unusable: Collection[int] = (), rules: Rules
 ) -> tuple[float, ...]:
     """Return for each of the places 1 to n the probability that a step is there.
 
@@ -160,11 +148,7 @@ def posterior(
 
 @dataclass(frozen=True, kw_only=True)
 class _Gap:
-    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
-
-    ``splits`` says whether a place can be measured that tells them apart. ``certain`` is a gap that holds a
-    step as surely as it has to, and cannot be split.
-    """
+    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them."""
 
     first: int
     last: int
@@ -174,17 +158,12 @@ class _Gap:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """The measured places on either side."""
         return self.first - 1, self.last
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """A range and the inference from its launches.
-
-    ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
-    measured, ``counts`` how many launches each pair has.
-    """
+    """A range and the inference from its launches."""
 
     chain: Chain
     gaps: tuple[_Gap, ...]
@@ -194,7 +173,6 @@ class _Search:
     rules: Rules
 
     def by_place(self) -> FloatArray:
-        """Return the probability of a step at each of the places 1 to n."""
         parts = []
         for gap in self.gaps:
             within = np.diff(self.shares[gap.first - 1 : gap.last + 1])
@@ -202,13 +180,11 @@ class _Search:
         return np.concatenate(parts)
 
     def open_runs(self) -> list[tuple[_Gap, ...]]:
-        """Return the runs of gaps between certain ones, those first where most is expected."""
         grouped = itertools.groupby(self.gaps, key=lambda gap: gap.certain)
         runs = [tuple(found) for certain, found in grouped if not certain]
         return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
 
     def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
-        """Yield what is left to measure of the steps against the places before them."""
         for gap in self.gaps:
             missing = self.rules.confirming - self.counts.get(gap.pair, 0)
             if gap.certain and conclusion.status == "found" and missing > 0:
@@ -216,11 +192,7 @@ class _Search:
 
 
 def _search(
-    pairs: Sequence[MeasuredPair],
-    *,
-    weights: Sequence[float],
-    unusable: Collection[int],
-    rules: Rules,
+    pairs: Sequence[MeasuredPair], *, weights: Sequence[float], unusable: Collection[int], rules: Rules
 ) -> _Search:
     if not (0.5 < rules.confidence < 1 and 0 < rules.alpha < 1 and 0 < rules.least_step < math.inf):  # noqa: PLR2004
         raise ValueError(
@@ -241,7 +213,6 @@ def _search(
 
 
 def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
-    """Return the launches of each pair; raise ValueError where they are not numbers, or the pair is none."""
     found: dict[tuple[int, int], list[float]] = {}
     for pair in pairs:
         if not 0 <= pair.base < pair.head <= last:
@@ -259,7 +230,6 @@ def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], 
 
 
 def _shares(weights: Sequence[float]) -> FloatArray:
-    """Return the sum of weights up to each of the places 0 to n, as parts of all."""
     found = np.asarray(weights, dtype=np.float64)
     if not len(found):
         raise ValueError("a range has one place at least after its first")
@@ -309,7 +279,6 @@ def _concluded(search: _Search) -> Conclusion | None:
 
 
 def _undecided(search: _Search, why: str) -> Conclusion:
-    """Return where steps are most likely by now; found is what was certain nonetheless."""
     certain = [_step(search, gap) for gap in search.gaps if gap.certain]
     likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
     if certain:
@@ -328,14 +297,12 @@ def _largest_first(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def _step(search: _Search, gap: _Gap) -> Step:
-    """Return the step of a gap, at any of its places that is not ruled out by its weight."""
     weights = np.diff(search.shares)
     places = [place for place in range(gap.first, gap.last + 1) if weights[place - 1] > 0]
     return _as_step(places, gap.jump.probability, gap.jump)
 
 
 def _likely_step(search: _Search, run: Sequence[_Gap]) -> Step:
-    """Return the shortest row of places that holds the step of a run at the confidence, if there is one."""
     first, last = run[0].first, run[-1].last
     chances = np.concatenate([[0.0], np.cumsum(search.by_place()[first - 1 : last])])
     wanted = search.rules.confidence * chances[-1]
@@ -358,7 +325,6 @@ def _as_step(places: Sequence[int], probability: float, jump: Jump) -> Step:
 
 
 def _ends_differ(search: _Search) -> float:
-    """Return the probability that the last place differs from the first by the least step or more."""
     return float(search.chain.marginals[-1, np.abs(search.chain.levels) >= search.rules.least_step].sum())
 
 
@@ -367,7 +333,6 @@ def _at_most(move: Measure, launches: float) -> Measure:
 
 
 def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
-    """Return the launches with most information per second, or None where none has any."""
     pairs, chances, distance = _candidates(search)
     before = np.array([search.counts.get(pair, 0) for pair in pairs])
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
@@ -383,11 +348,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
 
 
 def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, float]:
-    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart.
-
-    The ends come first. Then it is the run of gaps that the largest step is expected in: its places against
-    place 0 are before the step or after it, and neighbours that have it between them differ by it.
-    """
+    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart."""
     last = len(search.shares) - 1
     different = _ends_differ(search)
     if different < _LIKELY:
@@ -407,7 +368,6 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
 
 
 def _precision(chain: Chain, launches: IntArray) -> FloatArray:
-    """Return the precision of the ratio of a pair after so many launches; 0 after none."""
     return np.asarray(launches / ((LOCATION_ERROR * chain.scale) ** 2 + launches * chain.bias**2))
 
 
@@ -438,7 +398,6 @@ def expected_bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=1)
 def _table() -> FloatArray:
-    """Return bits by probability, in equal steps of the arc cosine, and by distance."""
     chance = ((1 - np.cos(np.linspace(0, math.pi, _CHANCES))) / 2)[:, None, None]
     distance = np.linspace(0, _LARGEST_DISTANCE, _DISTANCES)[:, None]
     reading = np.arange(-_REACH, _LARGEST_DISTANCE + _REACH, _STEP)

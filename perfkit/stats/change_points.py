@@ -1,11 +1,9 @@
 """Change points: where the level of a benchmark changed for good, by how much, and how sure that is.
 
-A trend is the levels of runs in commit order, one number for each run. Its noise has three parts: each run
-scatters by itself, some runs are outliers, and the machine drifts, so that runs which lie close together
-resemble each other. A step is claimed where the runs are far more likely with it than without it, *whatever
-the drift*: a ratio of likelihoods under the local level model (Harvey 1989, 2.3: a random walk seen through
-white noise), in which either side of the comparison may have the drift that suits it best. Where a trend
-wanders, wandering explains a rise, and nothing is claimed; where it is steady, small steps are found.
+A trend is the levels of runs in commit order. Runs scatter, some are outliers, and the machine drifts. A
+change point is reported where the runs are far more likely with it than without it, *for any drift*: a ratio
+of likelihoods under the local level model (Harvey 1989, 2.3), in which either side may have the drift that
+suits it best.
 ``docs/measured/change-points.md`` has the figures.
 """
 
@@ -60,13 +58,9 @@ _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
 class Step:
     """A lasting change between two runs that follow one another.
 
-    Attributes:
-        place: The index of the first run after it.
-        before: The runs up to it from the step before, which may be the machine's, or from the beginning.
-        after: The runs from it to the next step, which may be the machine's, or to the end.
-        ratio: After / before, right at the step; ``low`` to ``high`` is its interval at 95 %. It is of the
-            level that drifts, so it differs from the ratio of the means where the trend drifts.
-        chance: How probable so clear a step is in 100 runs that have none, at most; 0 of exact counts.
+    ``place`` is the first run after it; ``before`` and ``after`` reach to the neighbouring changes. ``ratio``
+    is after / before right at the step, with its 95 % interval; ``chance`` is the probability of one this
+    clear in 100 runs without any.
     """
 
     place: int
@@ -85,30 +79,24 @@ def find_steps(
     sessions: Sequence[Hashable] | None = None,
     chance: float = 0.01,
 ) -> tuple[Step, ...]:
-    """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
+    """Return the change points of positive levels in commit order; none of fewer than twelve inexact runs.
 
-    ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
-    counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
-    ``sessions`` names for each run when it was measured, since the machine differs between sessions. A
-    step counts only where it is likelier than one of the machine between two sessions by as much as it has
-    to be likelier than none. The machine is taken to make none where three sessions lie on either side, or
-    one has six runs on both. ``chance`` is the probability of any step in 100 runs that have none.
-
-    Raises:
-        ValueError: a level is not finite or not above zero, or there is not one session for each.
+    ``exact`` levels are counts that repeat to the digit. ``sessions`` names when each run was measured: a
+    change between two sessions has to be likelier than one of the machine, unless three sessions lie on
+    either side or one has six runs on both. ``chance`` is the probability of any in 100 runs without.
     """
     values = np.asarray(levels, dtype=np.float64)
     if sessions is not None and len(sessions) != len(values):
         raise ValueError(f"expected a session for each of {len(values)} runs, found {len(sessions)}")
     if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
         raise ValueError("a level is not a finite number above zero")
-    if exact and _repeats(values):
+    if exact and len(values) > 1 and np.mean(np.diff(values) == 0) > 1 / 2:
         return _exact_steps(values)
     if len(values) < 2 * SHORTEST or (values == 0).any():
         return ()
     logs = np.log(values)
     tamed = tame(logs - np.median(logs))
-    threshold = _threshold(chance)
+    threshold = _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
     found = _pruned(tamed, _search(tamed, threshold), threshold)
     steps = _describe(values, tamed, found)
     if sessions is None:
@@ -123,10 +111,7 @@ def find_steps(
 
 
 def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
-    """Describe the change at a place that is known, however clear it is; None with too few runs beside it.
-
-    The runs compared reach to the clear steps on either side. ``chance`` becomes that of the step.
-    """
+    """Describe the change at a place that is known, however clear it is; None with too few runs beside it."""
     values = np.asarray(levels, dtype=np.float64)
     around = [step.place for step in find_steps(values) if abs(step.place - place) >= SHORTEST]
     low = max((other for other in around if other < place), default=0)
@@ -153,22 +138,16 @@ def tame(logs: FloatArray) -> FloatArray:
     beside[3, :_FEW_NEIGHBOURS] = np.median(logs[:_FEW_NEIGHBOURS])
     beside[4, -_FEW_NEIGHBOURS:] = np.median(logs[-_FEW_NEIGHBOURS:])
     nearest = np.take_along_axis(beside, np.abs(logs - beside).argmin(axis=0)[None], axis=0)[0]
-    sd = _local_sd(logs, around)
+    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
+    by_levels = _local_medians(np.abs(logs - around), len(logs))
+    sd = np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
     off = np.abs(logs - nearest) / sd
     fading = _COUNTS_IN_FULL * (_COUNTS_NOTHING - off) / (_COUNTS_NOTHING - _COUNTS_IN_FULL)
     kept = np.where(off <= _COUNTS_IN_FULL, off, np.maximum(fading, 0.0))
     return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
 
 
-def _local_sd(logs: FloatArray, around: FloatArray) -> FloatArray:
-    """Return the sd of single runs beside each, by medians: of neighbours' differences or of levels."""
-    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
-    by_levels = _local_medians(np.abs(logs - around), len(logs))
-    return np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
-
-
 def _local_medians(values: FloatArray, runs: int) -> FloatArray:
-    """Return for each run the median of about a hundred values beside it."""
     last = len(values) - _SCALE_RUNS
     if last <= 0:
         return np.full(runs, np.median(values))
@@ -194,7 +173,6 @@ class _Drifts:
     doubted_penalties: FloatArray
 
     def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return sums of squares without a step (window, strength), and steps (window, strength, place)."""
         count = len(windows)
         fitted = windows @ self.weights
         split = len(_DRIFTS) * self.length
@@ -204,16 +182,12 @@ class _Drifts:
 
     @property
     def least(self) -> float:
-        """The sum of squares of the noise that any benchmark is taken to have."""
         return (self.length - 1) * _LEAST_SD**2
 
 
 @lru_cache(maxsize=32)
 def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
-    """Return the models for windows of ``length`` runs, with the level at their beginning not known.
-
-    Their steps have at least ``shortest`` runs on either side.
-    """
+    """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
     time = np.arange(1, length + 1)
     after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
     within, steps, errors, logs = [], [], [], []
@@ -236,11 +210,6 @@ def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
 
 
 def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
-    """Return twice the log ratio of the likelihoods with and without a step, by window and place.
-
-    The first place has ``shortest`` runs before it, and the last one as many from it on. Of the noise, level
-    and strength of the drift each side has those that suit it best.
-    """
     model = _drifts(windows.shape[1], shortest)
     squares, steps = model.fit(windows)
     left = np.maximum(squares[:, :, None] - steps**2, model.least)
@@ -249,18 +218,11 @@ def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
     return np.asarray((model.length - 1) * np.log(without[:, None] / with_step))
 
 
-def _threshold(chance: float) -> float:
-    """Return the clarity that has the chance; see ``_chance``."""
-    return _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
-
-
 def _chance(clarity: float) -> float:
-    """Return how often 100 runs without a step show so clear a one, at most."""
     return min(1.0, _SURE_CHANCE * 10 ** ((_SURE - clarity) / _CLARITY_PER_TENTH))
 
 
 def _search(logs: FloatArray, threshold: float) -> list[int]:
-    """Return where steps are clear: the clearest first, then what lies between those, until none is left."""
     found: list[int] = []
     parts = [(0, len(logs))]
     while parts:
@@ -277,7 +239,6 @@ def _search(logs: FloatArray, threshold: float) -> list[int]:
 
 
 def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold: float) -> list[int]:
-    """Return places whose step is clear in a window that holds none of the clearer ones."""
     candidates = [one for part in parts for one in _candidates(logs, *part, threshold)]
     chosen: list[int] = []
     for _, place, low, high in sorted(candidates, reverse=True):
@@ -287,7 +248,6 @@ def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold:
 
 
 def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
-    """Return (clarity, place, first run, end) of the clearest step of each window that has a clear one."""
     found = []
     # Of the shortest windows only the middle is looked at, and in few runs two steps lie close together, so
     # that windows begin at each run there; all others overlap by half.
@@ -306,19 +266,16 @@ def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list
 
 
 def _lengths(runs: int) -> tuple[int, ...]:
-    """Return the lengths of windows to look through so many runs with: the longest, and by halves."""
     return tuple(length for length in _LENGTHS if length <= runs)[::-1][::2]
 
 
 def _window(low: int, place: int, high: int) -> tuple[int, int]:
-    """Return the longest window from ``low`` to ``high``, with the place as near to its middle as may be."""
     length = max(one for one in _LENGTHS if one <= high - low)
     start = min(max(place - length // 2, low), high - length)
     return start, start + length
 
 
 def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[tuple[int, float]]:
-    """Return places and their clarity between neighbours, the least clear removed until all are clear."""
     kept = list(places)
     while kept:
         edges = [0, *kept, len(logs)]
@@ -335,7 +292,6 @@ def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[t
 
 
 def _refined(logs: FloatArray, low: int, place: int, high: int) -> tuple[int, float]:
-    """Return the clearest place about one, between the steps beside it, and its clarity."""
     start, end = _window(low, place, high)
     clarity = _clarity(logs[None, start:end])[0]
     return start + SHORTEST + int(clarity.argmax()), float(clarity.max())
@@ -364,11 +320,6 @@ def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, i
 
 
 def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float, float, float]:
-    """Return the log of a step's ratio and its interval at 95 %.
-
-    The estimate is by generalised least squares, at the strength of the drift that suits the runs best; the
-    interval reaches over those of all strengths with which they are at least a tenth as likely.
-    """
     start, end = _window(low, place, high)
     model, at = _drifts(end - start), place - start - SHORTEST
     squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
@@ -389,11 +340,6 @@ def _stretch(values: FloatArray) -> Stretch:
 def _is_likelier(
     logs: FloatArray, low: int, place: int, high: int, *, doubtful: IntArray, threshold: float
 ) -> bool:
-    """Return whether a step is far likelier than any that the machine may have made beside it.
-
-    Less would not do: outliers beside the end of a session move the place that suits the runs best. The
-    machine's step may have fewer than six runs on a side, since a session may be as short.
-    """
     start, end = _window(low, place, high)
     beside = doubtful[(start < doubtful) & (doubtful < end)]
     if not len(beside):
@@ -403,11 +349,6 @@ def _is_likelier(
 
 
 def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
-    """Return the places between two sessions at which the machine may have made a lasting step.
-
-    It has not where three sessions lie on either side, or where one session has six runs on both: of such
-    a session the runs on either side differ by something else.
-    """
     numbers: dict[Hashable, int] = {}
     codes = np.array([numbers.setdefault(session, len(numbers)) for session in sessions])
     places = np.arange(1, len(codes))
@@ -422,11 +363,6 @@ def _doubtful(sessions: Sequence[Hashable]) -> IntArray:
         bridged |= np.minimum(earlier[:-1], earlier[-1] - earlier[:-1]) >= SHORTEST
     is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _SESSIONS) & ~bridged
     return np.asarray(places[is_doubtful])
-
-
-def _repeats(values: FloatArray) -> bool:
-    """Return whether most runs have the value of the run before, to the digit."""
-    return len(values) > 1 and bool(np.mean(np.diff(values) == 0) > 1 / 2)
 
 
 def _exact_steps(values: FloatArray) -> tuple[Step, ...]:
@@ -490,17 +426,7 @@ class WithoutFactor:
 
 
 def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> WithoutFactor:
-    """Return the levels of runs x benchmarks without what the others of the same runs have in common.
-
-    A level is above zero, in any unit, or NaN where the run has not measured the benchmark. The factor of a
-    run is the median of what its benchmarks are off their own levels (median polish, Tukey 1977), leaving out
-    the benchmark from which it is taken, times the slope with which that one follows it. A benchmark that has
-    three others in less than half of its runs stays as it is; in single runs that lack them, the factor lies
-    between those of the runs around.
-
-    Raises:
-        ValueError: the levels are no table, or one of them is neither above zero nor NaN.
-    """
+    """Return the levels of runs x benchmarks without what the others of the same runs have in common."""
     table = np.asarray(levels, dtype=np.float64)
     if table.ndim != 2 or np.isinf(table).any() or (table <= 0).any():  # noqa: PLR2004 (rows and columns)
         raise ValueError("expected a table of levels above zero, NaN where there is none")
@@ -519,36 +445,24 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
 
 
 def _polished(logs: FloatArray) -> FloatArray:
-    """Return what each log level is off its benchmark's own level, the run's factor left in it."""
     off, factor = logs, np.zeros(len(logs))
     for _ in range(_ROUNDS):
-        off = logs - _column_medians(logs - factor[:, None])
+        off = logs - _row_medians((logs - factor[:, None]).T)
         factor = np.nan_to_num(_row_medians(off))
     return off
 
 
-def _column_medians(table: FloatArray) -> FloatArray:
-    return _row_medians(table.T)
-
-
 def _row_medians(table: FloatArray) -> FloatArray:
-    """Return the median of each row over its numbers, NaN where it has none."""
     ordered = _ordered(table)
     rows, counts = np.arange(len(table)), np.isfinite(table).sum(axis=1)
     return np.asarray((ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2)
 
 
 def _ordered(table: FloatArray) -> FloatArray:
-    """Return each row in order, NaN last, and one NaN more: an empty row has one, too."""
     return np.column_stack([np.sort(table, axis=1), np.full(len(table), np.nan)])
 
 
 def _medians_of_others(table: FloatArray) -> FloatArray:
-    """Return for each number of a table the median of the others in its row; NaN with fewer than three.
-
-    A row is put in order once: without one of its numbers, those above it move down by one place. Where the
-    table has no number itself, what is returned means nothing.
-    """
     ordered, ranks = _ordered(table), np.argsort(np.argsort(table, axis=1), axis=1)
     others = np.isfinite(table).sum(axis=1, keepdims=True) - 1
     lower, upper = (others - 1) // 2, others // 2
@@ -558,7 +472,6 @@ def _medians_of_others(table: FloatArray) -> FloatArray:
 
 
 def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
-    """Return the log factor for each run of a benchmark and the slope with which it follows that."""
     known = np.flatnonzero(np.isfinite(factor))
     if len(off) < 2 or 2 * len(known) < len(off):  # noqa: PLR2004 (a run alone has not moved)
         return np.zeros(len(off)), 0.0
@@ -568,12 +481,6 @@ def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
 
 
 def _slope(off: FloatArray, factor: FloatArray) -> float:
-    """Return how much a benchmark moves with the factor, by the weighted median of pairs of runs.
-
-    The pairs are up to twenty runs apart, so that a step of the benchmark's own touches few of them, and the
-    factor moved between them by more than it does by chance; they count by how much it moved. Some weight
-    says that the benchmark follows the machine as others do.
-    """
     moves, follows = (np.concatenate([one[lag:] - one[:-lag] for lag in _APART]) for one in (factor, off))
     moved = np.abs(moves) > _MOVED * np.median(np.abs(np.diff(factor)))
     if not moved.any():

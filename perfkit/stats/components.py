@@ -49,11 +49,7 @@ def sessions_to_decide(
     margin: float,
     one_sided: bool = False,
 ) -> int | None:
-    """Return how many more values of each sample would decide, None where a hundred would not.
-
-    ``difference`` (a log ratio) and the spread are taken as the true ones; each value adds a degree of
-    freedom.
-    """
+    """Return how many more values of each sample would decide, None where a hundred would not."""
     distance = distance_to_margin(difference, margin, one_sided=one_sided)
     for more in range(1, _MOST_SESSIONS + 1):
         grown = Spread(sd=spread.sd, degrees=spread.degrees + 2 * more)
@@ -65,10 +61,7 @@ def sessions_to_decide(
 def variance_components(
     locations: Mapping[object, Sequence[float]], rounds: Sequence[Sequence[float]]
 ) -> Components:
-    """Return the components by the one-way random-effects analysis of variance (Searle 1971).
-
-    ``locations`` holds the log ratios of the launches by zygote, ``rounds`` those of each launch's rounds.
-    """
+    """Return the components by the one-way random-effects analysis of variance (Searle 1971)."""
     groups = [group for group in locations.values() if group]
     launches, within = pooled_spread(groups), pooled_spread(rounds)
     between = None if launches is None or len(groups) == 1 else _between(groups, launches.sd)
@@ -80,10 +73,7 @@ def variance_components(
 
 
 def shared_variance(groups: Sequence[Sequence[float]]) -> float:
-    """Return the variance that values of a group have in common, relative to their own; 0 where none shows.
-
-    It is infinite where groups differ and no two values of one do.
-    """
+    """Return the variance shared by values of a group, relative to their own; 0 if none shows."""
     within = pooled_spread(groups)
     if within is None or len(groups) == 1:
         return 0.0
@@ -94,7 +84,6 @@ def shared_variance(groups: Sequence[Sequence[float]]) -> float:
 
 
 def _between(groups: Sequence[Sequence[float]], within_sd: float) -> float:
-    """Return by how much the means of groups differ beyond what the spread within them explains."""
     sizes = [len(group) for group in groups]
     total, others = sum(sizes), len(groups) - 1
     grand = statistics.fmean(value for group in groups for value in group)

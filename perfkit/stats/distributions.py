@@ -72,7 +72,6 @@ def lower_bound(count: int, of: int, *, confidence: float = 0.95) -> float:
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a rising function is zero, by the Illinois variant of false position and halving."""
     below, above = rising(low), rising(high)
     for step in range(_MOST_STEPS):
         middle = low + (high - low) / 2 if step % 3 == 0 else (low * above - high * below) / (above - below)

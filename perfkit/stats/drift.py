@@ -63,11 +63,7 @@ def find_drift(
     environments: Sequence[Hashable],
     least: float,
 ) -> Drift | None:
-    """Return the rise of a trend whose whole interval lies above 1 + ``least``, None where there is none.
-
-    ``levels`` are positive, in commit order. Runs of one session were measured together; each of the
-    ``environments`` may have a level of its own.
-    """
+    """Return the rise of a trend whose whole interval lies above 1 + ``least``, None where there is none."""
     values = np.log(np.asarray(levels, dtype=np.float64))
     if len(values) < FEWEST:
         return None
@@ -87,10 +83,7 @@ def find_drift(
 
 
 def visible_rise(levels: Sequence[float] | FloatArray) -> float | None:
-    """Return last level / first level where it stands out to the eye, whatever made it; else None.
-
-    It is more than 5 % and more than single runs scatter by. Medians of six runs are compared.
-    """
+    """Return last level / first level where it stands out to the eye; else None."""
     values = np.log(np.asarray(levels, dtype=np.float64))
     if len(values) < FEWEST:
         return None
@@ -109,7 +102,6 @@ def best_place(levels: Sequence[float]) -> int:
 
 
 def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
-    """Return medians of neighbouring runs of one environment, and the place in the middle of each."""
     size = math.ceil(len(values) / _MOST_POINTS)
     medians, kept = [], []
     for _, stretch in itertools.groupby(range(len(values)), key=environments.__getitem__):
@@ -127,7 +119,6 @@ def _codes(names: Sequence[Hashable]) -> tuple[int, ...]:
 
 
 def _without_outliers(points: FloatArray) -> FloatArray:
-    """Return points with those far off the line through the others drawn in."""
     places = np.arange(len(points))
     first, second = np.triu_indices(len(points), 1)
     slope = np.median((points[second] - points[first]) / (second - first))
@@ -139,12 +130,7 @@ def _without_outliers(points: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Models:
-    """The models of a walk and of sessions for so many points.
-
-    ``within`` takes points to what they are off their level, weighted (model x point x point); a model is the
-    likelier, the smaller its sum of squares is times its penalty. ``rises`` go from 0 to 1 (point x rise);
-    ``along`` takes points to each (model x rise x point), with the ``information`` that they have of it.
-    """
+    """The models of a walk and of sessions for so many points."""
 
     within: FloatArray
     penalties: FloatArray
@@ -154,7 +140,6 @@ class _Models:
     freedom: int
 
     def half_interval(self, points: FloatArray) -> float:
-        """Return half of the interval of the rise, infinite where no rise is clear."""
         least = self.freedom * _LEAST_SD**2
         squares = (self.within @ points) @ points + least
         by_rise = self.along @ points

@@ -34,62 +34,43 @@ class Interval:
 
     centre: FloatArray
     half_width: FloatArray
-    by_preloaders: npt.NDArray[np.bool_]
+    by_zygotes: npt.NDArray[np.bool_]
 
 
 def error_per_look(alpha: float, *, family: int, looks: int) -> float:
-    """Return the two-sided error of one interval: ``alpha`` in equal shares to all looks and comparisons.
-
-    By Bonferroni's inequality valid however looks and comparisons depend on one another.
-    """
+    """Return the two-sided error of one interval: ``alpha`` in equal shares to all looks and comparisons."""
     return alpha / (family * looks)
 
 
 def location_interval(
     logs: npt.ArrayLike,
-    preloaders: npt.ArrayLike,
+    zygotes: npt.ArrayLike,
     *,
     error: float,
     shared_variance: float = 0.0,
     least_sd: float = 0.0,
     trimmed_from: int = TRIMMED_FROM,
 ) -> Interval:
-    """Return the interval for the location of log ratios at confidence 1 - ``error``.
-
-    ``logs`` has shape (..., launches); ``preloaders`` holds the zygote of each launch. The unit of
-    replication is the launch, or the zygote where a one-way analysis of variance finds that zygotes differ.
-    The half-width is infinite with fewer than two units.
-
-    Launches of one zygote share a variance, ``shared_variance`` times their own: a difference too small to be
-    seen may be there. The deviation is at least ``least_sd``. From ``trimmed_from`` units on, a tenth of them
-    is left out at each end.
-    """
+    """Return the interval for the location of log ratios at confidence 1 - ``error``."""
     values = np.asarray(logs, dtype=np.float64)
     centre, half_width = _trimmed_t(values, error, trimmed_from, least_sd)
-    half_width = half_width * widening(preloaders, shared_variance)
-    names, groups = np.unique(np.asarray(preloaders), return_inverse=True)
+    half_width = half_width * widening(zygotes, shared_variance)
+    names, groups = np.unique(np.asarray(zygotes), return_inverse=True)
     if names.size in {1, values.shape[-1]}:
-        return Interval(
-            centre=centre, half_width=half_width, by_preloaders=np.zeros(centre.shape, dtype=bool)
-        )
+        return Interval(centre=centre, half_width=half_width, by_zygotes=np.zeros(centre.shape, dtype=bool))
     means = _group_means(values, groups)
     differ = _groups_differ(values, means, groups)
     group_centre, group_half_width = _trimmed_t(means, error, trimmed_from)
     return Interval(
         centre=np.where(differ, group_centre, centre),
         half_width=np.where(differ, group_half_width, half_width),
-        by_preloaders=differ,
+        by_zygotes=differ,
     )
 
 
-def widening(preloaders: npt.ArrayLike, shared_variance: float) -> float:
-    """Return by how much to widen an interval that takes launches with a shared variance as independent.
-
-    Of n launches in groups of n_g, with m = sum(n_g^2) / n and a shared variance of r parts of their own, the
-    mean has the variance (1 + r m) / n, while their scatter suggests (1 + r (n - m) / (n - 1)) / n: Kish's
-    design effect for groups of any size.
-    """
-    sizes = np.unique(np.asarray(preloaders), return_counts=True)[1]
+def widening(zygotes: npt.ArrayLike, shared_variance: float) -> float:
+    """Return by how much to widen an interval that takes launches with a shared variance as independent."""
+    sizes = np.unique(np.asarray(zygotes), return_counts=True)[1]
     launches = int(sizes.sum())
     if launches == 1:
         return 1.0
@@ -104,7 +85,6 @@ def degrees_of_freedom(units: int, *, trimmed_from: int = TRIMMED_FROM) -> int:
 
 
 def _trimmed_from_each_end(units: int, trimmed_from: int) -> int:
-    """Return how many of ``units`` values the mean leaves out at each end."""
     return int(_TRIMMED * units) if units >= trimmed_from else 0
 
 
@@ -118,7 +98,6 @@ def trimmed_variance(values: npt.ArrayLike, *, trimmed_from: int = TRIMMED_FROM)
 def _trimmed_t(
     values: FloatArray, error: float, trimmed_from: int, least_sd: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return trimmed mean and half-width over the last axis."""
     units = values.shape[-1]
     if units < 2:  # noqa: PLR2004 (a deviation needs two)
         return values.mean(axis=-1), np.full(values.shape[:-1], math.inf)
@@ -130,7 +109,6 @@ def _trimmed_t(
 def _trimmed_mean(
     values: FloatArray, trimmed_from: int, least_sd: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return trimmed mean and its standard error over the last axis (Tukey and McLaughlin 1963)."""
     units = values.shape[-1]
     cut = _trimmed_from_each_end(units, trimmed_from)
     kept = units - 2 * cut
@@ -143,18 +121,13 @@ def _trimmed_mean(
 
 
 def _group_means(values: FloatArray, groups: npt.NDArray[np.intp]) -> FloatArray:
-    """Return the mean of each group, in shape (..., groups)."""
     return np.stack(
         [values[..., groups == group].mean(axis=-1) for group in range(groups.max() + 1)], axis=-1
     )
 
 
 def log_ratios(base: Sequence[float], head: Sequence[float]) -> FloatArray:
-    """Return log(head / base) of every pair of rounds; any unit, the same for both.
-
-    Raises:
-        ValueError: there are no pairs, the lengths differ, or a value is not above zero.
-    """
+    """Return log(head / base) of every pair of rounds; any unit, the same for both."""
     below, above = np.asarray(base, dtype=np.float64), np.asarray(head, dtype=np.float64)
     if not below.size or below.shape != above.shape:
         raise ValueError(f"expected as many head as base values and at least one: {above.size}, {below.size}")
@@ -167,7 +140,6 @@ def log_ratios(base: Sequence[float], head: Sequence[float]) -> FloatArray:
 def _groups_differ(
     values: FloatArray, means: FloatArray, groups: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.bool_]:
-    """Return whether Fisher's one-way analysis of variance finds that groups differ."""
     between_degrees = means.shape[-1] - 1
     within_degrees = values.shape[-1] - means.shape[-1]
     fitted = means[..., groups]
@@ -178,11 +150,7 @@ def _groups_differ(
 
 
 def location(base: Sequence[float], head: Sequence[float]) -> float:
-    """Return the location of a launch: the median of the log ratios of its paired rounds.
-
-    The median scattered least from launch to launch on recorded launches. It overlooks a slowdown of fewer
-    than half of the rounds. ``docs/evidence.md`` has the figures.
-    """
+    """Return the location of a launch: the median of the log ratios of its paired rounds."""
     return float(np.median(log_ratios(base, head)))
 
 
@@ -195,11 +163,7 @@ class Doubt:
 
 
 def neighbours_alike(values: Sequence[float]) -> Doubt:
-    """Return the correlation of values with the ones before them, from independent ones 0 on average.
-
-    Its p-value is one-sided: neighbours that differ more than others make an interval too wide, never too
-    narrow. The standard error of the correlation is 1 / sqrt(n) (Bartlett 1946).
-    """
+    """Return the correlation of values with the ones before them, from independent ones 0 on average."""
     middle = statistics.fmean(values) if values else 0.0
     off = [value - middle for value in values]
     total = math.fsum(value**2 for value in off)

@@ -21,7 +21,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 # How many steps a range has a priori, in a Poisson distribution. That there is any is then made as likely as
-# that there is none, so this says how rare a second one is.
+# that there is none, so this is how rare a second one is.
 _STEPS = 0.2
 # Launches have Student's t distribution of three degrees: so heavy are the tails of the recorded launches of
 # benchmarks/calibration, each divided by the robust deviation of its gate.
@@ -42,11 +42,7 @@ LOCATION_ERROR = math.sqrt((_DEGREES + 3) / (_DEGREES + 1))
 
 @dataclass(frozen=True, kw_only=True)
 class Jump:
-    """A jump between two measured places: its probability, and its size given that it is there.
-
-    ``log_ratio`` is the median of the size and ``low`` to ``high`` its interval, as natural logarithms;
-    ``before`` and ``after`` are the expected levels on either side.
-    """
+    """A jump between two measured places: its probability, and its size given that it is there."""
 
     probability: float
     log_ratio: float
@@ -60,14 +56,9 @@ class Jump:
 class Chain:
     """The posterior for the places 0 to n, with "no step" and "a step" equally likely beforehand.
 
-    Attributes:
-        nodes: The measured places in order, with 0 and n even where they are not measured.
-        levels: The grid of levels.
-        marginals: The probability of each level at each node, nodes x levels.
-        jumps: One for each gap between nodes that follow one another.
-        evidence: How many times as likely the launches are with a step anywhere as with none.
-        scale: The expected scale of Student's distribution of launches.
-        bias: The deviation of the bias that launches of one pair share.
+    ``marginals`` has the probability of each of the ``levels`` at each of the measured ``nodes`` (nodes x
+    levels), ``jumps`` one entry a gap. ``evidence`` is how many times as likely the launches are with a step;
+    ``scale`` and ``bias`` are of the launches and of pairs.
     """
 
     nodes: IntArray
@@ -91,12 +82,7 @@ def fit_chain(
     least_step: float,
     confidence: float,
 ) -> Chain:
-    """Return the posterior given launches of pairs (base, head), as natural logarithms of head / base.
-
-    ``shares`` holds the sum of the weights of the places up to each of 0 to n: it begins with 0 and ends with
-    1. The base of a pair is 0, or else its head is the next of all places that are measured. ``least_step``
-    is the size of the smallest jump, ``confidence`` that of the intervals.
-    """
+    """Return the posterior given launches of pairs (base, head), as natural logarithms of head / base."""
     nodes = np.array(sorted({0, len(shares) - 1}.union(*launches)), dtype=np.intp)
     grid = _grid(launches.values(), least_step)
     fits = [grid.fit(launches.get((0, int(node)), ()), grid.levels) for node in nodes]
@@ -108,11 +94,7 @@ def fit_chain(
 
 @dataclass(frozen=True, kw_only=True)
 class _Grid:
-    """Levels, the place of zero among them, scales with prior weights, and jumps from level to level.
-
-    ``blur`` are the weights of neighbouring levels by the bias of a pair, of which ``bias`` is the deviation;
-    weights are up to a factor.
-    """
+    """Levels, the place of zero among them, scales with prior weights, and jumps from level to level."""
 
     levels: FloatArray
     spacing: float
@@ -124,10 +106,6 @@ class _Grid:
     blur: FloatArray
 
     def fit(self, values: Sequence[float], levels: FloatArray) -> FloatArray:
-        """Return the likelihood of launches at each level and scale, up to a factor; levels x scales.
-
-        All launches have the level and one bias of the pair, which is integrated out.
-        """
         if not len(values):
             return np.ones((len(levels), len(self.scales)))
         off = (np.asarray(values)[:, None, None] - levels[:, None]) / self.scales
@@ -138,7 +116,6 @@ class _Grid:
         return np.asarray(sum(weight * padded[at : at + len(levels)] for at, weight in enumerate(self.blur)))
 
     def link(self, values: Sequence[float]) -> FloatArray | None:
-        """Return the likelihood of launches of two neighbours, by their levels; scales x levels x levels."""
         if not len(values):
             return None
         last = len(self.levels) - 1
@@ -173,17 +150,12 @@ def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
 
 
 def _larger(size: FloatArray, least_step: float) -> FloatArray:
-    """Return how probable it is that a jump is larger: Pareto's distribution, of no scale but the least."""
     return np.asarray(least_step / np.maximum(size, least_step))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """The result of the forward and backward passes over the nodes.
-
-    ``marginals`` (nodes x levels), ``joints`` (gaps x levels before x levels after, of a jump) and ``scales``
-    are probabilities under the chain itself, ``unchanged`` that of no step at all.
-    """
+    """The result of the forward and backward passes over the nodes."""
 
     marginals: FloatArray
     joints: FloatArray
@@ -225,7 +197,6 @@ def _pass(
 
 
 def _moved(grid: _Grid, mass: FloatArray, link: FloatArray | None, leap: float) -> FloatArray:
-    """Return a distribution over levels and scales one gap on; jumps go up as often as down."""
     if link is None:
         return np.asarray((1 - leap) * mass + leap * (grid.jump @ mass))
     moves = (leap * grid.jump + (1 - leap) * np.eye(len(grid.levels))) * link
@@ -233,12 +204,10 @@ def _moved(grid: _Grid, mass: FloatArray, link: FloatArray | None, leap: float) 
 
 
 def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArray:
-    """Return how likely levels before and after are together, of all scales."""
     return np.asarray((ahead.T[:, :, None] * behind.T[:, None, :] * link).sum(axis=0))
 
 
 def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
-    """Return the chain's probabilities, with "no step" and "a step" made equally likely beforehand."""
     changed = max(0.0, 1 - passes.unchanged)
     # The chain has a step so many times as likely as none beforehand.
     unchanged = math.expm1(_STEPS) * passes.unchanged

@@ -28,24 +28,13 @@ def summary_of(outcome: Outcome) -> Summary | None:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Return the sample standard deviation, as ``statistics.stdev`` does in twenty times the time.
-
-    Sessions record thousands of values. They are taken from the first of them, so that equal ones have none.
-    """
     moved = [value - values[0] for value in values]
     mean = statistics.fmean(moved)
     return math.hypot(*(value - mean for value in moved)) / math.sqrt(len(values) - 1)
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
-    """Return the geometric mean of head / base over (base, head) pairs, or None where there are none.
-
-    The geometric mean is the one that inverts when the sides are swapped (Fleming and Wallace 1986). Its
-    standard error is that of the mean log ratio, carried over by the delta method.
-
-    Raises:
-        ValueError: a value is not above zero.
-    """
+    """Return the geometric mean of head / base over (base, head) pairs, or None where there are none."""
     if not pairs:
         return None
     logs = [math.log(head) - math.log(base) for base, head in pairs]
@@ -55,11 +44,7 @@ def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
 
 
 def crossing(low: tuple[float, float], high: tuple[float, float]) -> float | None:
-    """Return the size at which the line between two (size, ratio) points crosses a ratio of one.
-
-    The line is straight on logarithmic scales of both. None where both points lie on one side, or a size is
-    not above zero.
-    """
+    """Return the size at which the line between two (size, ratio) points crosses a ratio of one."""
     (below, first), (above, second) = low, high
     if below <= 0 or above <= 0 or math.log(first) * math.log(second) >= 0:
         return None

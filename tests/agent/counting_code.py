@@ -10,9 +10,9 @@ from typing import Any
 
 from modules import load_module
 
-from perfkit.runner.agent.counters.calls import count_calls
-from perfkit.runner.agent.counters.model import Count, Counts
-from perfkit.runner.agent.counters.tensors import TensorWatch
+from perfkit.agent.counters.calls import count_calls
+from perfkit.agent.counters.model import Count, Counts
+from perfkit.agent.counters.tensors import TensorWatch
 
 
 class Own:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from processes_seen import wait_until
 
-from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
-from perfkit.runner.agent.processes import read_process
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.processes import read_process
 
 # More than a socket takes at once.
 LARGE = {"nodes": [f"benchmarks/bench_it.py::test_{number}" for number in range(20_000)]}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.runner import agent
+from perfkit import agent
 
 PRELUDE = """
 import importlib, importlib.util, json, os, site, sys

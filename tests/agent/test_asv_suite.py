@@ -159,7 +159,7 @@ def test_a_cache_is_a_copy(rows: dict[str, Row]) -> None:
 @pytest.mark.parametrize(
     ("name", "status", "message"),
     [
-        ("failures.py::NotHere::time_skipped", "skipped", "its setup says so: needs a network"),
+        ("failures.py::NotHere::time_skipped", "skipped", "its setup skips it: needs a network"),
         ("failures.py::time_skips_late", "skipped", "it skips itself: only now"),
         ("failures.py::time_not_implemented", "error", "NotImplementedError: a failure"),
         (

@@ -7,7 +7,7 @@ import time
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.runner.agent.benchmark_fixture import group_of, read_fixture
+from perfkit.agent.benchmark_fixture import group_of, read_fixture
 
 
 @pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)

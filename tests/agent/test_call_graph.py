@@ -11,7 +11,7 @@ from unittest.mock import call
 
 import pytest
 
-from perfkit.runner.agent.functions import CallGraph, may_run, source_of
+from perfkit.agent.functions import CallGraph, may_run, source_of
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",

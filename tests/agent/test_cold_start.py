@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.runner.agent.clock import UNTOLD, ColdStart, cold_start, cold_start_since, read_compile_times
+from perfkit.agent.clock import UNREPORTED, ColdStart, cold_start, cold_start_since, read_compile_times
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
@@ -74,14 +74,14 @@ def test_times_under_unknown_names_are_not_known(
     found = cold_start_since(before, 5.0)
 
     assert ColdStart(total_s=5.0, graphs=1) == found
-    assert (UNTOLD,) == found.marks
+    assert (UNREPORTED,) == found.marks
     assert () == ColdStart(total_s=5.0).marks == ColdStart(total_s=5.0, compiling_s=1.0, graphs=1).marks
 
 
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
     """Its parts are not known then, and reading them must not cost an import."""
     program = (
-        "import sys; from perfkit.runner.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
+        "import sys; from perfkit.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
         " 'torch' in sys.modules)"
     )
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 from counting_code import Own, causes, metric, values
 
-from perfkit.runner.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS
-from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
-from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
+from perfkit.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS
+from perfkit.agent.counters.model import OF_TENSORS as UNITS
+from perfkit.agent.counters.torch_adapter import innermost_saving_hook
 
 COUNTER = """
 import torch
@@ -30,8 +30,8 @@ def run():
 STEP = """
 import json, sys, torch
 from pathlib import Path
-from perfkit.runner.agent.counters.calls import count_calls
-from perfkit.runner.agent.counters.model import as_message
+from perfkit.agent.counters.calls import count_calls
+from perfkit.agent.counters.model import as_message
 torch.manual_seed(0)
 layers = torch.nn.Linear(8, 16), torch.nn.Dropout(), torch.nn.ReLU(), torch.nn.Linear(16, 2)
 model = torch.nn.Sequential(*layers)

@@ -11,10 +11,10 @@ import torch._dynamo.eval_frame
 from counting_code import Own, causes, metric, values
 from torch._dynamo.utils import counters
 
-from perfkit.runner.agent.counters.calls import COMPILED_BEFORE
-from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
-from perfkit.runner.agent.counters.tensors import COMPILED
-from perfkit.runner.agent.counters.torch_adapter import read_compilation
+from perfkit.agent.counters.calls import COMPILED_BEFORE
+from perfkit.agent.counters.model import OF_TENSORS as UNITS
+from perfkit.agent.counters.tensors import COMPILED
+from perfkit.agent.counters.torch_adapter import read_compilation
 
 COMPILED_CODE = """
 import torch
@@ -169,7 +169,7 @@ def test_a_compiler_at_work_is_not_disturbed(tmp_path: Path, code: str) -> None:
     script = f"""
 import torch
 from pathlib import Path
-from perfkit.runner.agent.counters.calls import count_calls
+from perfkit.agent.counters.calls import count_calls
 given = torch.ones(3)
 results = []
 def run():

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.runner.agent.benchmark_fixture import Work
-from perfkit.runner.agent.counters.calls import OTHER_PROCESSES, OWN_THREADS, TOO_FEW_CALLS
-from perfkit.runner.agent.counters.instructions import (
+from perfkit.agent.benchmark_fixture import Work
+from perfkit.agent.counters.calls import OTHER_PROCESSES, OWN_THREADS, TOO_FEW_CALLS
+from perfkit.agent.counters.instructions import (
     NO_REQUESTS,
     TURNS,
     WITH_SETUP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfkit.runner.agent.counters.calls import count_kernels
+from perfkit.agent.counters.calls import count_kernels
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

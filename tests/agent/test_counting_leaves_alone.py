@@ -11,8 +11,8 @@ import pytest
 import torch
 from counting_code import Own, causes, metric, values
 
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.counters.torch_adapter import innermost_saving_hook
 
 FLOAT = 4
 CODES = {
@@ -356,7 +356,7 @@ def test_counting_does_not_load_the_compiler(tmp_path: Path) -> None:
     script = f"""
 import sys, torch
 from pathlib import Path
-from perfkit.runner.agent.counters.calls import count_calls
+from perfkit.agent.counters.calls import count_calls
 before = "torch._dynamo" in sys.modules
 counts = count_calls(lambda: torch.ones(3).exp().sum().item(), root=Path({str(tmp_path)!r}))
 assert (4.0, 4.0) == counts.counts[0].values, counts

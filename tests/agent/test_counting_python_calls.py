@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from counting_code import Own, causes, metric
 
-from perfkit.runner.agent.counters.calls import PROFILER_IN_USE, TOO_FEW_CALLS, TRACING_IN_USE
-from perfkit.runner.agent.counters.model import NO_TORCH
+from perfkit.agent.counters.calls import PROFILER_IN_USE, TOO_FEW_CALLS, TRACING_IN_USE
+from perfkit.agent.counters.model import NO_TORCH
 
 SAYS = """
 import json, sys
 from pathlib import Path
-from perfkit.runner.agent.counters.calls import count_calls
-from perfkit.runner.agent.counters.model import as_message
+from perfkit.agent.counters.calls import count_calls
+from perfkit.agent.counters.model import as_message
 {body}
 counts = count_calls(run, root=Path({root!r}), most_calls={most})
 print(json.dumps([as_message(counts), "torch" in sys.modules]))

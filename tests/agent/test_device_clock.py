@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from fake_devices import PREPARE, FakeAccelerator, can_build
 
-from perfkit.runner.agent import clock as clock_module
-from perfkit.runner.agent.clock import (
+from perfkit.agent import clock as clock_module
+from perfkit.agent.clock import (
     LAUNCH_BOUND,
     UNSYNCHRONISED,
     BlockClock,
@@ -207,7 +207,7 @@ def test_each_device_that_holds_memory_is_waited_for() -> None:
 # The clock, the phases of a step and a recorded session on a backend that torch takes for a real device.
 ON_THE_BACKEND = """
 import json
-from perfkit.runner.agent.clock import BlockClock, accelerator_in_use
+from perfkit.agent.clock import BlockClock, accelerator_in_use
 from perfkit.profiling.passes.balance import PhaseClock, choose_clock
 
 clock = BlockClock(fake.read_clock)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from perfkit.runner.agent.timing_loop import slowed
+from perfkit.agent.timing_loop import slowed
 
 ITERATION_S = 0.0005
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from modules import load_module
 
-from perfkit.runner.agent.provenance import foreign_modules
+from perfkit.agent.provenance import foreign_modules
 
 
 def test_a_module_of_another_checkout_is_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.runner.agent.counters import calls as thread_profile
-from perfkit.runner.agent.counters.calls import monitoring_callbacks, profile_of_this_thread
+from perfkit.agent.counters import calls as thread_profile
+from perfkit.agent.counters.calls import monitoring_callbacks, profile_of_this_thread
 
 
 class Scene:

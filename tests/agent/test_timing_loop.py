@@ -18,11 +18,11 @@ import pytest_benchmark.plugin
 import pytest_benchmark.utils
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.runner.agent import timing_loop as timing_loop_module
-from perfkit.runner.agent.benchmark_fixture import Work, install
-from perfkit.runner.agent.channel import Channel, Message
-from perfkit.runner.agent.clock import DeviceTimes
-from perfkit.runner.agent.timing_loop import RemoteTimingLoop
+from perfkit.agent import timing_loop as timing_loop_module
+from perfkit.agent.benchmark_fixture import Work, install
+from perfkit.agent.channel import Channel, Message
+from perfkit.agent.clock import DeviceTimes
+from perfkit.agent.timing_loop import RemoteTimingLoop
 
 HOST = BenchmarkFixture
 

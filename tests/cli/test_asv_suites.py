@@ -83,7 +83,7 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
 @pytest.mark.parametrize(
     ("name", "verdict", "message"),
     [
-        ("time_skipped", "SKIPPED", "on both sides: its setup says so: needs a network"),
+        ("time_skipped", "SKIPPED", "on both sides: its setup skips it: needs a network"),
         ("time_skips_late", "SKIPPED", "on both sides: it skips itself: only now"),
         ("mem_list", "SKIPPED", "on both sides: perfkit has no measure of the size of one object"),
         ("track_nan", "SKIPPED", "on both sides: track_nan returned nan"),

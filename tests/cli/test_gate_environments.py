@@ -216,4 +216,4 @@ def test_an_interpreter_that_says_nothing_is_told(scene: Scene) -> None:
     (broken / "bin/python").write_text("no program")
     found = scene.gate("--head-with", str(broken))
     assert 4 == found.exit_code
-    assert "does not say which packages it has" in found.stderr
+    assert "does not list its packages" in found.stderr

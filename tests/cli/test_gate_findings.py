@@ -79,6 +79,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
             "tests/test_speed.py": OLD,
             "tests/test_gone.py": "import work\n" + benchmark("gone", "work.steady"),
             "tests/test_lost.py": "import work\n" + benchmark("lost", "work.steady"),
+            "tests/test_typo.py": "import work\n" + benchmark("typo", "work.steady"),
         },
     )
     (project.root / "tests/test_gone.py").unlink()
@@ -86,6 +87,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         {
             "work.py": work(steady=10) + MISBEHAVIOUR,
             "tests/test_lost.py": "import nowhere\nimport work\n" + benchmark("lost", "work.steady"),
+            "tests/test_typo.py": "import work\n\ndef test_typo(:\n    pass\n",
             "tests/test_new.py": "import nowhere_either\nimport work\n" + benchmark("new", "work.steady"),
         },
         "Break things",
@@ -106,6 +108,11 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         ("test_skips", "MISSING", "skipped on head: not today"),
         ("test_gone", "MISSING", "base has it, head does not"),
         ("test_lost", "FAILED", f"does not import on head: {NOWHERE}"),
+        (
+            "test_typo",
+            "FAILED",
+            "does not import on head: SyntaxError: invalid syntax (tests/test_typo.py:3)",
+        ),
         (
             "tests/test_new.py",
             "FAILED",

@@ -235,7 +235,7 @@ def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
 
     gated = project.gate(*ONE_LAUNCH)
 
-    told = "no code differs between base and head, only README.md: what is found says nothing of a change"
+    told = "no code differs between base and head, only README.md: what is found does not come from a change"
     assert told == gated.stderr.splitlines()[0]
     assert told in gated.notes
 

@@ -11,7 +11,7 @@ import pytest
 from repositories import Repository
 from synthetic import build_row
 
-from perfkit.ledger.remote import ledger_folder, told_place
+from perfkit.ledger.remote import ledger_folder, shown_place
 from perfkit.ledger.store import Ledger
 
 pytest.importorskip("obstore")
@@ -176,6 +176,6 @@ def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url:
 
     assert [0, 0, 0, 0] == [done.returncode for done in (merged, compacted, verified, back)]
     (file,) = Ledger(ledger_folder(url)).files()
-    assert f"{url}/{file.name}" == told_place(file)
+    assert f"{url}/{file.name}" == shown_place(file)
     assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
     assert [0, 1, 2] == [row.placement.launch for row in there.rows()]

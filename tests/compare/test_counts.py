@@ -9,6 +9,8 @@ from typing import cast
 import pytest
 from two_trees import FILE, TwoTrees, nodes
 
+from perfkit.agent.channel import Message
+from perfkit.agent.counters.model import Cause, Count, Counts, as_message
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.gating.counter_verdicts import CounterPolicy
@@ -23,8 +25,6 @@ from perfkit.gating.counters import (
 from perfkit.gating.rules import ComparedBenchmark, Rules
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import exit_code
-from perfkit.runner.agent.channel import Message
-from perfkit.runner.agent.counters.model import Cause, Count, Counts, as_message
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import Callgrind
 

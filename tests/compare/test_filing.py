@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
+from perfkit.agent.clock import ColdStart, DeviceMemory, DeviceTimes
 from perfkit.gating.judge import compare
 from perfkit.gating.rows import (
     RunContext,
@@ -36,7 +37,6 @@ from perfkit.model import (
 )
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
-from perfkit.runner.agent.clock import ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.launch import Slot
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
 

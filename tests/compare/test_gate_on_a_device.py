@@ -12,6 +12,7 @@ from gating import CONFIGURATION, GitProject, git_project
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE, START
 
+from perfkit.agent.clock import ALONE, UNREPORTED
 from perfkit.gating.explain import cold_starts, on_the_device
 from perfkit.ledger.store import Ledger
 from perfkit.model import (
@@ -28,7 +29,6 @@ from perfkit.model import (
     RowPolicy,
     Side,
 )
-from perfkit.runner.agent.clock import ALONE, UNTOLD
 from perfkit.runner.lockstep.residency import Effect, Presence, Residents
 
 SUITE = """
@@ -151,7 +151,7 @@ def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
         row("head", COLD_AUTOTUNING, 0.0),
         row("head", WALL_TIME, 0.1),
     ]
-    untold = replace(row("head", COLD_START, 8.0), policy=RowPolicy(marks=(UNTOLD,)))
+    untold = replace(row("head", COLD_START, 8.0), policy=RowPolicy(marks=(UNREPORTED,)))
 
     (told,) = cold_starts(rows)
     assert told == (

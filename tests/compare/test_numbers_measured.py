@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from perfkit.agent.counters.model import TRACKED, Count, Counts
 from perfkit.gating import counters
 from perfkit.gating.counters import CountResult
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Benchmark, Side
-from perfkit.runner.agent.counters.model import TRACKED, Count, Counts
 from perfkit.runner.lockstep.untimed import CountedSides
 
 NAME = "test_size"

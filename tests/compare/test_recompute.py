@@ -184,5 +184,5 @@ def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
 def test_a_row_that_is_of_no_gate_is_told(tmp_path: Path) -> None:
     Ledger(tmp_path).append([replace(build_row(source="gate"), placement=Placement(side="head"))])
 
-    with pytest.raises(LedgerError, match="the gate run-1 does not say"):
+    with pytest.raises(LedgerError, match="the gate run-1 does not have"):
         _report(tmp_path)

@@ -339,7 +339,7 @@ def staged(data: bytes) -> None:
     first = header if feed.byte() % 4 else _json(feed.changed(json.loads(header))) + b"\n"
     file.write_bytes(first + summed + line)
     for found in recover(folder):
-        visible(found.told)
+        visible(found.text)
     Ledger(folder).rows()
 
 

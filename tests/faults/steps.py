@@ -191,7 +191,7 @@ def _recover(scene: Scene) -> None:
     for one in recover(scene.ledger):
         if one.file is None:
             # A command says this line and goes on.
-            raise_problem(one.told)
+            raise_problem(one.text)
     scene.acknowledge(scene.staged)
 
 

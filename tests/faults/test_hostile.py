@@ -41,7 +41,7 @@ from perfkit.ledger.remote import mirrored_url, put_pending
 from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.profiling.read.files import read_memory, read_profile
+from perfkit.profiling.read.formats import read_memory, read_profile
 from perfkit.profiling.read.names import CodeNames
 from perfkit.repo.commits import changed_files, commits_between, open_repository, resolve
 from perfkit.report.console import visible, visible_json

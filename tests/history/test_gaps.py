@@ -13,7 +13,7 @@ def _order(count: int, levels: dict[int, float] | None = None) -> list[int]:
     asked: list[int] = []
     while (place := gaps.next()) is not None:
         asked.append(place)
-        gaps.settle(place)
+        gaps.finish(place)
         if levels:
             gaps.learn(place, {ONE: levels[place]})
     return asked
@@ -22,7 +22,7 @@ def _order(count: int, levels: dict[int, float] | None = None) -> list[int]:
 def _next(count: int, settled: dict[int, Levels]) -> int | None:
     gaps = Gaps(range(count), margin=0.02)
     for place, levels in settled.items():
-        gaps.settle(place)
+        gaps.finish(place)
         gaps.learn(place, levels)
     return gaps.next()
 

@@ -13,12 +13,12 @@ import pytest
 from repositories import Repository
 
 import perfkit
+from perfkit.agent import clock as cold_start
+from perfkit.agent.clock import CompileTimes
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.interface import timing
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
-from perfkit.runner.agent import clock as cold_start
-from perfkit.runner.agent.clock import CompileTimes
 
 PROGRAM = """
 import perfkit
@@ -287,7 +287,7 @@ ON_A_DEVICE = """
 import sys
 sys.path.insert(0, FOLDER)
 from fake_devices import FakeAccelerator
-from perfkit.runner.agent import clock
+from perfkit.agent import clock
 from perfkit.interface import timing
 import perfkit
 
@@ -343,7 +343,7 @@ def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> No
 
     done = _run(project, program)
 
-    assert 'perfkit: "step" has not settled in 1 time, so nothing of it was filed\n' == done.stderr
+    assert 'perfkit: "step" has not warmed up in 1 time, so nothing of it was filed\n' == done.stderr
     assert not (project / "benchmarks/ledger").exists()
     with pytest.raises(UsageError, match='at least 0, or "settle", found never'):
         perfkit.timed("step", warmup="never")  # type: ignore[arg-type]
@@ -380,5 +380,5 @@ def test_a_first_time_that_compiled_is_split(
         ("timed:untold", "cold start"): (90.0,),
     } == {key: row.outcome.values for key, row in rows.items()}
     assert () == rows["timed:told", "cold start"].policy.marks
-    assert (cold_start.UNTOLD,) == rows["timed:untold", "cold start"].policy.marks
+    assert (cold_start.UNREPORTED,) == rows["timed:untold", "cold start"].policy.marks
     assert project == Path.cwd()

@@ -18,10 +18,10 @@ from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
+from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Environment, Machine, Placement, Row, Source
 from perfkit.model.counters import count_outcomes
-from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
 # A clock that counts the work: what a session reads says nothing of what else the machine does.

@@ -255,7 +255,7 @@ def test_what_is_recovered_is_told(tmp_path: Path) -> None:
     )
     assert (
         f"a gate of 02 Jan 03:04 UTC was cut off; its 3 rows are recovered in {file}, marked partial"
-        == found.told
+        == found.text
     )
 
 
@@ -463,7 +463,7 @@ def test_a_damaged_line_is_told_and_kept(tmp_path: Path) -> None:
     found = _recovered(tmp_path)
 
     assert [0, 2] == _launches(tmp_path)
-    assert f"{NAME}.damaged has 1 damaged line with more" in found.told
+    assert f"{NAME}.damaged has 1 damaged line with more" in found.text
     assert [".gitignore", f"{NAME}.damaged"] == _staged(tmp_path)
     assert () == recover(tmp_path)
 
@@ -480,7 +480,7 @@ def test_damage_at_either_end_is_told_and_kept(tmp_path: Path, place: int) -> No
         Run.resume(tmp_path, folder=staged.parent)
     found = _recovered(tmp_path)
 
-    assert f"{NAME}.damaged has 1 damaged line with more" in found.told
+    assert f"{NAME}.damaged has 1 damaged line with more" in found.text
     assert [0, 1][: 2 if place == 0 else 1] == _launches(tmp_path)
     assert bytes(content) == (tmp_path / f".staged/{NAME}.damaged").read_bytes()
 
@@ -496,7 +496,7 @@ def test_a_header_that_was_changed_is_not_believed(tmp_path: Path, before: bytes
     assert before in first
     staged.write_bytes(first.replace(before, after) + b"\n" + rest)
 
-    assert "1 damaged line" in _recovered(tmp_path).told
+    assert "1 damaged line" in _recovered(tmp_path).text
     assert [0] == _launches(tmp_path)
 
 
@@ -508,7 +508,7 @@ def test_a_run_of_which_nothing_can_be_read_is_kept(tmp_path: Path) -> None:
 
     found = _recovered(tmp_path)
 
-    assert "has 3 damaged lines" in found.told or "has 2 damaged lines" in found.told
+    assert "has 3 damaged lines" in found.text or "has 2 damaged lines" in found.text
     assert [] == Ledger(tmp_path).files()
     assert [".gitignore", f"{NAME}.damaged"] == _staged(tmp_path)
 
@@ -521,7 +521,7 @@ def test_what_is_no_staged_run_is_left_where_it_is(tmp_path: Path, first: str) -
     staged.write_bytes(content)
 
     for _ in range(2):
-        assert "is no staged run of perfkit; move it away" in _recovered(tmp_path).told
+        assert "is no staged run of perfkit; move it away" in _recovered(tmp_path).text
     assert content == staged.read_bytes()
 
 
@@ -534,7 +534,7 @@ def test_a_run_of_a_newer_perfkit_is_left_for_it(tmp_path: Path, newer: dict[str
     staged.write_bytes(json.dumps(header).encode() + b"\n" + rest)
 
     for _ in range(2):
-        told = _recovered(tmp_path).told
+        told = _recovered(tmp_path).text
         assert f"{staged} was written by a newer perfkit (9.9.9); upgrade perfkit to recover it" in told
     assert [] == Ledger(tmp_path).files()
 
@@ -553,7 +553,7 @@ def test_a_ledger_that_cannot_be_written_is_told(small_disk: Path) -> None:
     ledger = small_disk / "ledger"
     staged = _staged_run(ledger, _rows(0))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    told = _recovered(ledger).told
+    told = _recovered(ledger).text
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
 
     assert (

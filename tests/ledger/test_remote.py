@@ -18,7 +18,7 @@ import perfkit
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.store import mirror
 from perfkit.ledger.annotations import Note, add_note, read_notes
-from perfkit.ledger.remote import ledger_folder, mirrored_url, put_pending, told_place
+from perfkit.ledger.remote import ledger_folder, mirrored_url, put_pending, shown_place
 from perfkit.ledger.store import Ledger
 
 obstore = pytest.importorskip("obstore")
@@ -135,7 +135,7 @@ def test_what_one_machine_records_another_reads(machines: Machines, url: str) ->
     assert ["Größer"] == [note.text for note in read_notes(there.path).values()]
     (note,) = (here.path / "notes").iterdir()
     assert ["20260102T030405Z-gate-run-1.parquet", f"notes/{note.name}"] == _objects(url)
-    assert f"{url}/20260102T030405Z-gate-run-1.parquet" == told_place(here.files()[0])
+    assert f"{url}/20260102T030405Z-gate-run-1.parquet" == shown_place(here.files()[0])
     assert url == mirrored_url(there.path)
     assert mirrored_url(there.path.parent) is None
 
@@ -191,13 +191,13 @@ def test_what_cannot_be_put_is_pending(machines: Machines, server: ObjectServer,
     assert 4 == caught.value.exit_code
     assert message == str(caught.value)
     assert refused is not None
-    assert message == refused.told
-    assert told_place(here.files()[0]).endswith(f"not yet in {url}")
+    assert message == refused.text
+    assert shown_place(here.files()[0]).endswith(f"not yet in {url}")
     assert [] == machines.launches("there")
     server.denied = set()
     done = put_pending(here.path)
     assert done is not None
-    assert f"1 file of earlier commands is in {url} now" == done.told
+    assert f"1 file of earlier commands is in {url} now" == done.text
     assert [0] == machines.launches("there")
 
 
@@ -267,7 +267,7 @@ def test_another_content_under_the_same_name_is_an_error(
     else:
         done = put_pending(here.path)
         assert done is not None
-        told = done.told
+        told = done.text
 
     assert f"{here.path / mine.name} and {url}/{mine.name} have one name and differ" in told
     assert [7] == _launches(here)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ledger_rows import sourced
 from synthetic import build_row
 
+from perfkit.agent.counters.model import Cause
 from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
 from perfkit.features.tricks.policy import TrickPolicy, TricksRun
@@ -32,7 +33,6 @@ from perfkit.model.policies import (
     PytestPolicy,
     Rehearsal,
 )
-from perfkit.runner.agent.counters.model import Cause
 
 FOLDER = Path(__file__).parent
 RULES = Policy(alpha=0.01, family=6, looks=(10, 15, 20))

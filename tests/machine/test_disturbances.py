@@ -13,8 +13,8 @@ import psutil
 import pytest
 from processes_seen import wait_until
 
+from perfkit.agent.processes import read_process
 from perfkit.model.policies import Disturbance, What
-from perfkit.runner.agent.processes import read_process
 from perfkit.runner.machine.conditions import (
     Moment,
     Watch,

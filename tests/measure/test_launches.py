@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.runner.agent.processes import read_process
+from perfkit.agent.processes import read_process
 from perfkit.runner.commands import ALLOCATOR
 from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from processes_seen import wait_until
 
+from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.runner.agent.processes import read_process
 from perfkit.runner.lock import lock_folder, machine_lock, who_measures
 
 HOLDER = """

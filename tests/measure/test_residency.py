@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfkit.agent.clock import DeviceMemory
 from perfkit.model import Side
-from perfkit.runner.agent.clock import DeviceMemory
 from perfkit.runner.lockstep.residency import Room, effect_of, residency, why_alone
 
 GIB = 1 << 30

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfkit.runner.agent.channel import Channel, ChannelTimeoutError, Message
+from perfkit.agent.channel import Channel, ChannelTimeoutError, Message
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import SideReport, read_report
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner

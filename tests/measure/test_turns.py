@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfkit.agent.clock import DeviceTimes
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent.clock import DeviceTimes
 from perfkit.runner.lockstep import turns
 from perfkit.runner.lockstep.runner import Runner
 from perfkit.runner.lockstep.turns import plan_loops

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from repositories import Repository, create_repository
 
+from perfkit.agent.benchmark_fixture import OutOfTimeError, Timed
 from perfkit.ledger.store import Ledger
 from perfkit.model import WALL_TIME, Row
-from perfkit.runner.agent.benchmark_fixture import OutOfTimeError, Timed
 
 SUITE = """
 import asyncio

@@ -120,11 +120,11 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
 
     result.assert_outcomes(passed=1)
     found = next(line for line in result.outlines if line.startswith("imported:")).split()[1:]
-    allowed = {"perfkit", "perfkit.runner", "perfkit.runner.agent", "perfkit.phases", "perfkit.plugin"}
+    allowed = {"perfkit", "perfkit.runner", "perfkit.agent", "perfkit.phases", "perfkit.plugin"}
     # Configuration says where the suite is, for a session that is given a place that may lie in it.
     if "test_own.py" in arguments:
         assert not [
-            name for name in found if name.startswith(("perfkit.runner.agent.", "duckdb", "pyarrow", "numpy"))
+            name for name in found if name.startswith(("perfkit.agent.", "duckdb", "pyarrow", "numpy"))
         ]
     else:
         assert allowed == set(found)

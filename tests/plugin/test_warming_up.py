@@ -12,11 +12,13 @@ from repositories import create_repository
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE
 
+from perfkit.agent.benchmark_fixture import Reading
+from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceTimes
+from perfkit.identity import utc_now
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Commit
 from perfkit.plugin.recorder import SessionRecord, WarmedUp
-from perfkit.runner.agent.benchmark_fixture import Reading
-from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceTimes
 
 SUITE = """
 import fake_device, itertools, pytest
@@ -73,7 +75,7 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
     assert (0, 1) == (cold.warmup, cold.loops)
     assert timed.warmup is not None
     assert timed.warmup >= 11
-    assert {False} == {UNSETTLED in row.policy.marks for row in rows.values()}
+    assert {False} == {NOT_WARM in row.policy.marks for row in rows.values()}
     assert () == rows["test_host", "time"].policy.marks
 
 
@@ -91,12 +93,20 @@ def test_a_warm_up_without_end_marks_the_times() -> None:
         min_time_s=None,
         device=DeviceTimes(host_s=(0.1, 0.1)),
     )
-    warmed = WarmedUp(cold=ColdStart(total_s=9.0), calls=200, settled=False)
+    warmed = WarmedUp(cold=ColdStart(total_s=9.0), calls=200, warm=False)
     record.add(Benchmark(name="a", version="v"), reading, status="ok", message=None, warmed=warmed)
 
-    rows = record.rows(run_id="r", commit=Commit(sha="a" * 40), machine=MACHINE, environment=ENVIRONMENT)
+    facts = RunFacts(
+        run_id="r",
+        recorded_at=utc_now(),
+        source="pytest",
+        commit=Commit(sha="a" * 40),
+        machine=MACHINE,
+        environment=ENVIRONMENT,
+    )
+    rows = record.rows(facts)
 
     assert {"time": 203, "host time": 203, "cold start": 0} == {
         row.outcome.metric.name: row.outcome.warmup for row in rows
     }
-    assert {(UNSETTLED,)} == {row.policy.marks for row in rows}
+    assert {(NOT_WARM,)} == {row.policy.marks for row in rows}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from processes_seen import gone, read_pids, wait_until
 
-from perfkit.runner.agent.processes import read_process
+from perfkit.agent.processes import read_process
 from perfkit.runner.commands import GuardedCommand, run_command
 
 # Leaves a child in its group, one in a session of its own, and a daemon whose parent is gone; stops the first

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from processes_seen import wait_until
 
-from perfkit.runner.agent import processes
-from perfkit.runner.agent.processes import Process, read_process, tree
+from perfkit.agent import processes
+from perfkit.agent.processes import Process, read_process, tree
 
 # A leader, a child in its group and a stray in a session of its own, all of them busy.
 FAMILY = """

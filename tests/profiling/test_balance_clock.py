@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from perfkit.model import Balance
-from perfkit.profiling.passes.balance import HostMoment, Moment, PhaseClock
+from perfkit.profiling.passes.balance import Moment, PhaseClock
 
 
 class HandClock:
@@ -21,10 +21,10 @@ class HandClock:
         """Return how it is read."""
         return self.read
 
-    def read(self) -> HostMoment:
+    def read(self) -> Moment:
         """Return the present second."""
         self._now_s += 1.0
-        return HostMoment(self._now_s)
+        return Moment(self._now_s)
 
 
 @pytest.fixture

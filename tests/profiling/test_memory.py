@@ -153,7 +153,7 @@ def test_few_steps_tell_no_growth(code: ModuleType, tmp_path: Path) -> None:
     """After the set-up of two steps, three are too few to call something a leak by two moves."""
     found = _watched(tmp_path, code.keep_bytes, steps=4)
 
-    assert not found.tells_growth
+    assert not found.shows_growth
     assert not _line(found, "Python", "code.py:22").leaks
 
 

@@ -29,14 +29,14 @@ from perfkit.model import (
     ProfileEntry,
     ProfileSummary,
 )
-from perfkit.model.phases import FORWARD, RANKS
+from perfkit.model.readings import FORWARD, RANKS
 from perfkit.profiling.passes import meter
 from perfkit.profiling.passes.functions import filtered_text, full_text, portable, read_entries
+from perfkit.profiling.passes.instruments import write_operators
 from perfkit.profiling.passes.meter import Meter, batch_size
 from perfkit.profiling.passes.ranks import find_straggler, slowest_rank
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
 from perfkit.profiling.passes.targets import resolve_target
-from perfkit.profiling.passes.torch_pass import write_operators
 from perfkit.profiling.read.summary_file import encode_summary, load_summary, may_be_summary
 
 HERE = Path(__file__).resolve()

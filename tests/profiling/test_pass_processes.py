@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from processes_seen import DEADLY, gone, read_pids, wait_until
 
+from perfkit.agent.channel import ChannelClosedError
+from perfkit.agent.processes import read_process
 from perfkit.errors import NotMeasuredError
+from perfkit.model import PassName
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.processes import read_process
 from perfkit.runner.commands import ChildProcess
 
 FACTS = """
@@ -70,6 +75,10 @@ def lingers():
 
 def leaves():
     os._exit(7)
+
+
+def waits():
+    signal.pause()
 """
 
 
@@ -84,7 +93,7 @@ def either(request: pytest.FixtureRequest) -> Iterator[PassLauncher]:
 
 def _spec(root: Path, call: str, *arguments: str) -> PassSpec:
     (root / "facts.py").write_text(FACTS)
-    (root / "folder").mkdir()
+    (root / "folder").mkdir(exist_ok=True)
     return PassSpec(
         name="clean",
         target=Target(name="train", place=f"facts:{call}"),
@@ -143,39 +152,24 @@ def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) ->
 
 
 def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) -> None:
-    """Its status is told as often as it is asked for, its pipe ends, and nothing of its group is left."""
-    (tmp_path / "nothing.json").write_text("{}")
-    reading, writing = os.pipe()
-    process = either.start(
-        tmp_path / "nothing.json",
-        folder=str(tmp_path),
-        output=tmp_path / "output.log",
-        progress=writing,
-        turns=None,
-    )
-    os.close(writing)
+    """Its status can be read repeatedly, its channel ends, and nothing of its group is left."""
+    child = either.start(replace(_spec(tmp_path, "main"), name=cast("PassName", "unknown")))
 
-    assert [1, 1] == [process.wait(60), process.poll()]
-    assert b"" == os.read(reading, 10)
-    assert "ValidationError" in (tmp_path / "output.log").read_text()
-    os.close(reading)
+    assert [1, 1] == [child.process.wait(60), child.process.poll()]
+    with pytest.raises(ChannelClosedError):
+        child.receive()
+    assert "ValidationError" in output_tail(tmp_path / "folder")
     with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(child.process.pid, signal.SIGKILL)
+    child.end()
 
 
-def _start(folder: Path, launcher: PassLauncher) -> ChildProcess:
-    """Start a pass that waits for what it is to do, and is over when that turns out to be nothing."""
-    spec = folder / "spec.json"
-    spec.unlink(missing_ok=True)
-    os.mkfifo(spec)
-    reading, writing = os.pipe()
-    try:
-        return launcher.start(
-            spec, folder=str(folder), output=folder / "output.log", progress=writing, turns=None
-        )
-    finally:
-        os.close(reading)
-        os.close(writing)
+@contextlib.contextmanager
+def _started(root: Path, launcher: PassLauncher) -> Iterator[ChildProcess]:
+    """Start a pass that goes on until it is ended."""
+    child = launcher.start(_spec(root, "waits"))
+    yield child.process
+    child.end()
 
 
 def _parent(process: ChildProcess) -> int:
@@ -188,16 +182,14 @@ def _parent(process: ChildProcess) -> int:
 def test_a_fork_server_that_is_lost_takes_its_pass_along_and_is_replaced(tmp_path: Path) -> None:
     """The pass was killed with it, and the next one comes from a fresh one."""
     with PassLauncher(shared=()) as launcher:
-        first = _start(tmp_path, launcher)
-        server = _parent(first)
-        os.kill(server, signal.SIGKILL)
+        with _started(tmp_path, launcher) as first:
+            server = _parent(first)
+            os.kill(server, signal.SIGKILL)
 
-        assert -signal.SIGKILL == first.wait(20)
-        assert wait_until(lambda: gone(server))
-        second = _start(tmp_path, launcher)
-        assert _parent(second) != server
-        (tmp_path / "spec.json").write_text("{}")
-        assert 1 == second.wait(20)
+            assert -signal.SIGKILL == first.wait(20)
+            assert wait_until(lambda: gone(server))
+        with _started(tmp_path, launcher) as second:
+            assert _parent(second) != server
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a fork is not safe here")
@@ -213,10 +205,14 @@ def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(
     monkeypatch.setenv("PYTHONPATH", str(site))
     with PassLauncher(shared=["deadly"]) as launcher:
         if deaths == 1:
-            assert _parent(_start(tmp_path, launcher))
+            with _started(tmp_path, launcher) as process:
+                assert _parent(process)
         else:
-            with pytest.raises(NotMeasuredError, match="two in a row were lost") as told:
-                _start(tmp_path, launcher)
+            with (
+                pytest.raises(NotMeasuredError, match="two in a row were lost") as told,
+                _started(tmp_path, launcher),
+            ):
+                pass
             assert "it was killed by SIGKILL (out of memory?); see what" in str(told.value)
 
     assert "" == flag.read_text()

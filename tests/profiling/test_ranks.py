@@ -13,7 +13,7 @@ from processes_seen import gone
 
 from perfkit.errors import UsageError
 from perfkit.model import PassName
-from perfkit.model.phases import BACKWARD, FORWARD, RANKS
+from perfkit.model.readings import BACKWARD, FORWARD, RANKS
 from perfkit.profiling.passes.exchange import PassSpec, RankPlace
 from perfkit.profiling.passes.launch import PassLauncher
 from perfkit.profiling.passes.ranks import RanksResult, check_port, find_straggler, free_port, run_ranks

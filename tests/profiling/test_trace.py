@@ -10,10 +10,10 @@ from perfkit.errors import NotMeasuredError
 from perfkit.model import PassSummary
 from perfkit.profiling.passes import instruments
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.instruments import Window, choose_window
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
 from perfkit.profiling.passes.targets import Target
-from perfkit.profiling.passes.torch_pass import Window, choose_window
-from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.names import CodeNames
 
 NAMED = """

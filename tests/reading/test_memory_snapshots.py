@@ -15,7 +15,7 @@ from snapshots import MIB, block, dumped, event, frames, segment, snapshot
 
 from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot, StackMemory
-from perfkit.profiling.read.files import read_memory
+from perfkit.profiling.read.formats import read_memory
 from perfkit.profiling.read.memory import explain_memory, own_place, read_snapshot
 
 FORWARD = frames(

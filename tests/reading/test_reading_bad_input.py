@@ -18,7 +18,7 @@ from foreign_profiles import ADAM, MAIN, SHARED_DATA, event, pstats_bytes, readi
 
 from perfkit.errors import UsageError
 from perfkit.profiling.read import formats
-from perfkit.profiling.read.files import read_profile
+from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.names import CodeNames
 
 PSTATS = pstats_bytes({MAIN: row(), ADAM: row(3, callers={MAIN: (3, 3, 0.5, 0.5)})})

@@ -74,7 +74,7 @@ def test_differing_preloaders_are_the_unit() -> None:
     """Two tight groups far apart are two values, and t of 1 degree at 95 % is 12.706."""
     interval = location_interval([0.0, 0.01, 1.0, 1.01], [3, 3, 7, 7], error=0.05)
 
-    assert bool(interval.by_preloaders)
+    assert bool(interval.by_zygotes)
     assert pytest.approx(0.505) == float(interval.centre)
     assert pytest.approx(12.7062 * math.sqrt(0.5) / math.sqrt(2), rel=1e-5) == float(interval.half_width)
 
@@ -85,7 +85,7 @@ def test_preloaders_that_agree_do_not_matter() -> None:
 
     grouped = location_interval(values, [0, 0, 0, 1, 1, 1], error=0.05)
 
-    assert not bool(grouped.by_preloaders)
+    assert not bool(grouped.by_zygotes)
     assert _bounds(location_interval(values, [0] * 6, error=0.05)) == _bounds(grouped)
 
 
@@ -95,7 +95,7 @@ def test_a_preloader_for_every_launch_leaves_launches() -> None:
 
     interval = location_interval(values, [0, 1, 2, 3], error=0.05)
 
-    assert not bool(interval.by_preloaders)
+    assert not bool(interval.by_zygotes)
     assert _bounds(location_interval(values, [0] * 4, error=0.05)) == _bounds(interval)
 
 
@@ -107,7 +107,7 @@ def test_series_side_by_side_are_judged_one_by_one() -> None:
     together = location_interval(series, groups, error=0.01)
     alone = [location_interval(one, groups, error=0.01) for one in series]
 
-    assert 0 < together.by_preloaders.sum() < 50
+    assert 0 < together.by_zygotes.sum() < 50
     assert [float(one.centre) for one in alone] == together.centre.tolist()
     assert pytest.approx([float(one.half_width) for one in alone]) == together.half_width.tolist()
 
@@ -146,7 +146,7 @@ def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
 
     interval = location_interval(values, [0, 0, 0, 1, 1, 1, 2, 2, 2], error=0.05)
 
-    assert differ == bool(interval.by_preloaders)
+    assert differ == bool(interval.by_zygotes)
 
 
 def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
@@ -155,7 +155,7 @@ def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
     def differ(distance: float) -> bool:
         # The squares within are 2 + 10; those between, with weights 2 and 4, are 4/3 of the squared distance.
         values = [-1.0, 1.0, *(distance + place for place in (-2.0, -1.0, 1.0, 2.0))]
-        return bool(location_interval(values, [0, 0, 1, 1, 1, 1], error=0.05).by_preloaders)
+        return bool(location_interval(values, [0, 0, 1, 1, 1, 1], error=0.05).by_zygotes)
 
     critical = math.sqrt(74.137 * (12 / 4) * 3 / 4)
     assert [False, True] == [differ(critical - 0.01), differ(critical + 0.01)]
@@ -206,7 +206,7 @@ def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
 
     interval = location_interval(values, groups, error=0.05, trimmed_from=10)
 
-    assert bool(interval.by_preloaders)
+    assert bool(interval.by_zygotes)
     assert pytest.approx(5.5) == float(interval.centre)
     assert 7 == degrees_of_freedom(10, trimmed_from=10)
     assert 9 == degrees_of_freedom(10)

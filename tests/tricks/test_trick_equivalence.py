@@ -194,7 +194,7 @@ def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
     """Drawing from the same random numbers each time, though it has no seed of its own."""
     cases = tuple(TrickCase(trick=name, loop="train.py", title="") for name in ("adam_fused", "sgd_fused"))
 
-    found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), tmp_path, environment=os.environ)
+    found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), environment=os.environ)
 
     fused, other = (found.equivalences[case.name] for case in cases)
     assert (True, True) == (fused.equal, fused.used)
@@ -282,14 +282,14 @@ def test_sides_that_grow_apart_are_caught() -> None:
     assert not compare_sides(_trick(growing, absolute=0.15), 1).equal
 
 
-def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:
+def test_a_process_of_its_own_checks_them_all() -> None:
     """And says of each what it found; one that is not there is told as well."""
     cases = tuple(
         TrickCase(trick=name, size=size, title="")
         for name, size in (("identical", 16), ("no_grad", 4), ("nothing", 1))
     )
 
-    found = check(Checks(cases=cases), tmp_path, environment=os.environ)
+    found = check(Checks(cases=cases), environment=os.environ)
 
     assert [True, True, False] == [found.equivalences[case.name].equal for case in cases]
     assert "nothing" in found.equivalences["nothing[1]"].problem

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from perfkit.agent.counters.model import INSTRUCTIONS, NO_TORCH, Cause, Count, Counts
 from perfkit.gating.accept import mark, unused_notes
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import Acceptance, ExactComparison, MovedCause, exit_code
 from perfkit.model.counters import moved_counts
-from perfkit.model.counting import INSTRUCTIONS
-from perfkit.runner.agent.counters.model import NO_TORCH, Cause, Count, Counts
 
 STEP = Benchmark(name="train", version="v")
 POLICY = CounterPolicy(gating=("syncs", "operators"), tolerance=0.05)

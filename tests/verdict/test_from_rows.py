@@ -9,16 +9,16 @@ from dataclasses import replace
 import pytest
 from synthetic import build_row
 
+from perfkit.agent.clock import ColdStart
+from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.errors import LedgerError
 from perfkit.gating.judge import compare, joined_pairs
 from perfkit.gating.rows import comparison_of, exact_comparisons_of, pairs_of, policy_of
+from perfkit.ledger.rows import cold_start_values
 from perfkit.model import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.counters import count_outcomes, counts_of, is_count
 from perfkit.model.policies import JudgedPolicy
-from perfkit.runner.agent.clock import ColdStart
-from perfkit.runner.agent.counters.model import Cause, Count, Counts
-from perfkit.runner.launches import cold_start_values
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")
@@ -63,7 +63,7 @@ def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> lis
 
 
 def test_rows_that_do_not_say_their_rules_are_told() -> None:
-    with pytest.raises(LedgerError, match="a row of the pytest run-1 does not say by which rules"):
+    with pytest.raises(LedgerError, match="a row of the pytest run-1 does not have the rules by which"):
         policy_of([build_row(1.0)])
 
 
@@ -274,4 +274,4 @@ def test_counts_are_compared_again_by_their_rows(
 def test_a_first_call_is_told_with_the_parts_that_torch_knows(
     cold: ColdStart | None, told: Mapping[str, float]
 ) -> None:
-    assert told == {metric.name: seconds for metric, seconds in cold_start_values(cold)}
+    assert told == {metric.name: values[0] for metric, values in cold_start_values(cold)}

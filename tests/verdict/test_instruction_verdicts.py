@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from perfkit.agent.counters.model import INSTRUCTIONS, Count, Counts
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_counts
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import ExactComparison
 from perfkit.model.counters import repeated
-from perfkit.model.counting import INSTRUCTIONS
-from perfkit.runner.agent.counters.model import Count, Counts
 
 
 def counted(*values: float) -> Count:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from perfkit.agent.counters.model import PEAK_MEMORY, TRACKED, Count
 from perfkit.gating.counter_verdicts import compare_count, numbers_that_decide
 from perfkit.model import Benchmark
-from perfkit.runner.agent.counters.model import PEAK_MEMORY, TRACKED, Count
 
 BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
@@ -12,6 +13,7 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
+from perfkit.gating.recompute import gate_ratio
 from perfkit.gating.rows import comparison_of
 from perfkit.ledger.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
@@ -37,7 +39,8 @@ def _log(rows: list[Row], history: History = HISTORY, columns: tuple[Column, ...
             ledger.append(rows)
         shown = columns or most_measured(ledger.timed_benchmarks())
         found = ledger.measurements([column.benchmark for column in shown])
-        return build_change_log(found, shown, history, times_of=ledger.times_of)
+        ratio_of = functools.partial(gate_ratio, ledger.times_of)
+        return build_change_log(found, shown, history, gate_ratio_of=ratio_of)
 
 
 def _cell(rows: list[Row], entry: int = 0) -> Cell:
@@ -314,7 +317,7 @@ def test_a_column_links_to_the_picture_of_its_trend() -> None:
         found,
         columns,
         HISTORY,
-        times_of=ledger.times_of,
+        gate_ratio_of=functools.partial(gate_ratio, ledger.times_of),
         picture_of=lambda name, machine: f"trends/{machine}.svg" if name.endswith("test_a") else None,
     )
 

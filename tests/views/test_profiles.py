@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
+from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.model import (
     Balance,
     Commit,
@@ -39,7 +40,6 @@ from perfkit.report.profiles import (
     summary_view,
     warnings,
 )
-from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 LONG = "a_function_with_a_name_" * 8

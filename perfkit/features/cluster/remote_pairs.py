@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.commands.engines import EngineChoice, PairPlan, needed_code, open_engine, told_classes
 from perfkit.commands.tasks import Doing, Engine, file_once, run_of, unpack
 from perfkit.config import load_project
@@ -20,7 +21,6 @@ from perfkit.identity import utc_now
 from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Row
 from perfkit.model.comparisons import Explanation
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.commits import BenchmarkSource, commit_range, open_repository, resolve
 from perfkit.repo.source import benchmark_files, commit_of_files
@@ -88,7 +88,7 @@ def open_remote_pairs(
     with open_engine(choice, project=project, code=code, commits=sent, wait_s=None, log=log) as engine:
         machine, *others = engine.classes()
         if others:
-            log(f"measuring on {machine.told}, not on {told_classes(others)}; --machine names another")
+            log(f"measuring on {machine.text}, not on {told_classes(others)}; --machine names another")
         terms = PairTerms(plan=plan, code=code, machine=machine, source=wanted.source.sha or overlay or "")
         with RemotePairMeter(terms, ledger, log=log, engine=engine) as remote:
             yield remote

@@ -154,7 +154,7 @@ def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]
         raise UsageError(f"cannot read the task {file}: {error.strerror or error}") from error
     here = own_class()
     if task.machine != here:
-        raise NotMeasuredError(f"the task is for the machines {task.machine.told}, and this is {here.told}")
+        raise NotMeasuredError(f"the task is for the machines {task.machine.text}, and this is {here.text}")
     target = into / file_name(task)
     target.write_bytes(perform_here(task, folder / task.code.folder, log, others=KINDS))
     return target

@@ -21,6 +21,7 @@ import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.identity import fingerprint
+from perfkit.ledger.rows import RunFacts
 from perfkit.model import (
     IMPORT_PREFIX,
     WALL_TIME,
@@ -207,15 +208,17 @@ def run_id_of(run: ToolRun, sha: str, recorded_at: datetime) -> str:
 
 def rows_of(run: ToolRun, commit: Commit, *, run_id: str, recorded_at: datetime) -> list[Row]:
     """Return the rows of a run that was measured at a commit."""
+    shared = RunFacts(
+        run_id=run_id,
+        recorded_at=recorded_at,
+        source=f"{IMPORT_PREFIX}{run.tool}",
+        commit=commit,
+        machine=run.machine,
+        environment=run.environment,
+    )
     return [
-        Row(
-            run_id=run_id,
-            recorded_at=recorded_at,
-            source=f"{IMPORT_PREFIX}{run.tool}",
-            commit=commit,
-            machine=run.machine,
-            environment=run.environment,
-            outcome=result.outcome,
+        shared.row(
+            result.outcome,
             placement=Placement(launch=result.launch),
             policy=OtherPolicy(entries=result.entries) if result.entries else RowPolicy(),
         )

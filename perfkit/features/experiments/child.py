@@ -1,4 +1,4 @@
-"""One trial in a process of its own, forked or ``python -m perfkit.features.experiments.child SPEC.json``."""
+"""One trial in a process of its own, forked or fresh."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.processes import resident_growth
+from perfkit.agent.provenance import is_library, loaded_file
+from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.features.experiments.binding import Call, call_to_its_end, load_bound
 from perfkit.features.experiments.mistakes import AutocastWatch, OperatorLook, misfit
@@ -28,7 +32,7 @@ from perfkit.features.experiments.records import (
     TOTAL_TIME,
     Fingerprint,
 )
-from perfkit.features.experiments.trial import RESULT_FILE, TrialResult, TrialSpec, read_record, write_record
+from perfkit.features.experiments.trial import TrialResult, TrialSpec
 from perfkit.identity import source_version
 from perfkit.model import PassSummary
 from perfkit.profiling.passes.exchange import Problem
@@ -40,11 +44,8 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.processes import resident_growth
-from perfkit.runner.agent.provenance import is_library, loaded_file
-from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.facts import read_environment
+from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_function, prepare_process, wrong_code
 
 # Enough steps to see a graph grow over three steps in a row.
@@ -52,18 +53,16 @@ _LOOKED_AT_STEPS = 5
 _NO_HOST_MEMORY = "can't allocate memory"
 
 
-def main(spec_file: str) -> None:
-    """Do what a file asks, and leave the result in its folder."""
+def main(request: TrialSpec, parent: Parent) -> None:
+    """Do what was requested, and send the result."""
     before = set(sys.modules)
-    spec = read_record(Path(spec_file), TrialSpec)
-    assert spec is not None  # noqa: S101 (the parent has just written it)
     import_torch()
-    prepare_process(spec.target.place, (), root=Path(spec.root))
-    redirect_hydra(Path(spec.folder) / "hydra")
-    root = Path(spec.root)
-    found = _proven(_do(spec), root)
+    root = Path(request.root)
+    prepare_process(request.target.place, (), root=root)
+    redirect_hydra(Path(request.folder) / "hydra")
+    found = _proven(_do(request), root)
     news = [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]
-    write_record(replace(found, libraries=tuple(news)), Path(spec.folder) / RESULT_FILE)
+    parent.send(replace(found, libraries=tuple(news)))
     # What the target registered to happen at its end happens. Taking all of torch apart takes a second more.
     atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name for it)
     sys.stdout.flush()
@@ -280,7 +279,3 @@ def _number(result: object, name: str) -> float:
         f'the target was to return "{name}", a number; found {found} in the {type(result).__name__} that it'
         " returned; mend [returned]"
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -21,6 +21,7 @@ from perfkit.features.experiments.run import ExperimentRun
 from perfkit.features.experiments.trial import TrialProcesses
 from perfkit.identity import fingerprint, new_run_id, utc_now
 from perfkit.ledger.recording import Run
+from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import Environment, Outcome, Placement, Row
 from perfkit.model.progress import Progress
@@ -225,19 +226,12 @@ class StagedExperiment:
             self.run = Ledger(self._ledger).run(
                 source="experiment", run_id=new_run_id(), recorded_at=now, folder=self.folder
             )
-        self.run.add(
-            [
-                Row(
-                    run_id=self.run.run_id,
-                    recorded_at=now,
-                    source="experiment",
-                    commit=self._commit,
-                    machine=self._machine,
-                    environment=environment or _UNKNOWN_ENVIRONMENT,
-                    outcome=outcome,
-                    placement=placement,
-                    policy=policy,
-                )
-                for outcome, placement in outcomes
-            ]
+        facts = RunFacts(
+            run_id=self.run.run_id,
+            recorded_at=now,
+            source="experiment",
+            commit=self._commit,
+            machine=self._machine,
+            environment=environment or _UNKNOWN_ENVIRONMENT,
         )
+        self.run.add([facts.row(one, placement=place, policy=policy) for one, place in outcomes])

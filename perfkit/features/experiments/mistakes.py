@@ -10,8 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from perfkit.runner.agent.counters.places import Places
-from perfkit.runner.agent.counters.torch_adapter import operator_mode, storage_of
+from perfkit.agent.counters.places import Places
+from perfkit.agent.counters.torch_adapter import operator_mode, storage_of
 
 _SIGMOID = "aten::sigmoid"
 _WITH_LOGITS = "aten::binary_cross_entropy_with_logits"

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
-import msgspec
-
+from perfkit.agent.imports import preloadable
 from perfkit.features.experiments.records import Experiment, Fingerprint, Level
 from perfkit.model import Environment
-from perfkit.profiling.passes.exchange import OUTPUT_FILE, Problem
+from perfkit.profiling.passes.exchange import Problem
 from perfkit.profiling.passes.targets import Target
-from perfkit.runner.agent.imports import preloadable
-from perfkit.runner.commands import (
-    FAULTHANDLER,
-    SAFE_PATH,
-    Ending,
-    fixed_environment,
-    python_command,
-    run_command,
-    tail_of,
-)
+from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, Ending, fixed_environment
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
+from perfkit.runner.requests import ANSWER, Reply, ask
 from perfkit.temporary import temporary_folder
 
 Task = Literal["look", "time"]
-RESULT_FILE = "result.json"
-_SPEC_FILE = "spec.json"
 _CHILD = "perfkit.features.experiments.child"
 # torch, and what it imports with the first optimizer.
 _ALWAYS_IMPORTED = ("torch", "torch._dynamo")
 _SEEDS_OF_A_SERVER = 4
-_Record = TypeVar("_Record")
 # What a parser of options does after its message, for one.
 _ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
@@ -82,19 +71,6 @@ class TrialResult:
     libraries: tuple[str, ...] = ()
 
 
-def write_record(record: object, file: Path) -> None:
-    """Write a record."""
-    file.write_bytes(msgspec.json.encode(record))
-
-
-def read_record(file: Path, kind: type[_Record]) -> _Record | None:
-    """Read a record; None where its writer died before it was complete."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 class TrialProcesses:
     """Runs trials in processes forked from one that has imported torch, and what earlier trials imported.
 
@@ -122,15 +98,15 @@ class TrialProcesses:
         The spec's folder is set here: a temporary one. No process of the trial outlives the call.
         """
         with temporary_folder() as folder:
-            spec = replace(spec, folder=str(folder))
-            write_record(spec, folder / _SPEC_FILE)
-            ending = self._ending(spec, folder)
-            if ending.status is None:
-                message = f"it took longer than {spec.experiment.limit_s:g} s, the experiment's limit"
-                return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
-            found = read_record(folder / RESULT_FILE, TrialResult)
-            self._learn(found.libraries if found else (), Path(spec.root))
-            return _with_last_words(found, ending) if found else TrialResult(problem=_died(ending))
+            reply = self._reply(replace(spec, folder=str(folder)))
+        if reply.ending.status is None:
+            message = f"it took longer than {spec.experiment.limit_s:g} s, the experiment's limit"
+            return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
+        if not reply.messages:
+            return TrialResult(problem=_died(reply.ending))
+        found = reply.messages[0]
+        self._learn(found.libraries, Path(spec.root))
+        return _with_last_words(found, reply.ending)
 
     def _learn(self, libraries: Sequence[str], root: Path) -> None:
         news = [name for name in preloadable(libraries, [root]) if name not in self._imports]
@@ -139,23 +115,20 @@ class TrialProcesses:
             with contextlib.suppress(ForkServerLostError):
                 self._server.begin_preload(news)
 
-    def _ending(self, spec: TrialSpec, folder: Path) -> Ending:
-        output, limit_s = folder / OUTPUT_FILE, spec.experiment.limit_s
+    def _reply(self, spec: TrialSpec) -> Reply[TrialResult]:
+        trial = functools.partial(
+            ask,
+            f"{_CHILD}:main",
+            spec,
+            TrialResult,
+            limit_s=spec.experiment.limit_s,
+            folder=Path(spec.root),
+            environment=fixed_environment(self._environment, hash_seed=spec.seed % 2**32),
+        )
         with contextlib.suppress(ForkServerLostError):
             if server := self._server_for(spec.seed):
-                process = server.start(str(folder / _SPEC_FILE), log=output, folder=spec.root)
-                try:
-                    status = process.wait(limit_s)
-                finally:
-                    process.end()
-                return Ending(status=status, tail=tail_of(output))
-        return run_command(
-            python_command(_CHILD, str(folder / _SPEC_FILE)),
-            output=output,
-            limit_s=limit_s,
-            environment=fixed_environment(self._environment, hash_seed=spec.seed % 2**32),
-            folder=Path(spec.root),
-        )
+                return trial(server=server)
+        return trial()
 
     def _server_for(self, seed: int) -> ForkServer | None:
         """Return what a trial is forked from, None where that is impossible."""
@@ -165,13 +138,13 @@ class TrialProcesses:
             folder = self._stack.enter_context(temporary_folder())
             self._server = self._stack.enter_context(
                 ForkServer.started(
-                    f"{_CHILD}:main",
+                    ANSWER,
                     log=folder / "fork-server.log",
                     environment=fixed_environment(self._environment, hash_seed=seed % 2**32),
                     options=(*SAFE_PATH, *FAULTHANDLER),
                 )
             )
-            self._server.begin_preload(self._imports)
+            self._server.begin_preload([*self._imports, _CHILD])
             self._forks = self._server.why_no_fork() is None
         self._seeds.add(seed)
         return self._server if self._forks else None

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-import msgspec
-
 from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step
 from perfkit.features.init.layout import Layout, holds_tests, read_code
 from perfkit.repo.environments import is_of_another_system
 from perfkit.repo.git import try_git
-from perfkit.runner.commands import Ending, python_command, run_command
+from perfkit.runner.requests import ask
 from perfkit.temporary import temporary_folder
 from perfkit.units import human_seconds
 
@@ -401,13 +399,16 @@ def try_candidates(
             times_s=(_LEAST_S, _SHORTEST_S, _LONGEST_S, _MOST_S),
             memory_bytes=_MEMORY_BYTES,
         )
-        steps, ending = _run(order, deadline - time.monotonic())
+        with temporary_folder() as folder:
+            left_s = deadline - time.monotonic()
+            reply = ask("perfkit.features.init.child:main", order, Step, limit_s=left_s, folder=folder)
+        steps = reply.messages
         good, others = _sorted_out(steps, left)
         kept, reserve = [*kept, *good], [*reserve, *others]
         problems += [step.problem for step in steps if step.problem and step.attempt < 0]
         last = max((step.candidate for step in steps), default=len(left))
         tried += min(last + 1, len(left))
-        if ending.status == 0:
+        if reply.ending.status == 0:
             break
         modules = {one.candidate.module for one in kept}
         left = [one for one in left[last + 1 :] if one.module not in modules]
@@ -424,35 +425,6 @@ def try_candidates(
 def _module_of(problem: str) -> str:
     """Return the module that an import did not find, as its message names it."""
     return problem.rpartition("No module named ")[2].strip("'")
-
-
-def _run(order: Order, limit_s: float) -> tuple[list[Step], Ending]:
-    with temporary_folder() as folder:
-        ordered, answer, place = folder / "order.json", folder / "answer", folder / "place"
-        place.mkdir()
-        ordered.write_bytes(msgspec.json.encode(order))
-        ending = run_command(
-            python_command("perfkit.features.init.child", str(ordered), str(answer)),
-            output=folder / "output.log",
-            limit_s=limit_s,
-            folder=place,
-        )
-        return _steps(answer), ending
-
-
-def _steps(answer: Path) -> list[Step]:
-    try:
-        lines = answer.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    steps = []
-    for line in lines:
-        try:
-            steps.append(msgspec.json.decode(line, type=Step))
-        except msgspec.DecodeError:
-            # The process was ended while it wrote its last line.
-            break
-    return steps
 
 
 def _sorted_out(

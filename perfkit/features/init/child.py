@@ -1,8 +1,8 @@
-"""The process in which first benchmarks are tried: ``python -m perfkit.features.init.child ORDER ANSWER``.
+"""The process in which first benchmarks are tried.
 
 What is tried is code that nobody has called with such data before. It can write nothing outside of its own
 folder, start no process and reach no network; it has little memory, and little time for each call. Each step
-is a line of the answer, so that a call that ends the process takes no result with it.
+is a message, so that a call that ends the process takes no result with it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
-import msgspec
+from perfkit.runner.requests import Parent, limit_process
 
 _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
@@ -80,7 +79,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A line of the answer: what is tried now, what it took in seconds, or what kept it from running."""
+    """A message: what is tried now, what it took in seconds, or what kept it from running."""
 
     candidate: int
     attempt: int = -1
@@ -112,19 +111,17 @@ class _Probe:
         return result
 
 
-def main(order_file: str, answer_file: str) -> None:
-    """Try what a file orders, and write what became of it to another, step by step."""
-    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
-    sys.path[:0] = [str(Path(order.root, source)) for source in order.sources]
+def main(request: Order, parent: Parent) -> None:
+    """Try what was requested, and send what became of it, step by step."""
+    sys.path[:0] = [str(Path(request.root, source)) for source in request.sources]
     sys.dont_write_bytecode = True
-    _limit(order.memory_bytes)
+    limit_process(data=request.memory_bytes)
     guard = _Guard(Path.cwd())
     sys.addaudithook(guard.check)
-    with Path(answer_file).open("w", encoding="utf-8", buffering=1) as answer:
-        _try_all(order, guard, answer)
+    _try_all(request, guard, parent.send)
 
 
-def _try_all(order: Order, guard: _Guard, answer: TextIO) -> None:
+def _try_all(order: Order, guard: _Guard, log: Callable[[Step], None]) -> None:
     modules: dict[str, str | None] = {}
     good: set[str] = set()
     for number, candidate in enumerate(order.candidates):
@@ -132,15 +129,15 @@ def _try_all(order: Order, guard: _Guard, answer: TextIO) -> None:
             # A second benchmark of the same file would add little.
             continue
         if candidate.module not in modules:
-            _log(answer, Step(candidate=number))
+            log(Step(candidate=number))
             modules[candidate.module] = _import_problem(candidate.module, order.root)
         if modules[candidate.module] is not None:
-            _log(answer, Step(candidate=number, problem=modules[candidate.module]))
+            log(Step(candidate=number, problem=modules[candidate.module]))
             continue
         for which, attempt in enumerate(candidate.attempts):
-            _log(answer, Step(candidate=number, attempt=which))
+            log(Step(candidate=number, attempt=which))
             step = _tried(number, which, attempt, guard)
-            _log(answer, step)
+            log(step)
             if step.call_s is not None and order.times_s[0] <= step.call_s <= order.times_s[3]:
                 if order.times_s[1] <= step.call_s <= order.times_s[2]:
                     good.add(candidate.module)
@@ -239,19 +236,3 @@ def _quiet() -> Iterator[None]:
     """Discard output and warnings."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         yield
-
-
-def _log(answer: TextIO, step: Step) -> None:
-    answer.write(msgspec.json.encode(step).decode() + "\n")
-
-
-def _limit(memory_bytes: int) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -66,12 +66,12 @@ def init(
 
 def _service(name: str) -> Service:
     """Return the service of a name."""
-    from perfkit.config import told_choices
+    from perfkit.config import choices_text
     from perfkit.errors import UsageError
 
     found: Service | None = next((known for known in get_args(Service) if known == name), None)
     if found is None:
-        raise UsageError(f'--ci must be {told_choices(get_args(Service))}, found "{name}"')
+        raise UsageError(f'--ci must be {choices_text(get_args(Service))}, found "{name}"')
     return found
 
 

@@ -188,7 +188,7 @@ class Mirror:
         except OSError as error:
             raise self._pending(file, error.strerror or error) from error
         if self._name_of(file) in done.left:
-            raise RecordingError(done.told)
+            raise RecordingError(done.text)
 
     def put_once(self, file: Path) -> bool:
         """Upload a file unless one of its name is there, which then replaces the local file."""
@@ -209,7 +209,7 @@ class Mirror:
         with self._held():
             done = self._put_pending()
             if done.left:
-                raise RecordingError(done.told)
+                raise RecordingError(done.text)
             self._remove_replaced(self._refresh(lambda *_: None))
 
     def _pending(self, file: Path, why: object) -> RecordingError:

@@ -157,7 +157,7 @@ class _Run:
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
         self._progress.begin(counted(len(self._choice.cases), "trick"))
-        plan = self._checked(self._choice.cases, folder)
+        plan = self._checked(self._choice.cases)
         if not plan.cases:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
@@ -198,12 +198,12 @@ class _Run:
 
         best = best_pair(helping(take(plan, "first", first).by_case))
         if best is not None:
-            take(self._checked([together(best)], folder), "together", last)
+            take(self._checked([together(best)]), "together", last)
 
-    def _checked(self, cases: Sequence[TrickCase], folder: Path) -> Plan:
+    def _checked(self, cases: Sequence[TrickCase]) -> Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
-        found = check(Checks(cases=tuple(cases), loop=self._loop), folder, environment=os.environ)
+        found = check(Checks(cases=tuple(cases), loop=self._loop), environment=os.environ)
         unused = [case for case in cases if not found.equivalences[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
         # The two best tricks together will be one more comparison.

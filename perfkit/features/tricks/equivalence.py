@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.features.tricks.records import Equivalence, Loop, TrickCase
 from perfkit.features.tricks.suite import open_loop, run_first_step, using
 from perfkit.features.tricks.trick import trick_named
-from perfkit.runner.commands import fixed_environment, python_command, run_command
+from perfkit.runner.commands import fixed_environment
+from perfkit.runner.requests import Parent, ask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,23 +42,23 @@ class Checked:
     equivalences: Mapping[str, Equivalence]
 
 
-def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
+def check(checks: Checks, *, environment: Mapping[str, str]) -> Checked:
     """Check in a fresh process; cases that it did not get to are reported as problems.
 
     Raises:
         UsageError: there is no such loop, or it refuses an argument.
     """
-    order, answer = folder / "checks.json", folder / "checked.jsonl"
-    order.write_bytes(msgspec.json.encode(checks))
-    answer.unlink(missing_ok=True)
-    problem = _run([str(order), str(answer)], environment, output=folder / "checks.log")
-    lines = answer.read_bytes().splitlines() if answer.exists() else []
-    found = [msgspec.json.decode(line, type=_Line) for line in lines]
+    variables = fixed_environment(environment, hash_seed=0)
+    reply = ask(f"{__name__}:main", checks, _Line, limit_s=_LIMIT_S, environment=variables)
+    found, status = reply.messages, reply.ending.status
+    problem = f"its process {reply.ending.words}" if status else "it was not reached"
+    if status is None:
+        problem = f"it took longer than {_LIMIT_S:g} s"
     mistakes = [one.mistake for one in found if one.mistake]
     if mistakes:
         raise UsageError(mistakes[0])
     equivalences = {one.case: one.equivalence for one in found if one.equivalence is not None}
-    missing = Equivalence(equal=False, problem=problem or "it was not reached")
+    missing = Equivalence(equal=False, problem=problem)
     return Checked(equivalences={case.name: equivalences.get(case.name, missing) for case in checks.cases})
 
 
@@ -74,26 +71,10 @@ class _Line:
     mistake: str = ""
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str], *, output: Path) -> str:
-    """Run the process, which prints to a file, and return what went wrong with it."""
-    ending = run_command(
-        python_command("perfkit.features.tricks.equivalence", *arguments),
-        output=output,
-        limit_s=_LIMIT_S,
-        environment=fixed_environment(environment, hash_seed=0),
-    )
-    if ending.status is None:
-        return f"it took longer than {_LIMIT_S:g} s"
-    return f"its process {ending.words}" if ending.status else ""
-
-
-def main(order: str, answer: str) -> None:
-    """Check the cases of a file, and write each result as soon as it is known."""
-    checks = msgspec.json.decode(Path(order).read_bytes(), type=Checks)
-    with Path(answer).open("wb") as stream:
-        for line in _lines(checks):
-            stream.write(msgspec.json.encode(line) + b"\n")
-            stream.flush()
+def main(request: Checks, parent: Parent) -> None:
+    """Check the cases, and send each result as soon as it is known."""
+    for line in _lines(request):
+        parent.send(line)
 
 
 def _lines(checks: Checks) -> Iterator[_Line]:
@@ -232,7 +213,3 @@ def _gradients(optimizer: Any) -> list[Tensor]:  # noqa: ANN401 (torch's own typ
 
 def _copy(values: Tensor) -> Tensor:
     return values.detach().cpu().double().clone()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
-from perfkit.model.history import ChangePoint, Creep, Origin, Rise, Silence, Trend
+from perfkit.model.history import ChangePoint, Origin, Rise, Silence, Trend
+from perfkit.model.history import Creep as Drift
 from perfkit.stats.distributions import student_quantile
 
 # One in two hundred on either side.
@@ -37,7 +38,7 @@ class _Link:
     launches: int
 
 
-def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> Iterator[Creep]:
+def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> Iterator[Drift]:
     """Yield the benchmarks whose gates of merged commits add up to a loss beyond the margin since a place.
 
     Log ratios add up over gates that have no commit in common. The interval is Student's t at 99 %, with the
@@ -57,7 +58,7 @@ def find_gate_drifts(trends: Iterable[Trend], facts: Facts, *, since: float) -> 
         half = student_quantile(max(launches - 2 * len(chain), 1), _DRIFT_ERROR) * math.sqrt(variance)
         margin = facts.margin_of(trend.benchmark)
         if total - half > math.log1p(margin):
-            yield Creep(
+            yield Drift(
                 benchmark=trend.benchmark,
                 machine_id=trend.machine_id,
                 since=chain[0].base,
@@ -97,11 +98,7 @@ def _relative_variance(trend: Trend, place: int) -> float | None:
 
 
 def _chain(links: Sequence[_Link], known: dict[_Measured, list[frozenset[str]]]) -> list[_Link]:
-    """Return links that have no commit in common, in the order of their bases.
-
-    The last of several links of the same commits counts. Which links count does not depend on their results,
-    so ``known`` holds it for all benchmarks that the same gates measured.
-    """
+    """Return links that have no commit in common, in the order of their bases."""
     last = {link.commits: link for link in links}
     measured = tuple(last)
     if measured not in known:
@@ -121,7 +118,6 @@ def _counting(measured: _Measured) -> list[frozenset[str]]:
 
 
 def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
-    """Return those that have no commit in common with one before them."""
     found: list[frozenset[str]] = []
     covered: set[str] = set()
     for commits in measured:
@@ -131,14 +127,13 @@ def _disjoint(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return found
 
 
-def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Creep]:
+def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: Facts) -> Iterator[Drift]:
     """Yield the drifts in plain runs, one for each benchmark and machine.
 
-    A drift counts from the best level, else from the last release or from the base. Change points are taken
-    out, since they are reported themselves. A rise that all benchmarks share is a drift of each until a
-    sentinel drifts as well.
+    A drift counts from the best level, else the last release, else the base; change points are taken out. A
+    rise that all benchmarks share is a drift of each until a sentinel drifts as well.
     """
-    found: dict[tuple[str, str], Creep] = {}
+    found: dict[tuple[str, str], Drift] = {}
     for trend, own in _with_steps(trends, points):
         drift = _drift_of(trend, own, facts)
         key = (trend.benchmark, trend.machine_id)
@@ -152,7 +147,7 @@ def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: F
 
 
 def find_rises(
-    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Creep], facts: Facts
+    trends: Sequence[Trend], points: Iterable[ChangePoint], drifts: Iterable[Drift], facts: Facts
 ) -> Iterator[Rise]:
     """Yield the benchmarks that visibly rise in a chart without an open change point or a drift."""
     from perfkit.stats.drift import best_place, visible_rise
@@ -180,7 +175,6 @@ def find_rises(
 def _with_steps(
     trends: Sequence[Trend], points: Iterable[ChangePoint]
 ) -> Iterator[tuple[Trend, Sequence[ChangePoint]]]:
-    """Yield the trends that may drift, each with its own change points."""
     steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
     for point in points:
         key = (point.benchmark, point.version, point.machine_id, point.metric.name)
@@ -200,7 +194,6 @@ def _with_steps(
 def _without_steps(
     trend: Trend, steps: Iterable[ChangePoint], accepted: Collection[str]
 ) -> tuple[int, list[float]]:
-    """Return the first run that a drift may begin at, and the levels without the steps."""
     first = _accepted_place(trend, accepted)
     levels = list(trend.levels)
     for step in steps:
@@ -211,7 +204,6 @@ def _without_steps(
 
 
 def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
-    """Yield the trends of plain runs that may drift, of each benchmark's newest version."""
     timed = [
         one
         for one in trends
@@ -224,7 +216,7 @@ def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
     return (one for one in timed if newest[one.benchmark, one.machine_id] == one.version)
 
 
-def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Creep | None:
+def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Drift | None:
     from perfkit.stats.drift import FEWEST, best_place, find_drift
 
     if len(trend) < FEWEST:
@@ -242,7 +234,7 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: Facts) -> Creep
             levels[start:], sessions=measured_in[start:], environments=trend.env_ids[start:], least=margin
         )
         if drift is not None:
-            return Creep(
+            return Drift(
                 benchmark=trend.benchmark,
                 machine_id=trend.machine_id,
                 since=trend.commits[start],
@@ -264,14 +256,12 @@ def _drift_id(trend: Trend, place: int) -> str:
 
 
 def _accepted_place(trend: Trend, accepted: Collection[str]) -> int:
-    """Return the last run whose drift a person accepted, or the first run."""
     if not accepted:
         return 0
     return next((place for place in reversed(range(len(trend))) if _drift_id(trend, place) in accepted), 0)
 
 
-def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) -> str:
-    """Return why the machine made a drift, empty if nothing shows it."""
+def _machine_evidence(drift: Drift, sentinels: Iterable[Drift], facts: Facts) -> str:
     for other in sentinels:
         if other.machine_id == drift.machine_id and other.high >= drift.low:
             return f"the sentinel {other.benchmark} became slower as well"
@@ -282,10 +272,7 @@ def _machine_evidence(drift: Creep, sentinels: Iterable[Creep], facts: Facts) ->
 def find_silences(
     trends: Sequence[Trend], *, now: datetime, most_days: int, places: Mapping[str, float]
 ) -> Iterator[Silence]:
-    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine.
-
-    Versions of a benchmark count together. A machine that stopped is reported once, by its latest benchmark.
-    """
+    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine."""
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
         key = (trend.benchmark, trend.machine_id)
@@ -322,6 +309,5 @@ def find_silences(
 
 
 def _later(commit: str, places: Mapping[str, float]) -> int | None:
-    """Return how many measured commits are newer, None where git does not know this one."""
     place = places.get(commit)
     return None if place is None else sum(one > place for one in places.values())

@@ -1,10 +1,4 @@
-"""From what launches measured to the change log.
-
-A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
-the row before, else the one with most launches, else the newest; but when the newest run failed, the cell
-says so. A run with uncommitted changes on any side is not used for any commit, and neither is one that
-changes the code on purpose.
-"""
+"""From what launches measured to the change log."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.model import OF_PAIRS, Environment, Row
+from perfkit.model import OF_PAIRS, Environment
 from perfkit.model.change_log import (
     Cell,
     ChangeLog,
@@ -35,6 +29,8 @@ from perfkit.stats.summary import paired_ratio, summarise
 Key = TypeVar("Key")
 # Returns where the picture of a benchmark's trend on a machine is, None where there is none.
 PictureOf = Callable[[str, str], str | None]
+# Returns the ratio that a gate, by its run and benchmark, found between two commits; None if it has none.
+GateRatioOf = Callable[[str, str, str | None, str], GateRatio | None]
 
 _DEFAULT_COLUMNS = 4
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
@@ -55,19 +51,15 @@ def build_change_log(
     columns: Sequence[Column],
     history: History,
     *,
-    times_of: TimesOf,
+    gate_ratio_of: GateRatioOf,
     picture_of: PictureOf = _no_picture,
 ) -> ChangeLog:
-    """Return the log of what was ``found``, with these columns.
-
-    Raises:
-        ConfigError: a column could mean more than one benchmark.
-    """
+    """Return the log of what was ``found``, with these columns."""
     _check_unambiguous(columns, {one.benchmark for one in found.measured})
     by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
         tables=tuple(
-            _table(group, tuple(columns), history, found, times_of, picture_of)
+            _table(group, tuple(columns), history, found, gate_ratio_of, picture_of)
             for group in by_machine.values()
         ),
         dirty_runs=len(found.dirty_runs),
@@ -89,7 +81,7 @@ def _table(
     columns: tuple[Column, ...],
     history: History,
     found: Measurements,
-    times_of: TimesOf,
+    gate_ratio_of: GateRatioOf,
     picture_of: PictureOf,
 ) -> Table:
     first = {one.commit: one for one in reversed(measured)}
@@ -97,7 +89,7 @@ def _table(
     machine_id = measured[0].machine_id
     by_name = _group(measured, lambda one: one.benchmark)
     shown = [
-        _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], times_of)
+        _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], gate_ratio_of)
         for column in columns
     ]
     entries = tuple(
@@ -125,22 +117,20 @@ def _with_picture(column: Column, names: Iterable[str], machine_id: str, picture
 def _shown_environments(
     measured: Sequence[Measured], entries: Sequence[Entry], found: Measurements
 ) -> tuple[Environment, ...]:
-    """Return the environments of the runs that cells show, in the order of recording."""
     shown = {cell.env_id for entry in entries for cell in entry.cells if cell is not None}
     known = dict.fromkeys(one.env_id for one in measured)
     return tuple(found.environments[env_id] for env_id in known if env_id in shown)
 
 
 def _place(sha: str, one: Measured, history: History) -> tuple[float, datetime, str]:
-    """Return the sort key of a commit: its place in history; commits that git does not know come last."""
     return (history.order.get(sha, float("inf")), one.commit_time or _UNKNOWN_TIME, sha)
 
 
 class _ColumnOf:
     """What launches measured of one benchmark on one machine, by commit and by run."""
 
-    def __init__(self, measured: Sequence[Measured], times_of: TimesOf) -> None:
-        self._measured, self._times_of = measured, times_of
+    def __init__(self, measured: Sequence[Measured], gate_ratio_of: GateRatioOf) -> None:
+        self._measured, self._gate_ratio_of = measured, gate_ratio_of
         self._by_commit = _group(measured, lambda one: one.commit)
         self._version = max(measured, key=lambda one: one.recorded_at).version if measured else ""
 
@@ -180,11 +170,9 @@ class _ColumnOf:
             return cell if ratio is None else replace(cell, ratio=ratio)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
             return cell
-        gate = gate_ratio(run_id, own[0].benchmark, self._times_of, base=before, head=sha)
-        return replace(cell, gate=gate)
+        return replace(cell, gate=self._gate_ratio_of(run_id, own[0].benchmark, before, sha))
 
     def _choose_run(self, sha: str, before: str | None) -> str:
-        """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
         own = _group(self._timed_at[sha], lambda one: one.run_id)
         return max(
             own, key=lambda run: ((run, before) in self._alternating, len(own[run]), own[run][-1].recorded_at)
@@ -192,12 +180,10 @@ class _ColumnOf:
 
 
 def _is_beside_others(one: Measured) -> bool:
-    """Return whether a run may have measured other commits in turns with the one of this launch."""
     return one.source in OF_PAIRS or one.block is not None
 
 
 def _is_alternating(one: Measured) -> bool:
-    """Return whether a run compares later commits with the one of this launch."""
     return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 
@@ -217,16 +203,11 @@ def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
     if len(own) > 1 and (summary := summarise([one.mean for one in own if one.mean is not None])):
         mean, sd = summary.mean, summary.sd
     return Cell(
-        mean=mean,
-        sd=sd,
-        launches=len(own),
-        env_id=first.env_id,
-        other_version=first.version != version,
+        mean=mean, sd=sd, launches=len(own), env_id=first.env_id, other_version=first.version != version
     )
 
 
 def _pairs(shown: Sequence[Measured], sha: str, before: str | None) -> list[tuple[float, float]]:
-    """Return (before, this) of each block in which one version of the benchmark ran on both commits."""
     located = {
         (one.commit, one.block, one.version): one.mean
         for one in shown
@@ -244,32 +225,3 @@ def _group(measured: Iterable[Measured], key: Callable[[Measured], Key]) -> dict
     for one in measured:
         groups[key(one)].append(one)
     return dict(groups)
-
-
-# Returns the whole rows of the times of a benchmark in a run.
-TimesOf = Callable[[str, str], Sequence[Row]]
-
-
-def gate_ratio(
-    run_id: str, benchmark: str, times_of: TimesOf, *, base: str | None, head: str
-) -> GateRatio | None:
-    """Return what a gate found for one benchmark: the estimate that its verdict rests on.
-
-    None where the gate compared other commits, where a launch failed, where the benchmark's own source
-    differs between the sides, and before the first look.
-    """
-    rows = times_of(run_id, benchmark)
-    sides = {(row.placement.side, row.commit.sha) for row in rows}
-    versions = {row.outcome.benchmark.version for row in rows}
-    failed = any(row.outcome.status != "ok" for row in rows)
-    if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
-        return None
-    # They are imported here, so that a ledger without gates is read without the libraries that judge one.
-    from perfkit.gating.rows import comparison_of
-    from perfkit.model.policies import judged_policy
-
-    policy = judged_policy(rows[0])
-    found = comparison_of(rows, [times_of(run, benchmark) for run in policy.continues]).estimate
-    if found is None:
-        return None
-    return GateRatio(ratio=found.ratio, low=found.low, high=found.high, alpha=policy.rules.alpha)

@@ -27,11 +27,7 @@ _BESIDE = 2
 
 
 def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
-    """Return the change points of all trends, each with its cause.
-
-    With several benchmarks in the same runs, they are sought in levels without the common factor. At a change
-    point of that factor, the levels as measured decide.
-    """
+    """Return the change points of all trends, each with its cause."""
     drafts = [
         (trend, point)
         for number, trend in enumerate(trends)
@@ -57,10 +53,6 @@ def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> 
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
-    """Yield the change points within each environment, and those from one to the next.
-
-    Measured bytes may be zero: then there are no ratios.
-    """
     if not trend.metric.exact and min(levels, default=1.0) <= 0:
         return
     hours = sessions(trend)
@@ -82,7 +74,6 @@ def _differs(names: Sequence[str], place: int) -> bool:
 def _step_at(
     place: int, end: int, begin: int, levels: Sequence[float], hours: Sequence[object], trend: Trend
 ) -> list[Step]:
-    """Return the step between two environments, in the runs since the last step."""
     near = find_steps(
         levels[begin:end],
         exact=trend.metric.exact,
@@ -119,7 +110,6 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
 def _with_places(
     trend: Trend, point: ChangePoint, known: Mapping[str, tuple[Machine, Environment]]
 ) -> ChangePoint:
-    """Return a change point with the differences in machine and software of the runs beside it."""
     before, after = (known.get(trend.run_ids[point.place - back]) for back in (1, 0))
     if before is None or after is None:
         return point
@@ -135,13 +125,11 @@ def _fact_text(change: FactChange) -> str:
 
 
 def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:
-    """Return a change point with the machine as its cause where something shows that."""
     evidence = "" if point.cause != "code" else _machine_evidence(point, sentinels, facts)
     return replace(point, cause="machine", detail=evidence) if evidence else point
 
 
 def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> str:
-    """Return why the machine made a change point, empty if nothing shows it."""
     if facts.is_sentinel(point.benchmark):
         return "it is a sentinel, which no commit can slow down"
     moved = next((other for other in sentinels if _is_same(point, other, facts.order)), None)
@@ -156,7 +144,6 @@ def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], fact
 
 
 def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
-    """Return whether a sentinel changed at the same commits, and by at least as much."""
     ranges = [(order.place(one.last_before), order.place(one.first_after)) for one in (point, sentinel)]
     overlap = min(end for _, end in ranges) - max(begin for begin, _ in ranges)
     same_direction = (point.ratio > 1) == (sentinel.ratio > 1)
@@ -170,7 +157,6 @@ def _is_same(point: ChangePoint, sentinel: ChangePoint, order: Order) -> bool:
 
 
 def _refutes(gate: GateRatio, point: ChangePoint) -> bool:
-    """Return whether a gate's interval contains no change and excludes the size of the change point."""
     return gate.low <= 1 <= gate.high and (gate.high < point.low or gate.low > point.high)
 
 
@@ -292,7 +278,6 @@ def _runs(trend: Trend, order: Order) -> Iterator[_Measured]:
 
 
 def _table(trends: Sequence[Trend], rows: Mapping[_Measured, int], order: Order) -> FloatArray:
-    """Return the levels of runs x benchmarks, NaN where a run has not measured one."""
     table = np.full((len(rows), len(trends)), np.nan)
     for column, trend in enumerate(trends):
         table[[rows[run] for run in _runs(trend, order)], column] = trend.levels
@@ -337,11 +322,7 @@ def shifts_of(
 
 
 def moved_since_last(rows: Iterable[Row], trends: Iterable[Trend]) -> list[Moved]:
-    """Return how each timed benchmark of a pytest session moved since its last run, the farthest first.
-
-    ``trends`` are of the session's machine and environment, in the order of recording. Other versions of a
-    benchmark, gates, and the session's own run are left out. As in trends, a level is the fastest round.
-    """
+    """Return how each timed benchmark of a pytest session moved since its last run, the farthest first."""
     known = {(one.benchmark, one.version): one for one in trends if not one.lockstep}
     found = []
     for row in rows:

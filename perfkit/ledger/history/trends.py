@@ -15,7 +15,7 @@ from perfkit.model.change_log import GateRatio
 from perfkit.model.history import CommitFacts, Origin, Trend
 from perfkit.model.results import Environment, Machine
 
-# Runs within an hour are alike and tell nothing of another hour.
+# Runs within an hour are alike, unlike those of another hour.
 _SESSION_GAP = timedelta(hours=1)
 _COLUMNS = tuple(field.name for field in fields(Trend) if str(field.type).startswith("tuple"))
 
@@ -28,10 +28,7 @@ class Order:
 
     @classmethod
     def of(cls, commits: Iterable[CommitFacts]) -> Order:
-        """Return the order of commits; this clone may lack some, such as those that were rewritten.
-
-        Such a commit stands behind the known ones that are not younger. Those without a time come last.
-        """
+        """Return the order of commits; this clone may lack some, such as those that were rewritten."""
         known: list[CommitFacts] = []
         unknown: list[CommitFacts] = []
         for commit in commits:
@@ -56,18 +53,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What is needed beside trends to judge them.
-
-    Attributes:
-        facts_of: Returns the machine and environment of runs. commits_between: Returns how many commits the
-        second has that the first lacks, None if git lacks one. commits_of: Returns the commits after a first
-        one up to a last one; None where the first is no ancestor
-            of the last, or the last one was not merged.
-        changes_code: Returns whether any code differs between two commits.
-        gate_between: Returns a gate's result for a trend's benchmark across two places, None without one.
-        origins: The commits of the last release and of the base, where there are any.
-        accepted: The ids of drifts that a person accepted.
-    """
+    """What is needed beside trends to judge them."""
 
     order: Order
     facts_of: Callable[[Collection[str]], Mapping[str, tuple[Machine, Environment]]]
@@ -82,19 +68,12 @@ class Facts:
 
 
 def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
-    """Return trends in the order of their commits, runs of one commit in the order of recording.
-
-    A trend whose environments follow one another stays whole. Environments that alternate, such as two
-    versions of Python, have a trend each.
-    """
+    """Return trends in the order of their commits, runs of one commit in the order of recording."""
     return [part for trend in trends for part in _by_environment(_in_order(trend, order))]
 
 
 def chained(trend: Trend) -> Trend:
-    """Return a trend of gates with the first base and each head, whose level follows from its base's.
-
-    Both sides of a gate were interleaved, so their ratio is more precise than their levels.
-    """
+    """Return a trend of gates with the first base and each head, whose level follows from its base's."""
     levels: dict[str, float] = {}
     kept: list[tuple[int, float]] = []
     for places in places_by_run(trend).values():
@@ -168,25 +147,25 @@ Levels = Mapping[tuple[str, str], float]
 class Gaps:
     """The order in which to measure wanted places of a history: where it is least certain first.
 
-    The ends come first, then the middle of the largest gap between settled places (measured or about to be).
+    The ends come first, then the middle of the largest gap between places that are measured or about to be.
     Gaps at whose ends the known levels differ by more than ``margin``, a share, come before all others.
     """
 
     def __init__(self, wanted: Iterable[int], *, margin: float) -> None:
         self._wanted = sorted(set(wanted))
         self._margin = math.log1p(margin)
-        self._settled: set[int] = set()
+        self._done: set[int] = set()
         self._levels: dict[int, Levels] = {}
         self._differences: dict[tuple[int, int], bool] = {}
 
     @property
-    def settled(self) -> int:
-        """How many of the wanted places are settled."""
-        return len(self._settled.intersection(self._wanted))
+    def done(self) -> int:
+        """How many of the wanted places are done."""
+        return len(self._done.intersection(self._wanted))
 
-    def settle(self, place: int) -> None:
+    def finish(self, place: int) -> None:
         """Note that a place is measured or about to be."""
-        self._settled.add(place)
+        self._done.add(place)
 
     def learn(self, place: int, levels: Levels) -> None:
         """Note the levels at a place, once."""
@@ -194,16 +173,16 @@ class Gaps:
 
     def next(self) -> int | None:
         """Return the place to measure next, None where no wanted one is left."""
-        left = [place for place in self._wanted if place not in self._settled]
+        left = [place for place in self._wanted if place not in self._done]
         if not left:
             return None
         ends = (self._wanted[0], self._wanted[-1])
         for end in ends:
-            if end not in self._settled:
+            if end not in self._done:
                 return end
         gaps = [
             (self.differ(begin, end), until - since, -begin, since)
-            for begin, end in itertools.pairwise(sorted({*self._settled, *ends}))
+            for begin, end in itertools.pairwise(sorted({*self._done, *ends}))
             if (since := bisect_right(left, begin)) < (until := bisect_left(left, end))
         ]
         _, inside, _, since = max(gaps)

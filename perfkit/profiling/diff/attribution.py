@@ -1,10 +1,8 @@
 """Divides the time of a cProfile among the user's own functions and what the thread waited for.
 
-A library's time belongs to its caller, so each function's own time is handed from caller to caller, up to
-the nearest functions of the user's own, in proportion to the time that each caller spent in it; calls are
-handed up in proportion to their numbers. Time in which the thread stands still is a wait, for which no
-function answers: the same work of a device shows at ``.item`` in one profile and at ``.to`` in the next, so
-a wait is handed up until a caller shows what it was for. The parts add up to the whole.
+A library's time is handed to its callers in proportion to the time that each spent in it, up to the nearest
+own functions. Time in which the thread stands still is a wait: it is handed up until a caller shows what it
+was for. The parts add up to the whole.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from perfkit.model.readings import Call, FunctionTime, WaitTime
-from perfkit.stats.graph import strong_components
 
 LOADER_WORKERS = "the loader's workers"
 DEVICE = "the device, or a copy"
@@ -115,11 +112,7 @@ def _answers(function: FunctionTime) -> bool:
 
 
 class _Owners:
-    """Finds for each function the own functions that answer for it, with shares that add up to one.
-
-    A caller's share is by the ``weight`` of its calls; where that is nothing, by how many they are.
-    Library functions that call each other in a circle count as one, which its callers answer for.
-    """
+    """Finds for each function the own functions that answer for it, with shares that add up to one."""
 
     def __init__(self, functions: Sequence[FunctionTime], weight: Callable[[Call], float]) -> None:
         self._weight = weight
@@ -285,7 +278,6 @@ def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> N
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    """Return shares that add up to one; the default has the share that no caller shows."""
     known = sum(shares.values())
     if known > 1 - _PRECISION:
         return {whom: share / known for whom, share in shares.items()}
@@ -293,11 +285,7 @@ def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
 
 
 def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
-    """Return for whom a call from each of the asked functions waited, in shares of it.
-
-    A function's shares are the mean of its callers', weighted; so each is worked out after its callers, over
-    and over while recursion still moves them. What they lack to one, no caller shows.
-    """
+    """Return for whom a call from each of the asked functions waited, in shares of it."""
     order, callers = _callers_first(functions, asked)
     known = {at: {whom: 1.0} for at in order if (whom := _waits_for(functions[at])) is not None}
     shares: dict[int, dict[str, float]] = {at: {} for at in order} | known
@@ -334,7 +322,6 @@ def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, 
 def _callers_first(
     functions: Sequence[FunctionTime], asked: Iterable[int]
 ) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
-    """Return the asked functions and all that call them, callers first, up to those that show what for."""
     order: list[int] = []
     callers: dict[int, tuple[tuple[Call, float], ...]] = {}
     # The stack is a list, as calls may nest deeper than Python lets a function call itself.
@@ -353,7 +340,6 @@ def _callers_first(
 
 
 def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    """Return the callers with their shares of the time, or of the calls where no time was measured."""
     weights = [max(call.cumulative_s, 0.0) for call in callers]
     if not sum(weights):
         weights = [float(max(call.calls, 0)) for call in callers]
@@ -371,3 +357,36 @@ def _waits_for(function: FunctionTime) -> str | None:
         ):
             return place.whom
     return None
+
+
+def strong_components(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """Return for each node the number of its strongly connected component; edges are (from, to)."""
+    # Kosaraju: in the order of finishing, backwards edges stay inside a component.
+    forward: list[list[int]] = [[] for _ in range(nodes)]
+    backward: list[list[int]] = [[] for _ in range(nodes)]
+    for tail, head in edges:
+        forward[tail].append(head)
+        backward[head].append(tail)
+    found = [-1] * nodes
+    for root in reversed(_finished(range(nodes), forward, [False] * nodes)):
+        if found[root] < 0:
+            for node in _finished([root], backward, [one >= 0 for one in found]):
+                found[node] = root
+    return found
+
+
+def _finished(roots: Sequence[int], edges: Sequence[Sequence[int]], seen: list[bool]) -> list[int]:
+    order = []
+    for root in roots:
+        stack = [] if seen[root] else [(root, iter(edges[root]))]
+        seen[root] = True
+        while stack:
+            node, heads = stack[-1]
+            head = next((one for one in heads if not seen[one]), None)
+            if head is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen[head] = True
+                stack.append((head, iter(edges[head])))
+    return order

@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 
 from perfkit.model import RatioInterval
 from perfkit.model.differences import Amount, Difference, Part, PartKind, Section, most_moved_first
-from perfkit.model.phases import RESIDUAL
-from perfkit.model.readings import Call, FunctionTime, PhaseTime, Place, Reading
+from perfkit.model.readings import RESIDUAL, Call, FunctionTime, PhaseTime, Place, Reading
 from perfkit.profiling.diff.attribution import DEVICE
 from perfkit.profiling.diff.functions import Work, equal_work, function_section
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
 
 _Key = tuple[str, int, str]
 # A smaller share of the whole on base is noise of the profilers.
-_WORTH_TELLING = 0.02
+_WORTH_REPORTING = 0.02
 _MOST_FUNCTIONS = 3
 # A change in the number of calls is reported from so many per unit of work, and from this share, on.
 _NEWS_CALLS = 0.5
@@ -63,7 +62,6 @@ def _added(left: FunctionTime, right: FunctionTime) -> FunctionTime:
 
 
 def _calls(readings: Sequence[Reading], places: dict[_Key, int]) -> dict[int, dict[int, Call]]:
-    """Return the calls that each function got from its callers, added up over all readings."""
     calls: dict[int, dict[int, Call]] = defaultdict(dict)
     for called, call in _all_calls(readings, places):
         known = calls[called].get(call.caller)
@@ -126,7 +124,7 @@ def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
 def _cause_among_phases(section: Section, work: Work, base: Reading, head: Reading) -> Iterator[str]:
     """Name the phases that moved with the whole, or the one that did where all others did the same work."""
     whole = section.whole.moved_s
-    if abs(whole) < _WORTH_TELLING * section.whole.base_s:
+    if abs(whole) < _WORTH_REPORTING * section.whole.base_s:
         return
     with_whole = most_moved_first(part for part in section.parts if part.amount.moved_s * whole > 0)
     if not with_whole:
@@ -147,7 +145,7 @@ def _cause_among_phases(section: Section, work: Work, base: Reading, head: Readi
         )
         return
     for part in with_whole[:_MOST_FUNCTIONS]:
-        if abs(part.amount.moved_s) >= _WORTH_TELLING * section.whole.base_s:
+        if abs(part.amount.moved_s) >= _WORTH_REPORTING * section.whole.base_s:
             yield f"{_subject(part)} moved by {signed_seconds(part.amount.moved_s)} a {work.unit}"
 
 
@@ -160,10 +158,6 @@ def _subject(part: Part) -> str:
 
 
 def _same_work(part: Part) -> bool:
-    """Return whether a phase makes as many calls on both sides.
-
-    Where calls are not known it may do so if it is on both sides; no call belongs to the residual.
-    """
     base, head = part.amount.base_calls, part.amount.head_calls
     if base is None or head is None:
         return part.name == RESIDUAL or (part.amount.base_s > 0) == (part.amount.head_s > 0)
@@ -178,7 +172,7 @@ def _device(base: Reading, head: Reading, work: Work) -> str:
 
 
 def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
-    least = _WORTH_TELLING * section.whole.base_s
+    least = _WORTH_REPORTING * section.whole.base_s
     moved = [part for part in section.parts if abs(part.amount.moved_s) >= least and part.amount.moved_s]
     for part in moved[:_MOST_FUNCTIONS]:
         share = abs(part.amount.moved_s) / section.whole.base_s if section.whole.base_s else None
@@ -213,16 +207,15 @@ def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
 
 
 def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
-    """Yield the waits that show at another call than before; a wait of the same length has only moved."""
     for part in section.parts:
         base_s, head_s = part.amount.base_s, part.amount.head_s
         large = (
-            base_s >= _WORTH_TELLING * section.whole.base_s
-            and head_s >= _WORTH_TELLING * section.whole.head_s
+            base_s >= _WORTH_REPORTING * section.whole.base_s
+            and head_s >= _WORTH_REPORTING * section.whole.head_s
         )
         if part.kind != "wait" or not part.was or not large:
             continue
-        stays = abs(part.amount.moved_s) < _WORTH_TELLING * section.whole.base_s
+        stays = abs(part.amount.moved_s) < _WORTH_REPORTING * section.whole.base_s
         yield (
             f"{part.name} {'only moved' if stays else 'moved to another call'}: it showed as {part.was}"
             f" and shows as {part.place} now ({human_seconds(base_s)}, {human_seconds(head_s)} a {work.unit})"
@@ -239,16 +232,9 @@ class CleanSteps:
 
 
 def explain(
-    base: Reading,
-    head: Reading,
-    *,
-    workers: Workers = (None, None),
-    clean: CleanSteps | None = None,
+    base: Reading, head: Reading, *, workers: Workers = (None, None), clean: CleanSteps | None = None
 ) -> Difference:
-    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side.
-
-    Where ``clean`` steps were measured, their times come first, as a profiler makes steps longer.
-    """
+    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side."""
     work = equal_work(base, head)
     sections = list(_sections(base, head, workers, work))
     whole = Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head)
@@ -321,7 +307,6 @@ def _section(
 
 
 def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
-    """Return the phases of both sides in order; a phase of head alone comes after the one before it there."""
     names = [*olds]
     behind = 0
     for name in news:
@@ -332,7 +317,6 @@ def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
 
 
 def _operators(reading: Reading, place: Place) -> dict[str, PhaseTime]:
-    """Return the own time of each operator on the host or the device, as of a phase."""
     return {
         one.name: PhaseTime(name=one.name, seconds=one.own_s, calls=one.calls)
         for one in reading.operators

@@ -42,12 +42,11 @@ def known_stacks(reading: Reading) -> tuple[Stack, ...]:
 
 
 def stacks_of(functions: Sequence[FunctionTime]) -> tuple[Stack, ...]:
-    """Return stacks whose seconds add up to all own times of the functions; they are indices into these.
+    """Return stacks, as indices, whose seconds add up to all own times of the functions.
 
-    A profile of calls does not keep paths: what a function spends in a callee is taken to be the same part of
-    its time for each caller, as gprof takes it (Graham, Kessler and McKusick 1982). Functions that call
-    themselves, at once or by others, stand once in a stack. Paths of less than a ten-thousandth of the whole
-    end at their caller.
+    What a function spends in a callee is taken to be the same share for each caller, as gprof takes it
+    (Graham, Kessler and McKusick 1982). Recursion stands once; paths below a ten-thousandth end at their
+    caller.
     """
     whole = sum(one.own_s for one in functions)
     callees: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -104,10 +103,7 @@ class _Walk:
 def _scaled(
     seconds: dict[tuple[int, ...], float], functions: Sequence[FunctionTime]
 ) -> dict[tuple[int, ...], float]:
-    """Return the paths with the times of each function scaled so that they add up to its own time.
-
-    A function that is on no path, since it is called within a cycle alone, is one by itself.
-    """
+    """Return the paths with the times of each function scaled so that they add up to its own time."""
     given_s: dict[int, float] = defaultdict(float)
     for path, given in seconds.items():
         given_s[path[-1]] += given
@@ -124,11 +120,7 @@ def _scaled(
 
 
 def flames_of(base: Reading, head: Reading) -> FlameFrame | None:
-    """Return the frame of all time, with two profiles' calls in it, in seconds per unit of equal work.
-
-    It is None where a profile does not know who called whom. Functions are paired as in a table of
-    functions, so that a renamed one is one frame.
-    """
+    """Return the frame of all time, with two profiles' calls in it, in seconds per unit of equal work."""
     if not base.functions or not head.functions:
         return None
     work = equal_work(base, head)
@@ -170,7 +162,6 @@ class _Names:
 
 
 def _names_on_head(base: Reading, head: Reading, work: Work) -> Mapping[Key, Key]:
-    """Return for each own function of base that head has too its file and name there."""
     olds, news = (
         blame(one.functions, [sink_of(function) for function in one.functions]) for one in (base, head)
     )
@@ -204,7 +195,6 @@ def _key(one: FunctionTime) -> Key:
 
 
 def _frame(key: Key, node: _Node, names: _Names) -> FlameFrame:
-    """Return a node as a frame; callees too small to be seen are taken for its own time."""
     large = {one: inner for one, inner in node.inner.items() if max(inner.all_s.values()) >= names.least_s}
     small = [inner for one, inner in node.inner.items() if one not in large]
     own = {side: math.fsum((node.own_s[side], *(inner.all_s[side] for inner in small))) for side in SIDES}

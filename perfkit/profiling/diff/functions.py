@@ -79,10 +79,6 @@ def equal_work(base: Reading, head: Reading) -> Work:
             f"{with_steps.name} holds {counted(base_steps or head_steps, 'training step')}, and"
             f" {without.name} shows none: their work cannot be made equal"
         )
-    return _per_step(base, head, base_steps, head_steps)
-
-
-def _per_step(base: Reading, head: Reading, base_steps: int, head_steps: int) -> Work:
     samples = base.samples, head.samples
     if samples[0] and samples[1]:
         base_batch, head_batch = samples[0] / base_steps, samples[1] / head_steps
@@ -118,10 +114,8 @@ class Pair(NamedTuple):
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
     """Return each own function once, with the function that it was on base.
 
-    Functions of the same file and name are the same. Of the others those are the same that have one name and
-    the longest end of path in common (they moved with their folder), then those with one name alone (they
-    moved to another file), then those of one file with as many calls per unit of work and the same callees
-    (they were renamed). A pair is made only where no other function fits.
+    Functions pair by file and name, then by name and the longest common end of path (moved with their
+    folder), then by name alone (moved), then by file, calls and callees (renamed), if no other fits.
     """
     bases, heads = _by_key(base), _by_key(head)
     pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]
@@ -131,7 +125,6 @@ def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> 
 
 
 def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
-    """Return the own functions by key; functions of one key, such as lambdas, are added up."""
     found: dict[Key, Blame] = {}
     for one in blames:
         if one.function is None:
@@ -142,7 +135,6 @@ def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
 
 
 def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
-    """Return the functions that are in other files on head, those first whose paths have most in common."""
     by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
     pairs: list[Pair] = []
     longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
@@ -155,7 +147,6 @@ def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
 
 
 def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
-    """Return functions by their name and the last ``parts`` of their path, where these identify them."""
     found: dict[Key, list[Key]] = defaultdict(list)
     for key in keys:
         path = key.file.split("/")
@@ -167,7 +158,6 @@ def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
 
 
 def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
-    """Return the functions of which each side has exactly one with the same end of path."""
     both = sorted(olds.keys() & news.keys())
     return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
 
@@ -253,13 +243,11 @@ def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
 
 
 def _shown_at(account: Account) -> str:
-    """Return the two calls at which most of a wait shows, or the one where the other has little of it."""
     longest, *others = account.names() or ("",)
     return ", ".join([longest, *(name for name in others[:1] if account.share(name) >= _WORTH_NAMING)])
 
 
 def _shows_elsewhere(old: Account, new: Account) -> bool:
-    """Return whether the wait is for the same as before, and most of it shows at other calls."""
     if not old.seconds or not new.seconds:
         return False
     moved = sum(max(new.share(name) - old.share(name), 0.0) for name in new.through)

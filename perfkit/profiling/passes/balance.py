@@ -12,10 +12,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from perfkit.agent.clock import Accelerator, accelerator_in_use
+from perfkit.agent.counters.interventions import Patches
 from perfkit.model import Balance, PhaseSeconds
-from perfkit.model.phases import (
+from perfkit.model.readings import (
     BACKWARD,
     DATA,
     EVALUATION,
@@ -27,8 +29,6 @@ from perfkit.model.phases import (
     TO_DEVICE,
     TO_HOST,
 )
-from perfkit.runner.agent.clock import Accelerator, accelerator_in_use
-from perfkit.runner.agent.counters.interventions import Patches
 
 _Label = str | None
 # The label of what belongs to no step; no phase has it.
@@ -63,53 +63,31 @@ _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
 
 
-class Moment(Protocol):
-    """A point in time on the host's clock, or in a device's queue."""
-
-    def seconds_until(self, later: Any) -> float:  # noqa: ANN401 (another moment of the same kind)
-        """Return how much later another moment of the same clock is."""
-
-    def wait(self) -> None:
-        """Wait until it is reached."""
-
-
 @dataclass(frozen=True, slots=True)
-class HostMoment:
-    """A point in time on the host's clock."""
+class Moment:
+    """A point in time on the host's clock, or in a device's queue: behind the work before it."""
 
-    at_s: float
+    at_s: float = 0.0
+    event: Any = None
 
-    def seconds_until(self, later: HostMoment) -> float:
-        """Return how much later another moment is."""
-        return later.at_s - self.at_s
-
-    def wait(self) -> None:
-        """Return at once, since it was reached when it was taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMoment:
-    """A point in a device's queue: it is reached when the work before it is done."""
-
-    event: Any
-
-    def seconds_until(self, later: DeviceMoment) -> float:
-        """Return how much later another moment is; the device must have reached both."""
+    def seconds_until(self, later: Moment) -> float:
+        """Return how much later another moment of the same clock is; a device must have reached both."""
+        if self.event is None:
+            return later.at_s - self.at_s
         return float(self.event.elapsed_time(later.event)) / 1e3
 
     def wait(self) -> None:
-        """Wait until the device has done the work before it."""
-        self.event.synchronize()
+        """Wait until a device has done the work before it."""
+        if self.event is not None:
+            self.event.synchronize()
 
 
 class PhaseClock:
-    """Sums up the time of each phase, step by step; every phase is measured, none is what others leave over.
+    """Sums up the time of each phase, step by step; every phase is measured, none is a remainder.
 
-    The outermost hook decides: a ``.to`` inside a forward pass is part of it, unless that steps ``aside``.
-    Inside a phase that the user names, phases of hooks count as their own. Other threads than the one that
-    began the clock are ignored. ``clock_of`` chooses, step by step, how moments are taken: on a device by
-    events queued behind the work so far, so that no step waits for it. ``hook`` is the phase of the present
-    hook, None outside of all. ``watch`` is called with the label of each phase that begins.
+    The outermost hook decides, unless it steps ``aside``; phases of hooks count as their own inside phases
+    that the user names. Other threads are ignored. ``clock_of`` chooses how moments are taken: on a device by
+    queued events, so that no step waits. ``watch`` is called with the label of each phase that begins.
     """
 
     def __init__(
@@ -144,7 +122,7 @@ class PhaseClock:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave the present hook's phase for a while: what runs inside is of whatever phase it is itself."""
+        """Leave the present hook's phase for a while: what runs inside has phases of its own."""
         hook = self.turn(None)
         try:
             yield
@@ -153,7 +131,7 @@ class PhaseClock:
 
     @contextmanager
     def instead(self, phase: str) -> Iterator[None]:
-        """Be in a phase for a while, whatever the present hook's is; other threads change nothing."""
+        """Be in a phase for a while instead of the present hook's; other threads change nothing."""
         if threading.get_ident() != self._thread:
             yield
             return
@@ -166,14 +144,14 @@ class PhaseClock:
     def turn(self, phase: _Label) -> _Label:
         """Change the present hook's phase, and return what it was.
 
-        Whoever calls this in another thread knows that the clock's own thread waits for that.
+        Other threads may call it only while the clock's own thread waits for them.
         """
         hook, self.hook = self.hook, phase
         self._change(self._label)
         return hook
 
     def pause(self) -> None:
-        """Begin what belongs to no step and no phase, in whatever hook's phase it lies."""
+        """Begin what belongs to no step and no phase."""
         if threading.get_ident() == self._thread:
             self._before_pause, self.hook = self.hook, _PAUSE
             self._changes.append((self._now(), _PAUSE))
@@ -251,9 +229,9 @@ def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
     return seconds
 
 
-def host_now() -> HostMoment:
+def host_now() -> Moment:
     """Read the host's clock."""
-    return HostMoment(time.perf_counter())
+    return Moment(time.perf_counter())
 
 
 def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) -> Callable[[], Moment]:
@@ -264,15 +242,15 @@ def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) 
     return functools.partial(_device_now, device)
 
 
-def _device_now(device: Accelerator) -> DeviceMoment:
+def _device_now(device: Accelerator) -> Moment:
     event = device.event()
     assert event is not None  # noqa: S101 (a device that had events has them)
     event.record()
-    return DeviceMoment(event)
+    return Moment(event=event)
 
 
 def can_import_torch() -> bool:
-    """Return whether torch can be imported; a training that says by itself where its steps end needs none."""
+    """Return whether torch can be imported; a training that marks its steps needs none."""
     try:
         import torch  # noqa: F401 (to see whether it can be)
     except (ImportError, OSError):
@@ -281,10 +259,7 @@ def can_import_torch() -> bool:
 
 
 def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
-    """Set the hooks in torch, and return what removes them when it is closed.
-
-    Functions that the user's code imported from torch before are not hooked.
-    """
+    """Set the hooks in torch, and return what removes them when it is closed."""
     import torch
     from torch.nn import functional
     from torch.optim import Optimizer
@@ -375,10 +350,7 @@ def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: AN
 
 
 def hook_loggers(clock: PhaseClock) -> Patches:
-    """Set the hooks in logging libraries that have been imported by now, and return what can undo them.
-
-    A second call changes nothing.
-    """
+    """Set the hooks in logging libraries that have been imported by now, and return what can undo them."""
     patches = Patches()
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
@@ -418,7 +390,6 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
 
 def _is_compiling() -> Callable[[], bool]:
-    """Return a function: whether torch's compiler traces now; without torch none does."""
     if not can_import_torch():
         return lambda: False
     import torch
@@ -436,8 +407,7 @@ def _unless_evaluating(phase: str) -> Callable[[Any], str]:
     return lambda _: phase if torch.is_grad_enabled() else EVALUATION
 
 
-def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
-    """Return whether the outermost module that is called is a loss, an evaluation or a forward pass."""
+def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (any callable)
     if type(module).__name__.endswith("Loss"):
         return LOSS
     return FORWARD if module.training else EVALUATION
@@ -477,10 +447,6 @@ def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
 def _with_closure_aside(
     clock: PhaseClock, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of an optimizer's step with its closure outside of the step's phase.
-
-    Torch takes None for the arguments as they are, as where there is no closure.
-    """
     optimizer, *given = args
     closure = kwargs.get("closure", given[0] if given else None)
     if not callable(closure):
@@ -497,7 +463,6 @@ def _with_closure_aside(
 
 
 def _hook_evaluation(clock: PhaseClock, patches: Patches, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
-    """Count code that runs without gradients, outside every other phase, as evaluation."""
     for region in regions:
         _hook_region(clock, patches, region)
 

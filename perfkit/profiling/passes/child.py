@@ -1,4 +1,4 @@
-"""One pass in its own process: ``python -m perfkit.profiling.passes.child SPEC.json PROGRESS [TURNS]``."""
+"""One pass in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ from pathlib import Path
 from types import CodeType
 from typing import NoReturn, cast
 
-import msgspec
-
+from perfkit.agent.channel import ChannelClosedError
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import Environment, PassSummary
 from perfkit.profiling.passes.exchange import (
     ASKING,
-    DONE,
-    RESULT_FILE,
     STACK_FILE,
-    STEPS_FILE,
-    TURN_BYTES,
-    WAITING,
+    PassNews,
     PassResult,
     PassSpec,
     Problem,
@@ -42,6 +37,7 @@ from perfkit.profiling.passes.target_code import (
     redirect_hydra,
 )
 from perfkit.profiling.passes.targets import marked_code
+from perfkit.runner.requests import Parent
 from perfkit.runner.targets import load_target, prepare_process, wrong_code
 
 _REPORT_EVERY_S = 0.5
@@ -52,79 +48,59 @@ _HERE = "127.0.0.1"
 _kept_alive: list[object] = []
 
 
-def main(spec_file: str, progress: int, turns: int | None = None) -> None:
-    """Make the pass that a file describes, and leave the result in the pass's folder.
-
-    The number of steps done is written to the descriptor ``progress``; with ``turns`` the loop reads from
-    that descriptor how many steps its next turn has, and waits for that.
-    """
-    # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
-    gc.unfreeze()
-    spec = msgspec.json.decode(Path(spec_file).read_bytes(), type=PassSpec)
-    if spec.rank_place is not None:
-        become_rank(spec, spec.rank_place)
-    reporter = Reporter(
-        progress, turns, steps_file=Path(spec.folder) / STEPS_FILE if spec.rank_place else None
-    )
+def main(request: PassSpec, parent: Parent) -> None:
+    """Make the pass that was requested, and send its steps and its result."""
+    if request.rank_place is not None:
+        become_rank(request, request.rank_place)
+    reporter = Reporter(parent, request)
     try:
-        result = _make_pass(spec, reporter)
+        result = _make_pass(request, reporter)
     except Exception as error:  # noqa: BLE001 (other passes may still work)
         result = PassResult(problem=describe_internal_failure(error))
-    # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
+    # What still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
-    (Path(spec.folder) / RESULT_FILE).write_bytes(msgspec.json.encode(result))
-    reporter.done()
-    if spec.rank_place is not None:
+    reporter.send(PassNews(result=result))
+    if request.rank_place is not None:
         leave_rank()
 
 
 class Reporter:
     """Sends the parent the number of steps, at most twice a second; without a parent the pass ends.
 
-    Where turns are given, it waits for the first before the loop begins, and for the next one after each.
-    In ``steps_file`` it keeps the number of all steps so far, which is there to read when the loop hangs.
+    The steps of a rank are sent at once, so that they are known when it hangs.
     """
 
-    def __init__(self, descriptor: int, turns: int | None, *, steps_file: Path | None = None) -> None:
-        self._kept = steps_file.open("wb", buffering=0) if steps_file is not None else None
-        self._descriptor = descriptor
-        self._turns = turns
+    def __init__(self, parent: Parent, spec: PassSpec) -> None:
+        self._parent, self._by_turns = parent, spec.by_turns
+        self._every_s = _REPORT_EVERY_S if spec.rank_place is None else 0.0
         self._left = 0
         self._last_s = time.perf_counter()
-        for inherited in (descriptor, turns):
-            if inherited is not None:
-                os.set_inheritable(inherited, False)  # noqa: FBT003 (positional only)
 
     def steps(self, count: int) -> bool:
-        """Send the number of steps where it is time to; return whether the loop had to wait for its turn."""
-        if self._kept is not None:
-            os.pwrite(self._kept.fileno(), str(count).encode(), 0)
+        """Send the number of steps if it is time to; return whether the loop had to wait for its turn."""
         now_s = time.perf_counter()
-        if now_s - self._last_s >= _REPORT_EVERY_S:
+        if now_s - self._last_s >= self._every_s:
             self._last_s = now_s
-            self._write(str(count))
+            self.send(PassNews(steps=count))
         return self.wait()
 
     def wait(self) -> bool:
-        """Count a step of the present turn; where that was its last, wait for the next turn."""
+        """Count a step of the present turn; after its last one, wait for the next turn."""
         self._left -= 1
-        if self._turns is None or self._left > 0:
+        if not self._by_turns or self._left > 0:
             return False
-        self._write(WAITING)
-        turn = os.read(self._turns, TURN_BYTES)
-        if not turn:
-            raise EnoughSteps
-        self._left = int.from_bytes(turn, "little")
+        self.send(PassNews(waits=True))
+        try:
+            self._left = self._parent.receive(int)
+        except ChannelClosedError:
+            raise EnoughSteps from None
         return True
 
-    def done(self) -> None:
-        """Report that the result is written."""
-        self._write(DONE)
-
-    def _write(self, word: str) -> None:
+    def send(self, news: PassNews) -> None:
+        """Send a message; without a parent the pass ends."""
         try:
-            os.write(self._descriptor, f"{word}\n".encode())
-        except BrokenPipeError:
+            self._parent.send(news)
+        except ChannelClosedError:
             raise EnoughSteps from None
 
 
@@ -169,10 +145,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
 def _run_target(
     spec: PassSpec, instrument: Clean, reporter: Reporter, meter: Meter
 ) -> tuple[str, PassSummary | Problem]:
-    """Run the target to its end, or to the step after which nothing more is asked of it.
-
-    The first value is the version of the target's source, empty where it could not be loaded.
-    """
+    """Run the target to its end, or to the step after which nothing more is asked of it."""
 
     def change_code(code: CodeType) -> CodeType:
         step_at, script = spec.step_at, Path(spec.target.place)
@@ -200,13 +173,12 @@ def _run_target(
     except SystemExit as error:
         if not started or error.code not in (None, 0):
             return version, describe_exit(error, spec.target.name)
-    except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
+    except BaseException as error:  # noqa: BLE001 (any error of the user's code)
         return version, describe_failure(error, spec.target.name, own_code_of(spec))
     return version, meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
 
 
 def _environment(spec: PassSpec) -> Environment | None:
-    """Return what the named reader finds in this process, in which the target has set what it sets."""
     if spec.environment_reader is None:
         return None
     module, _, name = spec.environment_reader.partition(":")
@@ -214,14 +186,13 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 def become_rank(spec: PassSpec, place: RankPlace) -> None:
-    """Set the environment of a rank, and answer the parent's question where it stands.
-
-    Several ranks have one thread each unless the caller's environment says otherwise.
-    """
+    """Set the environment of a rank, and answer the parent's question where it stands."""
     os.environ.update(_rank_variables(place))
     if place.ranks > 1 and _THREADS not in os.environ:
         os.environ[_THREADS] = "1"
-        _limit_threads()
+        import torch
+
+        torch.set_num_threads(1)
     stack = (Path(spec.folder) / STACK_FILE).open("w")
     faulthandler.register(ASKING, file=stack, all_threads=False)
     os.set_inheritable(stack.fileno(), False)  # noqa: FBT003 (positional only)
@@ -286,15 +257,3 @@ def _rank_variables(place: RankPlace) -> dict[str, str]:
         # The first rank holds the store itself: there is no agent that would.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
-
-
-def _limit_threads() -> None:
-    """Give torch one thread; a forked process has it imported already, and it reads the variable then."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-if __name__ == "__main__":
-    _, file, *descriptors = sys.argv
-    main(file, *map(int, descriptors))

@@ -1,4 +1,4 @@
-"""The order for the process of a pass and its result, as JSON files."""
+"""The request for a pass, and the messages of its process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
+from perfkit.agent.counters.model import Counts
 from perfkit.model import (
     Balance,
     Environment,
@@ -21,21 +20,13 @@ from perfkit.model import (
     Status,
 )
 from perfkit.profiling.passes.targets import StepLine, Target
-from perfkit.runner.agent.counters.model import Counts
 
-RESULT_FILE = "result.json"
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.
 STOPS_FILE = "stops.jsonl"
-# What a rank leaves for the case that all of them hang: its steps so far, and where it stands when asked.
-STEPS_FILE = "steps"
+# Where a rank writes its stack when it gets the signal: all of them may hang.
 STACK_FILE = "stack"
-# The signal that asks a rank where it stands.
 ASKING = signal.SIGUSR2
-DONE = "done"
-WAITING = "waiting"
-# A turn is sent as a number of steps, in this many bytes, the lowest first.
-TURN_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +42,10 @@ class RankPlace:
 class PassSpec:
     """One pass to make: paths are absolute, ``steps`` ends it early, ``artifact`` begins each file's name.
 
-    ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
-    "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
-    ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
-    ``step_at`` is the line that ends a step in place of an optimizer.
-    ``from_root`` runs the target as if it were started there. ``rank_place`` makes the process one rank of a
-    distributed loop.
+    ``known_steps`` is from an earlier pass. ``environment_reader`` ("module:function") is called at the end,
+    when torch is loaded. ``line_entries`` and ``lines`` are functions whose lines are timed. ``step_at`` ends
+    steps in place of an optimizer. With ``by_turns`` the loop waits for a number of steps before it makes
+    them.
     """
 
     name: PassName
@@ -75,6 +64,7 @@ class PassSpec:
     from_root: bool = False
     rank_place: RankPlace | None = None
     step_at: StepLine | None = None
+    by_turns: bool = False
 
     @property
     def started_in(self) -> Path:
@@ -84,10 +74,7 @@ class PassSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a pass gave nothing; ``message`` is one line.
-
-    The request was wrong ("usage"), the target failed ("failed"), or perfkit did ("internal").
-    """
+    """Why a pass gave nothing; ``message`` is one line."""
 
     kind: Literal["usage", "failed", "internal"]
     message: str
@@ -117,9 +104,10 @@ class PassResult:
     memory: MemoryProfile | None = None
 
 
-def read_result(folder: Path) -> PassResult | None:
-    """Read what a pass gave; None where its process died before it could write any."""
-    try:
-        return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=PassResult)
-    except (OSError, msgspec.DecodeError):
-        return None
+@dataclass(frozen=True, kw_only=True)
+class PassNews:
+    """A message of a pass: how many steps it made, that it waits for its turn, or its result."""
+
+    steps: int | None = None
+    waits: bool = False
+    result: PassResult | None = None

@@ -55,10 +55,7 @@ class _Timing(NamedTuple):
 
 
 def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
-    """Return the profile with files named relative to the project or the library, to show anywhere.
-
-    Functions that get the same name in this way become one.
-    """
+    """Return the profile with files named relative to the project or the library, to show anywhere."""
     named: dict[_Function, _Timing] = {}
     for function, timing in _functions(stats).items():
         name = _portable_name(function, own)
@@ -174,11 +171,7 @@ def _text(stats: pstats.Stats, kept: Iterable[_Function] | None = None) -> str:
 
 
 class FunctionLines:
-    """The functions named as "package.module:function", in a line profiler.
-
-    A script's own functions exist only once it runs: ``watch`` looks for them in its code, under the script's
-    name ("train:step" for train.py) or "__main__".
-    """
+    """The functions named as "package.module:function", in a line profiler."""
 
     def __init__(self, places: Sequence[str], target: Target, entries: Sequence[ProfileEntry] = ()) -> None:
         from line_profiler import LineProfiler
@@ -225,7 +218,6 @@ class FunctionLines:
         return changed
 
     def _with_watched(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
-        """Return the code with the function replaced by the profiler's marked copy, or ``code`` itself."""
         constants = tuple(
             self._marked(constant, is_wanted) if isinstance(constant, types.CodeType) else constant
             for constant in code.co_consts
@@ -242,7 +234,6 @@ class FunctionLines:
 
 
 def _begins_at(entry: ProfileEntry) -> _IsWanted:
-    """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
     name = Path(entry.file).name
 
     def begins(code: types.CodeType) -> bool:
@@ -277,11 +268,7 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
 
 
 def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN401 (line_profiler has no types)
-    """Return a table for each function with the times of its lines in milliseconds, a step and a hit.
-
-    The table of line_profiler has one unit for all its times, so that it could not show both; it also prints
-    the text of files only, and not that of cells.
-    """
+    """Return a table for each function with the times of its lines in milliseconds, a step and a hit."""
     stats = profiler.get_stats()
     return "\n".join(
         _function_text(

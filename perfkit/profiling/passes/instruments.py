@@ -12,6 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfkit.agent.counters.calls import profile_of_this_thread
+from perfkit.agent.counters.model import with_texts
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.model import PassSummary, RoleProfile
 from perfkit.phases import listen_to_phases, steps_are_announced
@@ -35,12 +39,6 @@ from perfkit.profiling.passes.functions import (
 from perfkit.profiling.passes.memory import MemoryWatch, PeakWatch
 from perfkit.profiling.passes.meter import BatchesOfSteps, EnoughSteps
 from perfkit.profiling.passes.target_code import OwnCode, find_own_code
-from perfkit.profiling.passes.torch_pass import (
-    PhaseMarks,
-    call_after_each_step,
-    choose_window,
-    write_operators,
-)
 from perfkit.profiling.passes.workers import (
     end_workers,
     fetch_times,
@@ -48,14 +46,20 @@ from perfkit.profiling.passes.workers import (
     profiles_of_workers,
     time_workers,
 )
-from perfkit.runner.agent.counters.calls import profile_of_this_thread
-from perfkit.runner.agent.counters.model import with_texts
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 from perfkit.units import counted
 
 if TYPE_CHECKING:
     import torch
+
+
+import csv
+import functools
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from perfkit.model.readings import MARK
 
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: so many steps show growth, and more take long.
@@ -64,11 +68,7 @@ _Call = Callable[[], object]
 
 
 class Clean:
-    """Watches nothing; other instruments override what they need.
-
-    ``step_limit`` is the number of steps after which the meter ends the target, ``profiled_from`` the number
-    of steps before the first one watched.
-    """
+    """Watches nothing; other instruments override what they need."""
 
     profiled_from = 0
 
@@ -232,7 +232,7 @@ class TorchProfile(Clean):
         self._profiler = self._new_profiler()
         self._is_running = False
         self._step_at = spec.step_at
-        # The first optimizer of a class settles what its steps call, and a module may make one when imported.
+        # The first optimizer of a class fixes what its steps call, and a module may make one when imported.
         call_after_each_step(self._after_optimizer_step)
 
     def run(self, call: _Call) -> object:
@@ -368,7 +368,6 @@ class MemoryByLine(Clean):
 
 
 def _refuse_another_profiler() -> None:
-    """Say that another profiler is at work: a second one would end it unseen, or raise (Python 3.12)."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = monitoring.get_tool(monitoring.PROFILER_ID) if monitoring else None
     found = tool or sys.getprofile()
@@ -394,3 +393,143 @@ INSTRUMENTS: dict[str, Callable[[PassSpec], Clean]] = {
     "lines": LineProfile,
     "memory": MemoryByLine,
 }
+
+
+_ACTIVE_STEPS = 3
+_FULL_WINDOW = 5
+_MICROSECOND = 1e-6
+_STEP_MARK = "ProfilerStep"
+COLUMNS = (
+    "operator",
+    "calls",
+    "calls_per_step",
+    "self_cpu_s",
+    "cpu_s",
+    "self_cpu_s_per_step",
+    "self_device_s",
+    "device_s",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Steps that pass unwatched, then steps that warm the profiler up, then steps that it keeps."""
+
+    wait: int
+    warmup: int
+    active: int
+
+    @property
+    def begin(self) -> int:
+        """Number of steps before the first one kept."""
+        return self.wait + self.warmup
+
+    @property
+    def end(self) -> int:
+        """Number of steps after which the run can stop."""
+        return self.begin + self.active
+
+
+class PhaseMarks:
+    """Marks the phases that the user names as ranges in a trace, each on the thread that it is in."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def enter(self, name: str) -> None:
+        """Begin a range."""
+        from torch.profiler import record_function
+
+        mark: Any = record_function(f"{MARK}{name}")
+        mark.__enter__()
+        self._open.append((name, mark))
+
+    def leave(self, name: str) -> None:
+        """End the last range of that name, and what is still open in it."""
+        if all(name != begun for begun, _ in self._open):
+            return
+        while self._open:
+            begun, mark = self._open.pop()
+            mark.__exit__(None, None, None)
+            if begun == name:
+                return
+
+    @property
+    def _open(self) -> list[tuple[str, Any]]:
+        if not hasattr(self._here, "ranges"):
+            self._here.ranges = []
+        ranges: list[tuple[str, Any]] = self._here.ranges
+        return ranges
+
+
+def choose_window(steps: int | None) -> Window:
+    """Return the window for a loop of ``steps`` optimizer steps (None: not known, assumed to be enough)."""
+    if steps is None or steps >= _FULL_WINDOW:
+        return Window(wait=1, warmup=1, active=_ACTIVE_STEPS)
+    return Window(wait=0, warmup=int(steps > 1), active=max(1, steps - 1))
+
+
+def call_after_each_step(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called once an optimizer's ``step`` is over and its range in the trace is closed.
+
+    A post hook runs inside that range, so a step of the trace that ended in one would overlap the range.
+    """
+    from torch.optim import Optimizer
+
+    hook_step = Optimizer.profile_hook_step
+
+    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = hook_step(function)
+
+        @functools.wraps(hooked)
+        def step(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (an optimizer's own signature)
+            result = hooked(*args, **kwargs)
+            callback()
+            return result
+
+        return step
+
+    Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign,assignment]
+
+
+class OperatorTotal(Protocol):
+    """What torch.profiler sums up for one operator; times in microseconds."""
+
+    key: str
+    count: int
+    self_cpu_time_total: float
+    cpu_time_total: float
+    self_device_time_total: float
+    device_time_total: float
+
+
+def write_operators(totals: Iterable[OperatorTotal], file: Path, *, steps: int) -> None:
+    """Write one line an operator, costliest first, in seconds over the watched steps."""
+    operators = sorted((total for total in totals if not total.key.startswith(_STEP_MARK)), key=_self_time)
+    on_device = any(total.device_time_total for total in operators)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_cells(total, steps, on_device=on_device) for total in operators)
+
+
+def _self_time(total: OperatorTotal) -> float:
+    return -(total.self_cpu_time_total + total.self_device_time_total)
+
+
+def _cells(total: OperatorTotal, steps: int, *, on_device: bool) -> tuple[Any, ...]:
+    self_cpu_s = total.self_cpu_time_total * _MICROSECOND
+    return (
+        total.key,
+        total.count,
+        _number(total.count / steps) if steps else "",
+        _number(self_cpu_s),
+        _number(total.cpu_time_total * _MICROSECOND),
+        _number(self_cpu_s / steps) if steps else "",
+        _number(total.self_device_time_total * _MICROSECOND) if on_device else "",
+        _number(total.device_time_total * _MICROSECOND) if on_device else "",
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.9g}"

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import select
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
 
-import msgspec
-
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.errors import NotMeasuredError
 from perfkit.model import RatioInterval
-from perfkit.profiling.passes.exchange import (
-    DONE,
-    OUTPUT_FILE,
-    STOPS_FILE,
-    TURN_BYTES,
-    WAITING,
-    PassResult,
-    PassSpec,
-    Problem,
-    read_result,
-)
-from perfkit.runner.commands import (
-    FAULTHANDLER,
-    SAFE_PATH,
-    ChildProcess,
-    GuardedCommand,
-    ended_in_words,
-    python_command,
-    tail_of,
-)
+from perfkit.profiling.passes.exchange import OUTPUT_FILE, STOPS_FILE, PassNews, PassResult, PassSpec, Problem
+from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, ended_in_words, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
+from perfkit.runner.requests import ANSWER, Child, start_child
 from perfkit.stats.interval import location_interval
 from perfkit.temporary import temporary_folder
 
@@ -47,6 +27,8 @@ _CHILD = "perfkit.profiling.passes.child"
 _WITH_OPTIMIZERS = ("torch", "torch._dynamo")
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
+# What an ended process sent last is there already.
+_ANSWER_S = 0.1
 _TURN_S = 0.3
 _MOST_STEPS = 50
 _FEWEST_TURNS = 12
@@ -60,10 +42,7 @@ _TRIMMED_FROM = 10
 
 
 class PassLauncher:
-    """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones.
-
-    Forked passes share the imported modules, and with them the layout of memory and the hash seed.
-    """
+    """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones."""
 
     def __init__(
         self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = _WITH_OPTIMIZERS
@@ -82,85 +61,49 @@ class PassLauncher:
         """End the fork server."""
         self._stack.close()
 
-    def start(
-        self, spec_file: Path, *, folder: str, output: Path, progress: int, turns: int | None
-    ) -> ChildProcess:
-        """Start a pass in a folder; it inherits the descriptors. The caller closes its own.
-
-        Raises:
-            NotMeasuredError: the fork server was lost, and the one in its place, too.
-        """
-        inherited = [progress, *([turns] if turns is not None else [])]
+    def start(self, spec: PassSpec) -> Child[PassNews]:
+        """Start a pass; raises NotMeasuredError if two fork servers in a row are lost."""
         if self._server is None:
-            with output.open("wb") as stream:
-                return GuardedCommand(
-                    python_command(_CHILD, str(spec_file), *map(str, inherited)),
-                    output=stream.fileno(),
-                    folder=Path(folder),
-                    inherit=inherited,
-                )
+            return self._start(spec)
         with contextlib.suppress(ForkServerLostError):
-            return self._server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
+            return self._start(spec)
         try:
-            server = self._start_server()
-            return server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
+            self._start_server()
+            return self._start(spec)
         except ForkServerLostError as error:
             raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
-    def _start_server(self) -> ForkServer:
-        """Start a fork server, in place of the present one if there is one."""
+    def _start(self, spec: PassSpec) -> Child[PassNews]:
+        log = Path(spec.folder) / OUTPUT_FILE
+        return start_child(
+            f"{_CHILD}:main", spec, PassNews, log=log, folder=spec.started_in, server=self._server
+        )
+
+    def _start_server(self) -> None:
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
         server = ForkServer.started(
-            f"{_CHILD}:main", log=folder / "fork-server.log", options=(*SAFE_PATH, *FAULTHANDLER)
+            ANSWER, log=folder / "fork-server.log", options=(*SAFE_PATH, *FAULTHANDLER)
         )
         self._server = self._stack.enter_context(server)
-        server.begin_preload(self._shared)
-        return server
+        server.begin_preload([*self._shared, _CHILD])
 
 
 def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
-    """Make a pass and return its result; ``on_steps`` is called with the number of steps done.
-
-    What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
-    """
+    """Make a pass and return its result; ``on_steps`` is called with the number of steps done."""
     with running(spec, on_steps, launcher) as child:
         child.follow()
         return child.result()
 
 
 @contextlib.contextmanager
-def running(
-    spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher, *, by_turns: bool = False
-) -> Iterator[RunningPass]:
-    """Start a pass in a process group of its own, and end whatever is left of its tree."""
-    reading, writing = os.pipe()
-    turn_end, giving = os.pipe() if by_turns else (None, None)
-    folder = Path(spec.folder)
-    (folder / "spec.json").write_bytes(msgspec.json.encode(spec))
+def running(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> Iterator[RunningPass]:
+    """Start a pass, and end all of its processes after the block."""
+    child = launcher.start(spec)
     try:
-        process = launcher.start(
-            (folder / "spec.json").absolute(),
-            folder=str(spec.started_in),
-            output=folder / OUTPUT_FILE,
-            progress=writing,
-            turns=turn_end,
-        )
+        yield RunningPass(spec, child, on_steps)
     finally:
-        _close(writing, turn_end)
-    try:
-        yield RunningPass(spec, process, reading, giving, on_steps)
-    finally:
-        # When a fork server is lost, its passes are lost with it.
-        with contextlib.suppress(ForkServerLostError):
-            process.end()
-        _close(reading, giving)
-
-
-def _close(*descriptors: int | None) -> None:
-    for descriptor in descriptors:
-        if descriptor is not None:
-            os.close(descriptor)
+        child.end()
 
 
 def output_tail(folder: Path) -> str:
@@ -176,61 +119,49 @@ def described(problem: Problem, folder: Path) -> str:
 
 
 class RunningPass:
-    """A running pass: its messages, its turns and its result."""
+    """A running pass: its steps, its turns and its result."""
 
-    def __init__(
-        self,
-        spec: PassSpec,
-        process: ChildProcess,
-        reading: int,
-        giving: int | None,
-        on_steps: Callable[[int], None],
-    ) -> None:
-        self._spec, self._process, self._reading, self._giving = spec, process, reading, giving
-        self._on_steps = on_steps
+    def __init__(self, spec: PassSpec, child: Child[PassNews], on_steps: Callable[[int], None]) -> None:
+        self.child = child
+        self.steps = 0
+        self.found: PassResult | None = None
+        self._spec, self._on_steps = spec, on_steps
         self._stopped_s: float | None = None
-
-    def follow(self) -> bool:
-        """Pass on step counts until the loop waits for its turn (True) or the pass is over (False).
-
-        Workers may keep the pipe open, so it also checks whether the process of the pass has died.
-        """
-        while True:
-            readable, _, _ = select.select([self], [], [], _ALIVE_EVERY_S)
-            state = self.receive(readable=bool(readable))
-            if state != "runs":
-                return state == "waits"
 
     def fileno(self) -> int:
         """Return the descriptor of its messages, so that several passes can be waited for at once."""
-        return self._reading
+        return self.child.fileno()
 
-    def receive(self, *, readable: bool) -> Literal["runs", "waits", "over"]:
-        """Pass on the step counts of the messages that are there, and return the state of the pass."""
-        words = os.read(self._reading, 4096).decode().split() if readable else []
-        counts = [int(word) for word in words if word.isdigit()]
-        if counts:
-            self._on_steps(counts[-1])
-        if WAITING in words:
+    def follow(self) -> bool:
+        """Follow the steps until the loop waits for its turn (True) or the pass is over (False)."""
+        while (state := self.receive(_ALIVE_EVERY_S)) == "runs":
+            pass
+        return state == "waits"
+
+    def receive(self, limit_s: float) -> Literal["runs", "waits", "over"]:
+        """Take the messages that come in time, and return the state of the pass.
+
+        Workers may keep the channel open, so it also checks whether the process of the pass has died.
+        """
+        try:
+            news = self.child.receive(limit_s)
+        except ChannelTimeoutError:
+            return "runs" if self.child.process.poll() is None else "over"
+        except ChannelClosedError:
+            return "over"
+        steps = [one.steps for one in news if one.steps is not None]
+        if steps:
+            self.steps = steps[-1]
+            self._on_steps(self.steps)
+        self.found = next((one.result for one in news if one.result is not None), self.found)
+        if any(one.waits for one in news):
             return "waits"
-        ended = DONE in words or (readable and not words) or self._process.poll() is not None
-        return "over" if ended else "runs"
-
-    @property
-    def pid(self) -> int:
-        """The number of the pass's process."""
-        return self._process.pid
-
-    def give_turn(self, steps: int) -> None:
-        """Let the loop make so many steps."""
-        assert self._giving is not None  # noqa: S101 (it was started by turns)
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._giving, steps.to_bytes(TURN_BYTES, "little"))
+        return "runs" if self.found is None else "over"
 
     def take_turn(self, steps: int) -> bool:
         """Let the loop make its steps and stop it; return whether it waits for more."""
         self.resume()
-        self.give_turn(steps)
+        self.child.send(steps)
         waits = self.follow()
         if waits:
             self.stop()
@@ -239,7 +170,7 @@ class RunningPass:
     def stop(self) -> None:
         """Stop every process of the pass where it stands."""
         self._stopped_s = time.perf_counter()
-        self._process.stop()
+        self.child.process.stop()
 
     def resume(self) -> None:
         """Let them go on, and note how long they were stopped, since their clocks went on meanwhile."""
@@ -247,17 +178,18 @@ class RunningPass:
             with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
                 stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
             self._stopped_s = None
-        self._process.resume()
+        self.child.process.resume()
 
     def result(self) -> PassResult:
         """Return the pass's result, once it is over or has had time to clean up.
 
         It waits no longer, since threads of the target could keep the process running for ever.
         """
-        status = self._process.wait(_FAREWELL_S)
-        found = read_result(Path(self._spec.folder))
-        if found is not None:
-            return found
+        status = self.child.process.wait(_FAREWELL_S)
+        while self.found is None and status is not None and self.receive(_ANSWER_S) == "runs":
+            pass
+        if self.found is not None:
+            return self.found
         how = "did not end" if status is None else ended_in_words(status)
         message = f"the process of {self._spec.target.name} {how} before the harness could read the times"
         return PassResult(problem=Problem(kind="failed", message=message))
@@ -289,13 +221,10 @@ class SideBySide:
 def run_side_by_side(
     specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: PassLauncher
 ) -> SideBySide:
-    """Make two passes at once: while one has its turn, every process of the other is stopped.
-
-    ``on_steps`` is called with the second one's steps. Both must have the same number of steps before them.
-    """
+    """Make two passes at once: while one has its turn, every process of the other is stopped."""
     with contextlib.ExitStack() as stack:
         sides = [
-            stack.enter_context(running(spec, listener, launcher, by_turns=True))
+            stack.enter_context(running(replace(spec, by_turns=True), listener, launcher))
             for spec, listener in zip(specs, (lambda _: None, on_steps), strict=True)
         ]
         # A short loop must have turns enough to show how they scatter.
@@ -324,13 +253,12 @@ def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
     for side, waits in zip(sides, waiting, strict=True):
         side.resume()
         if waits:
-            side.give_turn(2**31 - 1)
+            side.child.send(sys.maxsize)
             side.follow()
     return turns
 
 
 def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[float]]:
-    """Return the steps of each turn but the first, without the one after a switch where there are enough."""
     parts: list[Sequence[float]] = []
     begin = 0
     for number, steps in enumerate(turns):

@@ -14,24 +14,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-import perfkit.runner.agent
+import perfkit.agent
+from perfkit.agent.clock import accelerator_in_use
+from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.memory import Memory, SavedTensors
+from perfkit.agent.counters.model import Amounts
+from perfkit.agent.counters.places import Places
+from perfkit.agent.counters.syncs import Syncs, Watching
+from perfkit.agent.counters.tensors import Dispatched
+from perfkit.agent.counters.torch_adapter import CompiledCode
 from perfkit.model import LineMemory, MemoryProfile
 from perfkit.model.memory import PhaseMemory
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
-from perfkit.runner.agent.clock import accelerator_in_use
-from perfkit.runner.agent.counters.interventions import undone_in_forks
-from perfkit.runner.agent.counters.memory import Memory, SavedTensors
-from perfkit.runner.agent.counters.model import Amounts
-from perfkit.runner.agent.counters.places import Places
-from perfkit.runner.agent.counters.syncs import Syncs, Watching
-from perfkit.runner.agent.counters.tensors import Dispatched
-from perfkit.runner.agent.counters.torch_adapter import CompiledCode
 
 # A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
 _FRAMES = 16
 # Of each order, by bytes a step, by bytes that stay and by growth, so many lines are kept.
 _MOST_LINES = 100
-_AGENT = Path(perfkit.runner.agent.__file__).parent
+_AGENT = Path(perfkit.agent.__file__).parent
 _Whose = Literal["perfkit", "own", "library"]
 _ALLOCATED, _RESERVED = "allocated_bytes.all", "reserved_bytes.all"
 _UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"
@@ -153,7 +153,6 @@ def _clear_lookups() -> None:
 
 @contextlib.contextmanager
 def _only_new_garbage() -> Iterator[None]:
-    """Leave objects that exist already out of all collections: to look at those takes longer than a step."""
     gc.collect()
     gc.freeze()
     try:
@@ -205,7 +204,6 @@ class _PythonMemory:
             yield LineMemory(kind="Python", place=place, alive=tuple(step[place] for step in self._alive))
 
     def _place(self, frames: Sequence[tracemalloc.Frame]) -> str | None:
-        """Return the innermost own line, else the innermost of a library; None where perfkit allocated."""
         for frame in reversed(frames):
             kind, shown = self._file(frame.filename)
             if kind == "perfkit":
@@ -216,7 +214,6 @@ class _PythonMemory:
         return f"{self._file(innermost.filename)[1]}:{innermost.lineno}"
 
     def _file(self, name: str) -> tuple[_Whose, str]:
-        """Return whose a file is, and its name for people; both are asked for thousands of times a step."""
         known = self._files.get(name)
         if known is None:
             ours = is_harness(name) or Path(name).is_relative_to(_AGENT)
@@ -233,7 +230,6 @@ def _by_place(amounts: Amounts) -> Counter[str]:
 
 
 def _largest(lines: Sequence[LineMemory]) -> tuple[LineMemory, ...]:
-    """Return the lines that are among the largest in some order, those with most bytes first."""
     kept: dict[int, LineMemory] = {}
     for order in (_by_bytes, _by_stay, _by_growth):
         kept.update((id(line), line) for line in sorted(lines, key=order)[:_MOST_LINES])
@@ -270,10 +266,7 @@ def allocator_in_use() -> Allocator | None:
 
 
 class PeakWatch:
-    """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own.
-
-    The allocator counts on the host, so nothing is waited for. What lies between steps is of no phase.
-    """
+    """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own."""
 
     def __init__(self, find: Callable[[], Allocator | None] = allocator_in_use) -> None:
         self._find = find

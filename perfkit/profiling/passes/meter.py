@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
 from perfkit.model import PassName, PassSummary
 from perfkit.phases import count_marked_steps, steps_are_announced
 from perfkit.profiling.passes.targets import StepLine, call_at
-from perfkit.runner.agent.clock import DeviceEvent, accelerator_in_use
 
 
 class EnoughSteps(BaseException):
@@ -35,14 +35,10 @@ class _Mark:
 class Meter:
     """Counts steps and training samples of this process between ``start`` and ``finish``.
 
-    An optimizer's step ends a step, unless the program marks its steps, or ``step_at`` names the line that
-    ends one.
-
-    Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
-    The cost is one public optimizer hook a step, a flag for each backward pass, and two clock reads and a
-    look at the batch's size for each batch. The accelerator is synchronised once, in ``finish``: until then
-    an event a step waits in its queue.
-    ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
+    An optimizer's step ends a step, unless the program marks its steps or ``step_at`` names their last line.
+    Watching loaders adds frames to a profile, so it is optional. The accelerator is synchronised once, in
+    ``finish``: until then an event a step waits in its queue. ``report`` returns whether it kept the loop
+    waiting.
     """
 
     def __init__(
@@ -75,16 +71,17 @@ class Meter:
     def start(self) -> None:
         """Hook the optimizers and loaders, where there is torch, and start the clock."""
         if is_installed("torch"):
-            self._watch_steps()
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            hook = register_optimizer_step_post_hook(self._on_optimizer_step)
+            # A forked process that trains by itself is not this training loop.
+            os.register_at_fork(after_in_child=hook.remove)
             if self._loaders:
                 self._batches.watch_loaders(self._note_fetch)
         self._begins = [_Mark(time.perf_counter(), None)]
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
-        """Wait for the accelerator, stop the clock and return what was seen.
-
-        ``result`` is what the target returned: its own count of ``samples`` is better than any guess.
-        """
+        """Wait for the accelerator, stop the clock and return what was seen."""
         last, end_s = _wait_for_accelerator()
         begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
         paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
@@ -122,13 +119,6 @@ class Meter:
         if self._limit is not None and self.steps >= self._limit:
             raise EnoughSteps
         self._begins.append(_Mark(time.perf_counter(), _recorded_event()) if paused else end)
-
-    def _watch_steps(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        hook = register_optimizer_step_post_hook(self._on_optimizer_step)
-        # A forked process that trains by itself is not this training loop.
-        os.register_at_fork(after_in_child=hook.remove)
 
     def _note_fetch(self, iterator: Any, seconds: float) -> None:  # noqa: ANN401 (torch's private iterator)
         self._wait_s += seconds
@@ -181,7 +171,6 @@ def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, whi
 
 
 def _recorded_event() -> DeviceEvent | None:
-    """Return an event queued behind the step's work; None without events or while a graph is captured."""
     device = accelerator_in_use()
     event = None if device is None else device.event()
     if event is not None:
@@ -223,9 +212,8 @@ class StepBatches:
 class BatchesOfSteps:
     """Separates batches that are trained with from those of evaluations, even with gradients on for both.
 
-    A batch belongs to the backward pass, or the optimizer's step, that comes next. An iterator that ends
-    before any came is one of an evaluation. So is one that gave more batches than the latest iterator did
-    since the last backward pass: loaders that a loop takes side by side give equally many.
+    A batch belongs to the next backward pass or optimizer's step. An iterator that ends before, or gave more
+    batches since the last backward pass than the latest iterator, is one of an evaluation.
     """
 
     def __init__(self) -> None:

@@ -16,16 +16,8 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PassSummary, Straggler
-from perfkit.model.phases import RANKS, RESIDUAL
-from perfkit.profiling.passes.exchange import (
-    ASKING,
-    STACK_FILE,
-    STEPS_FILE,
-    PassResult,
-    PassSpec,
-    Problem,
-    read_result,
-)
+from perfkit.model.readings import RANKS, RESIDUAL
+from perfkit.profiling.passes.exchange import ASKING, STACK_FILE, PassResult, PassSpec, Problem
 from perfkit.profiling.passes.launch import PassLauncher, RunningPass, running
 from perfkit.units import counted
 
@@ -53,10 +45,7 @@ _FEWEST_RANKS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class RanksResult:
-    """What the ranks of a pass gave, in their order, or the problem that ended all of them.
-
-    ``failed`` is the rank whose problem it is, None where it is nobody's alone.
-    """
+    """What the ranks of a pass gave, in their order, or the problem that ended all of them."""
 
     results: tuple[PassResult, ...]
     problem: Problem | None = None
@@ -95,11 +84,7 @@ def run_ranks(
     *,
     stall_limit_s: float,
 ) -> RanksResult:
-    """Make a pass on all ranks and return what they gave; no process of theirs outlives the call.
-
-    The first failure of a rank ends the others, and so does a time of ``stall_limit_s`` seconds in which no
-    rank makes a step. ``on_steps`` is called with the first rank's steps.
-    """
+    """Make a pass on all ranks and return what they gave; no process of theirs outlives the call."""
     group = _Ranks(specs, on_steps, stall_limit_s)
     with ExitStack() as stack:
         for rank, spec in enumerate(specs):
@@ -121,7 +106,6 @@ class _Ranks:
         self._moved_s = time.monotonic()
 
     def add(self, rank: RunningPass) -> None:
-        """Follow one more; the time in which none moves begins when the last one is started."""
         self._ranks.append(rank)
         self._moved_s = time.monotonic()
 
@@ -147,12 +131,11 @@ class _Ranks:
         going = {rank: one for rank, one in enumerate(self._ranks) if rank not in self._results}
         readable, _, _ = select.select(list(going.values()), [], [], limit_s)
         for rank, one in going.items():
-            if one.receive(readable=one in readable) == "over":
+            if one.receive(_ALIVE_EVERY_S if one in readable else 0) == "over":
                 self._moved_s = time.monotonic()
-                self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
+                self._results[rank] = one.found or one.result()
 
     def _failure(self) -> RanksResult:
-        """Return the failure that came first; one that blames others gives them a moment to report theirs."""
         until_s = time.monotonic() + _GRACE_S
         problems = self._problems()
         while (
@@ -173,14 +156,17 @@ class _Ranks:
         return {rank: result.problem for rank, result in self._results.items() if result.problem}
 
     def _weight(self, rank: int, problem: Problem) -> int:
-        """Return how far a failure is from the first: complaints about lost others come after all else."""
         if problem.kind == "usage":
             return 0
-        died = read_result(Path(self._specs[rank].folder)) is None
-        return 1 if died else _BLAMES_OTHERS if _LOST_OTHERS.search(problem.message) else 2
+        return (
+            1
+            if self._ranks[rank].found is None
+            else _BLAMES_OTHERS
+            if _LOST_OTHERS.search(problem.message)
+            else 2
+        )
 
     def _ended_before(self, rank: int) -> str:
-        """Name a rank that ended well before this one failed: in data of unequal length, that is why."""
         well = [other for other, result in self._results.items() if other != rank and not result.problem]
         if not well:
             return ""
@@ -199,7 +185,6 @@ class _Ranks:
         return Problem(kind="failed", message=message, status="timeout")
 
     def _slowest(self) -> int:
-        """Return the rank with the fewest steps; of several, the one that is not inside torch."""
         going = [rank for rank in range(len(self._ranks)) if rank not in self._results]
         return min(
             going or range(len(self._ranks)),
@@ -210,9 +195,7 @@ class _Ranks:
         result = self._results.get(rank)
         if result is not None and result.summary is not None:
             return result.summary.steps
-        with suppress(OSError, ValueError):
-            return int((Path(self._specs[rank].folder) / STEPS_FILE).read_text())
-        return 0
+        return self._ranks[rank].steps
 
     def _innermost(self, rank: int) -> str:
         found = _FRAME.search(self._stack(rank))
@@ -229,13 +212,12 @@ class _Ranks:
         return ""
 
     def _stack(self, rank: int) -> str:
-        """Ask a rank for the calls that it is in, the innermost first; empty where it does not answer."""
         file = Path(self._specs[rank].folder) / STACK_FILE
         if not file.exists():
             return ""
         with suppress(OSError):
             if not file.stat().st_size and rank not in self._results:
-                os.kill(self._ranks[rank].pid, ASKING)
+                os.kill(self._ranks[rank].child.process.pid, ASKING)
             until_s = time.monotonic() + _ANSWER_S
             # It is written frame by frame, and whole once nothing more comes.
             before, size = 0, file.stat().st_size
@@ -249,7 +231,7 @@ class _Ranks:
 def find_straggler(balances: Sequence[Balance]) -> Straggler | None:
     """Return the rank that keeps the others waiting, None where there is none.
 
-    Whoever comes last to a collective waits least in it: so in each step the last is the rank with the least
+    The rank that comes last to a collective waits least in it: so in each step it is the rank with the least
     time among the other ranks, and what the others have more of it is their wait for that rank.
     """
     steps = min((len(balance.step_s) for balance in balances), default=0)
@@ -287,7 +269,6 @@ def slowest_rank(passes: Sequence[PassSummary]) -> int:
 
 
 def _most_above(balances: Sequence[Balance], rank: int, kept: range) -> tuple[str, float]:
-    """Return the phase of which a rank has most more than the others, and how much more a step."""
     names = dict.fromkeys(phase.name for balance in balances for phase in balance.phases)
     above = {
         name: _median(balances[rank], name, kept)

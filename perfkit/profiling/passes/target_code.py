@@ -55,7 +55,11 @@ class OwnCode:
             return f"perfkit/profiling/{path.name}"
         if path.is_relative_to(self.root) and not _is_installed(path):
             return path.relative_to(self.root).as_posix()
-        return _library_name(path)
+        for place in _INSTALLED:
+            if place in path.parts:
+                return Path(*path.parts[path.parts.index(place) + 1 :]).as_posix()
+        library = _standard_library()
+        return path.relative_to(library.parent).as_posix() if path.is_relative_to(library) else str(path)
 
 
 def find_own_code(names: Sequence[str], *, root: Path, script: Path | None) -> OwnCode:
@@ -73,7 +77,6 @@ def is_harness(file: str) -> bool:
 
 
 def _places(name: str, root: Path) -> Iterator[Path]:
-    """Yield where a package or module lies: where it would be imported from, or at its usual places."""
     found = _module_places(name)
     relative = Path(*name.split("."))
     usual = (folder / relative for folder in (root, root / "src"))
@@ -100,14 +103,6 @@ def _is_installed(path: Path) -> bool:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib"))
-
-
-def _library_name(path: Path) -> str:
-    for place in _INSTALLED:
-        if place in path.parts:
-            return Path(*path.parts[path.parts.index(place) + 1 :]).as_posix()
-    library = _standard_library()
-    return path.relative_to(library.parent).as_posix() if path.is_relative_to(library) else str(path)
 
 
 def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:
@@ -158,7 +153,6 @@ def _leads_in(frames: TracebackType) -> bool:
 
 
 def _location(error: BaseException, frames: TracebackType | None, own: OwnCode) -> str:
-    """Return the innermost place in the user's own code, or the innermost place at all."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({own.shown(error.filename)}:{error.lineno})"
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(frames)]
@@ -167,10 +161,7 @@ def _location(error: BaseException, frames: TracebackType | None, own: OwnCode) 
 
 
 def redirect_hydra(folder: Path) -> None:
-    """Have ``hydra.main`` put its outputs into a folder, unless the arguments name one.
-
-    Nothing is imported here: most targets do without hydra.
-    """
+    """Have ``hydra.main`` put its outputs into a folder, unless the arguments name one."""
     sys.meta_path.insert(0, _HydraFinder(folder))
 
 
@@ -183,7 +174,6 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return how hydra is loaded, with its ``main`` replaced afterwards; nothing for other modules."""
         del path, target
         if fullname != _HYDRA:
             return None
@@ -202,21 +192,17 @@ class _HydraFinder(importlib.abc.MetaPathFinder):
 
         @functools.wraps(main)
         def redirected(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (hydra's own signature)
-            self._redirect()
+            os.environ.setdefault(_WHOLE_ERRORS, "1")
+            for key in _FOLDERS:
+                if not any(argument.lstrip("+").startswith(f"{key}=") for argument in sys.argv[1:]):
+                    sys.argv.append(f"{key}={_quoted(self._folder)}")
             return main(*args, **kwargs)
 
         for owner in (module, sys.modules.get(f"{_HYDRA}.main")):
             if owner is not None:
                 owner.main = redirected  # type: ignore[attr-defined]
 
-    def _redirect(self) -> None:
-        os.environ.setdefault(_WHOLE_ERRORS, "1")
-        for key in _FOLDERS:
-            if not any(argument.lstrip("+").startswith(f"{key}=") for argument in sys.argv[1:]):
-                sys.argv.append(f"{key}={_quoted(self._folder)}")
-
 
 def _quoted(folder: Path) -> str:
-    """Return a path as a quoted value of hydra's grammar, in which other signs have a meaning."""
     text = str(folder).replace("'", "\\'")
     return f"'{text}'"

@@ -26,10 +26,7 @@ _CALL = "__perfkit_end_step__"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A training loop by its ``name`` (as typed) and its ``place``.
-
-    ``place`` is "package.module:function" or the absolute path of a script or a notebook.
-    """
+    """A training loop by its ``name`` (as typed) and its ``place``."""
 
     name: str
     place: str
@@ -46,19 +43,12 @@ class Target:
 
     @property
     def started_in(self) -> Path | None:
-        """The folder that the target expects to be started in; None for the one that the person is in.
-
-        Jupyter starts a notebook in the notebook's own folder.
-        """
+        """The folder that the target expects to be started in; None for the one that the person is in."""
         return Path(self.place).parent if self.is_notebook else None
 
 
 def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool = False) -> Target:
-    """Return the target that ``name`` means: a configured one, a function, or a script seen from ``folder``.
-
-    Whether a function exists is found out later, in the process that imports it. Notebooks are targets only
-    with ``notebooks``; each of their cells is then known to be plain Python.
-    """
+    """Return the configured target, function or script (seen from ``folder``) called ``name``."""
     configured = project.config.targets.get(name)
     if configured is not None:
         return _place(name, configured, folder=project.root, project=project, notebooks=notebooks)
@@ -117,7 +107,6 @@ def _unknown(name: str, place: str, project: Project) -> str:
 
 
 def _function_of_script(place: str) -> str | None:
-    """Return how a function is named that was asked for by its file: "train:main" for "train.py:main"."""
     file, _, function = place.partition(":")
     if not file.endswith(".py") or not function:
         return None
@@ -155,10 +144,7 @@ def find_step_line(place: str, folder: Path) -> StepLine:
 
 
 def marked_code(place: StepLine, path: Path) -> types.CodeType:
-    """Return the code of the line's file, with a call each time that the line is reached.
-
-    In the line of a loop that is each of its turns.
-    """
+    """Return the code of the line's file, with a call each time that the line is reached."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:
@@ -197,10 +183,7 @@ def _is_backward(node: ast.AST) -> bool:
 
 
 def call_at(place: StepLine, end_step: Callable[[], None]) -> None:
-    """Have ``end_step`` called each time that the line is reached in this process, and not in its forks.
-
-    The modules that are imported from now on are searched for the line.
-    """
+    """Have ``end_step`` called each time that the line is reached in this process, and not in its forks."""
     setattr(builtins, _CALL, end_step)
     os.register_at_fork(after_in_child=lambda: setattr(builtins, _CALL, lambda: None))
     get_code: Any = SourceFileLoader.get_code
@@ -215,7 +198,6 @@ def call_at(place: StepLine, end_step: Callable[[], None]) -> None:
 
 
 def _find(tree: ast.Module, line: int) -> tuple[list[ast.stmt], ast.stmt | None]:
-    """Return the innermost statement that has the line in it, and the block that it stands in."""
     block, found = tree.body, None
     for statements in _blocks(tree):
         for statement in statements:

@@ -14,11 +14,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from perfkit.agent.clock import synchronised, uses_accelerator
+from perfkit.agent.counters.interventions import undone_in_forks
+from perfkit.agent.counters.model import Counts, with_texts
+from perfkit.agent.counters.tensors import TensorWatch
+from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.model import Balance, PhaseSeconds
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.passes.balance import (
-    HostMoment,
     Moment,
     PhaseClock,
     can_import_torch,
@@ -28,14 +32,9 @@ from perfkit.profiling.passes.balance import (
     host_now,
 )
 from perfkit.profiling.passes.launch import ratio_of_turns
-from perfkit.runner.agent.clock import synchronised, uses_accelerator
-from perfkit.runner.agent.counters.interventions import undone_in_forks
-from perfkit.runner.agent.counters.model import Counts, with_texts
-from perfkit.runner.agent.counters.tensors import TensorWatch
-from perfkit.runner.agent.training import COUNTED_STEP, last_iterations
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
-# Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
+# Timed and watched steps take turns of so many, so that the machine affects both alike.
 # The first step after a switch, in which Python finds its caches cold, belongs to neither.
 _TURN = 5
 # A device keeps two moments of each step until they are read, so they are read after this many steps.
@@ -90,11 +89,10 @@ class StepPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StepFindings:
-    """What the steps of a training gave.
+    """What the steps of a training gave, in seconds and measured order.
 
-    ``step_s`` are the seconds of each timed step, in measured order; ``balance`` is of other steps, which
-    took turns with them. ``seen`` steps ended in all; ``dropped`` are those left out since something else was
-    done in them. ``uncounted`` is the reason why steps that should have been counted were not.
+    ``balance`` is of other steps that took turns with ``step_s``; ``dropped`` counts those left out since
+    something else was done in them; ``uncounted`` is why steps were not counted.
     """
 
     step_s: tuple[float, ...]
@@ -211,10 +209,7 @@ class TrainingSteps:
 
 
 class _Timing:
-    """Some steps that a clock times, with hooks for their phases where they are watched.
-
-    The first ``skipped`` ones are made besides, and not reported.
-    """
+    """Some steps that a clock times, with hooks for their phases where they are watched."""
 
     def __init__(self, steps: int, *, watched: bool, skipped: int) -> None:
         self.watched = watched
@@ -327,21 +322,14 @@ class _Counting:
 
 
 def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tuple[tuple[float, ...], int]:
-    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has.
-
-    A single step shows little where some wait for data and others do not. There are ``fewest`` rounds at
-    least, where there are as many steps; steps that fill no round are left out.
-    """
+    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has."""
     size = min(most, max(1, len(seconds) // fewest))
     whole = range(0, len(seconds) - size + 1, size)
     return tuple(statistics.fmean(seconds[begin : begin + size]) for begin in whole), size
 
 
 class OptimizerSteps:
-    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``.
-
-    Where torch cannot be imported there are none.
-    """
+    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``."""
 
     def __init__(self) -> None:
         self._seen = False
@@ -406,13 +394,12 @@ def exchange_medians(name: str, median_s: float, *, rank: int, ranks: int) -> li
 
 
 def _choose_clock() -> Callable[[], Moment]:
-    """Return the device's clock, or the host's, which waits for an accelerator that has no clock here."""
     found = choose_clock()
     return _synchronised_now if found is host_now and uses_accelerator() else found
 
 
-def _synchronised_now() -> HostMoment:
-    return HostMoment(synchronised(time.perf_counter)())
+def _synchronised_now() -> Moment:
+    return Moment(synchronised(time.perf_counter)())
 
 
 def _kept(balance: Balance, kept: Collection[bool]) -> Balance:

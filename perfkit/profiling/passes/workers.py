@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
+from perfkit.agent.counters.calls import profile_of_this_thread
 from perfkit.extras import is_installed
 from perfkit.profiling.passes.exchange import STOPS_FILE
-from perfkit.runner.agent.counters.calls import profile_of_this_thread
 
 PIN_MEMORY = "pin_memory"
 _FOLDER = "PERFKIT_WORKERS_FOLDER"
@@ -58,10 +58,7 @@ class FetchTimes:
 
 
 def profile_workers(folder: Path) -> None:
-    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder.
-
-    Without torch there are no such workers.
-    """
+    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder."""
     if not is_installed("torch"):
         return
     _replace(_worker_module(), "_worker_loop", profiled_worker, folder)
@@ -97,10 +94,7 @@ def profiles_of_workers(folder: Path) -> dict[str, pstats.Stats]:
 
 
 def fetch_times(folder: Path) -> FetchTimes | None:
-    """Return how long all workers together took for all batches, None where none left its times.
-
-    Time for which the pass was stopped while a batch was made does not count.
-    """
+    """Return how long all workers together took for all batches, None where none left its times."""
     files = sorted(folder.glob(f"*{_TIMES_ENDING}"))
     if not files:
         return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import re
-import sys
+import signal
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,14 +17,20 @@ from perfkit.errors import UsageError
 from perfkit.model.memory import MemorySnapshot
 from perfkit.model.readings import Reading
 from perfkit.profiling.read.memory import read_snapshot
-from perfkit.profiling.read.names import CodeNames
+from perfkit.profiling.read.names import CodeNames, printable
 from perfkit.profiling.read.pstats_file import read_pstats
 from perfkit.profiling.read.summary_file import read_summary
 from perfkit.profiling.read.trace_file import read_trace
+from perfkit.runner.requests import Parent, ask, limit_process
 
 # An unpacked file may have ten times the size of the largest trace that a viewer still opens.
 LARGEST_BYTES = 1_000_000_000
-_GZIP = b"\x1f\x8b"
+_MEMORY_BYTES = 2_000_000_000
+_CPU_S = 120
+# A busy machine gives it less than a core.
+_LIMIT_S = 10.0 * _CPU_S
+_OUT_OF_TIME = -signal.SIGXCPU
+_PICKLE, _GZIP = b"\x80", b"\x1f\x8b"
 _KNOWN = "a .stat or .prof of cProfile, a .json or .json.gz of torch.profiler, or a .json of perfkit profile"
 # What begins with a bracket and is no JSON: a file of settings with its "[section]", or a template.
 _SECTION = re.compile(rb"[\[{\s]+(?!(?:true|false|null)\b)[A-Za-z_%]")
@@ -64,7 +69,6 @@ def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading
 
 
 def _is_table_of_marshal(data: bytes) -> bool:
-    """Return whether the data are a dict of marshal; an object of JSON begins with the same letter."""
     key = data[1:2]
     return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
 
@@ -107,16 +111,11 @@ def _unpacked(data: bytes, name: str) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The file to read, the name that messages give it, and the limits of memory and CPU time.
-
-    It is read as a profile, or with ``memory`` as a snapshot of an allocator.
-    """
+    """The file to read, as a profile or as a snapshot of ``memory``, and the name that messages give it."""
 
     file: bytes
     name: str
     code: CodeNames
-    memory_bytes: int
-    cpu_s: int
     memory: bool = False
 
 
@@ -129,13 +128,12 @@ class Answer:
     problem: str = ""
 
 
-def main(order_file: str, answer_file: str) -> None:
-    """Read what a file orders, and leave the answer in another."""
-    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
-    _limit(order)
+def main(request: Order, parent: Parent) -> None:
+    """Read a file within limits, and send the answer."""
+    limit_process(address_space=_MEMORY_BYTES, cpu_s=_CPU_S)
     # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
-    Path(answer_file).write_bytes(msgspec.msgpack.encode(_answer(order)))
+    parent.send(_answer(request))
 
 
 def _answer(order: Order) -> Answer:
@@ -148,7 +146,7 @@ def _answer(order: Order) -> Answer:
         return Answer(problem=str(error))
     except MemoryError:
         return Answer(
-            problem=f"{order.name} takes more than {order.memory_bytes // 10**9} GB to read; is it damaged?"
+            problem=f"{order.name} takes more than {_MEMORY_BYTES // 10**9} GB to read; is it damaged?"
         )
 
 
@@ -163,14 +161,47 @@ def _content(order: Order) -> bytes:
     return data
 
 
-def _limit(order: Order) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (order.memory_bytes, order.memory_bytes))
-        resource.setrlimit(resource.RLIMIT_CPU, (order.cpu_s, order.cpu_s + 1))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+def read_profile(file: Path, code: CodeNames) -> Reading:
+    """Return the reading of a file that cProfile, torch.profiler or `perfkit profile` wrote."""
+    answer = _ask(file, code, memory=False)
+    assert answer.reading is not None  # noqa: S101 (an answer without a problem has what was ordered)
+    return answer.reading
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def read_memory(file: Path) -> MemorySnapshot:
+    """Return a snapshot of an accelerator's allocator."""
+    answer = _ask(file, CodeNames(own=(), present=frozenset()), memory=True)
+    assert answer.snapshot is not None  # noqa: S101 (likewise)
+    return answer.snapshot
+
+
+def is_pickle(file: Path) -> bool:
+    """Return whether a file begins as the pickles of snapshots do."""
+    # A pipe that nobody writes to would keep the opening waiting; Path.is_file raises for a long name.
+    if not os.path.isfile(file):  # noqa: PTH113
+        return False
+    try:
+        with file.open("rb") as stream:
+            return stream.read(1) == _PICKLE
+    except OSError:
+        return False
+
+
+def _ask(file: Path, code: CodeNames, *, memory: bool) -> Answer:
+    # Path.is_file raises where the name is too long or the folder may not be read.
+    if not os.path.isfile(file):  # noqa: PTH113
+        raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
+    order = Order(file=os.fsencode(file), name=printable(file.name), code=code, memory=memory)
+    reply = ask("perfkit.profiling.read.formats:main", order, Answer, limit_s=_LIMIT_S)
+    if reply.messages:
+        answer = reply.messages[0]
+        if answer.problem:
+            raise UsageError(answer.problem)
+        return answer
+    # A damaged file can crash its reader, and a traceback would not help the person who has the file.
+    if reply.ending.status in (None, _OUT_OF_TIME):
+        raise UsageError(f"{order.name} takes more than {_CPU_S} s to read; is it damaged, or too large?")
+    raise UsageError(
+        f"{printable(str(file))} cannot be read: its reader {printable(reply.ending.words)};"
+        " it is damaged, or no profile"
+    )

@@ -45,7 +45,7 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise _Refused(f"{module_name}.{global_name}")
 
-    def persistent_load(self, pid: Any) -> NoReturn:  # noqa: ANN401 (whatever the file holds)
+    def persistent_load(self, pid: Any) -> NoReturn:  # noqa: ANN401 (any object)
         raise _Refused(f"an object outside of it, {str(pid)[:40]}")
 
 
@@ -123,7 +123,6 @@ def _largest_first(stacks: Mapping[tuple[int, tuple[str, ...]], list[int]]) -> t
 
 
 def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, int, tuple[str, ...]]]:
-    """Yield state, size, requested size and stack of each block, and what is in no block as free."""
     left = total
     for block in segment["blocks"]:
         size, state = _size(block["size"]), str(block["state"])
@@ -140,13 +139,11 @@ def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, 
 
 
 def _stack(frames: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the places of a stack; those of C++ that nobody could name are left out."""
     named = ((str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames)
     return tuple(printable(f"{file}:{line} {name}") for file, line, name in named if file != "??")
 
 
 def _peaks(trace: Iterable[Mapping[str, Any]], reserved: int, allocated: int) -> tuple[int, int]:
-    """Return the most that was reserved and allocated in the history, which ends at the moment itself."""
     events = list(trace)
     peaks = []
     for adds, now in ((_RESERVES, reserved), (_ALLOCATES, allocated)):
@@ -209,7 +206,6 @@ def _stacks(base: Iterable[StackMemory], head: Iterable[StackMemory]) -> list[Me
 def _without_lines(
     mine: Mapping[_Key, StackMemory], theirs: Mapping[_Key, StackMemory]
 ) -> dict[_Key, StackMemory]:
-    """Return what only one side has, added up over stacks that differ in their lines alone."""
     found: dict[_Key, StackMemory] = {}
     for key, one in mine.items():
         if key in theirs:

@@ -18,12 +18,11 @@ _KEPT_PARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class CodeNames:
-    """Tells own code from libraries in a profile from any machine.
+    """Distinguishes own code from libraries in a profile from any machine.
 
-    ``own`` are the packages or folders that the user calls their own; without any, every file is own that is
-    not installed. ``present`` are the names at the top of the user's project: profiles that perfkit wrote
-    name the project's files from there on, and those of libraries from their package on. With a ``root`` only
-    files in that folder are own, and they are named from there on.
+    ``own`` are packages or folders, by default all that is not installed; ``present`` are the top-level names
+    of the user's project, from which perfkit's profiles name files. With a ``root`` only files below it are
+    own.
     """
 
     root: str = ""
@@ -76,7 +75,6 @@ def _path(file: str) -> PurePath:
 
 
 def _within(path: PurePath, names: tuple[str, ...]) -> bool:
-    """Return whether one of the names is a folder around the file, or the file's own module."""
     parts = path.parts
     for name in names:
         wanted = tuple(part for part in re.split(r"[./\\]", name.removesuffix(".py")) if part)
@@ -87,7 +85,6 @@ def _within(path: PurePath, names: tuple[str, ...]) -> bool:
 
 
 def _library_tail(path: PurePath) -> str | None:
-    """Return the path from the package or the standard module on; None where the file is of no library."""
     parts = path.parts
     for marker in _INSTALLED:
         if marker in parts:

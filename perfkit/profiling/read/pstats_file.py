@@ -76,9 +76,7 @@ def _checked(loaded: object, name: str) -> dict[_Function, _Timing]:
             )
         edges += len(value[4])
         if edges > _MOST_EDGES:
-            raise UsageError(
-                f"{name} claims more than {_MOST_EDGES:,} calls between functions; it is damaged"
-            )
+            raise UsageError(f"{name} lists more than {_MOST_EDGES:,} calls between functions; it is damaged")
         primitive_calls, calls, own_s, cumulative_s, callers = value
         if not all(caller in loaded or _is_function(caller) for caller in callers):
             raise UsageError(f"{name} is no cProfile: a caller is not a function")
@@ -183,5 +181,4 @@ def _is_optimizer_step(one: FunctionTime) -> bool:
 
 
 def _is_optimizer_wrapper(one: FunctionTime) -> bool:
-    """Return whether this is the function that torch wraps around the step of every optimizer."""
     return one.function == "wrapper" and one.file.endswith("torch/optim/optimizer.py")

@@ -9,8 +9,7 @@ import msgspec
 from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.model import Balance, ProfileEntry, ProfileSummary
-from perfkit.model.phases import RESIDUAL
-from perfkit.model.readings import FunctionTime, PhaseTime, Reading, StepTimes
+from perfkit.model.readings import RESIDUAL, FunctionTime, PhaseTime, Reading, StepTimes
 
 # No profile has so many calls, and a float still holds each whole number up to here.
 _LARGEST_COUNT = 10**15
@@ -81,10 +80,7 @@ def encode_summary(summary: ProfileSummary) -> bytes:
 
 
 def may_be_summary(file: Path) -> bool:
-    """Return whether a file of JSON is a saved summary, or a damaged one, and not some other document.
-
-    Flame graphs and what other commands write may lie beside profiles.
-    """
+    """Return whether a file of JSON is a saved summary, or a damaged one, and not some other document."""
     try:
         found = msgspec.json.decode(read_bytes(file), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:

@@ -64,7 +64,6 @@ class _Open:
     own: list[tuple[float, float]] = field(default_factory=list)
 
     def run(self, since_s: float, until_s: float) -> float:
-        """Give the event the time between two moments; return the moment up to which time is given."""
         if until_s > since_s:
             self.own.append((since_s, until_s))
         return max(since_s, until_s)
@@ -87,10 +86,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The timed events of the host by thread, and those of the device; both are in order of their begin.
-
-    Of events that begin together the outer one comes first.
-    """
+    """The timed events of the host by thread, and those of the device; both are in order of their begin."""
 
     events: dict[str, list[Event]]
     device: list[Event]
@@ -160,7 +156,6 @@ class Timeline:
     def _counted(
         self, begin_s: float, end_s: float
     ) -> Iterator[tuple[Event, Place, Sequence[tuple[float, float]]]]:
-        """Yield what begins within the window, where it ran, and its own intervals up to the window's end."""
         for thread in self.events:
             for event, _, own in self.nested(thread, begin_s, end_s):
                 if not is_step(event):
@@ -175,10 +170,7 @@ class Timeline:
 
 
 def window_of(timeline: Timeline) -> Window:
-    """Return the steps of a trace, by the profiler's marks or else by the ends of optimizer steps.
-
-    A trace with neither has no steps, and its whole length is the window.
-    """
+    """Return the steps of a trace, by the profiler's marks or else by the ends of optimizer steps."""
     marked = sorted(
         (event for found in timeline.events.values() for event in found if is_step(event)),
         key=lambda event: event.begin_s,
@@ -207,7 +199,6 @@ def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def _between_optimizer_steps(timeline: Timeline) -> Window | None:
-    """Return the steps that end with an optimizer's step, without the first, whose begin is not known."""
     ends = [
         event
         for found in timeline.events.values()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.model.phases import (
+from perfkit.model.readings import (
     BACKWARD,
     DATA,
     FORWARD_AND_LOSS,
@@ -21,8 +21,6 @@ from perfkit.model.phases import (
     RESIDUAL,
     TO_DEVICE,
     TRACED_PHASES,
-)
-from perfkit.model.readings import (
     DeviceTime,
     IdleCause,
     OperatorTime,
@@ -76,9 +74,7 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     """Return the time of each phase over all steps, the residual last; they add up to the window.
 
     The thread of the steps is divided by its outermost events. A backward pass on threads of its own counts
-    where they are busy and the thread of the steps is not. A phase that the user names has what lies in it
-    and is of no other known one. The residual is what no event covers: Python between operators, and waits
-    that leave no event.
+    where they are busy and that thread is not. The residual is what no event covers.
     """
     if not window.steps:
         return ()
@@ -147,14 +143,12 @@ class _Named:
         return cls(parts)
 
     def at(self, moment_s: float) -> str | None:
-        """Return the innermost of the user's phases at a moment, None where there is none."""
         place = bisect.bisect_right(self.parts, moment_s, key=lambda part: part[0])
         if not place or moment_s >= self.parts[place - 1][1]:
             return None
         return self.parts[place - 1][2]
 
     def beside(self, covered: Sequence[tuple[float, float]]) -> dict[str, float]:
-        """Return the seconds of each of the user's phases in which none of the intervals lies."""
         intervals = sorted(covered)
         begins = [begin_s for begin_s, _ in intervals]
         seconds: dict[str, float] = defaultdict(float)
@@ -191,7 +185,6 @@ def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
 
 
 def _in_order(seconds: dict[str, float]) -> list[str]:
-    """Return the phases that took time: the known ones in a step's order, then those that the user named."""
     known = [name for name in TRACED_PHASES if seconds.get(name, 0.0) > 0]
     return known + sorted(name for name in seconds if name not in TRACED_PHASES)
 
@@ -230,7 +223,6 @@ def _known_phase(event: Event) -> str | None:
 def _backward_elsewhere(
     timeline: Timeline, window: Window, own: list[tuple[float, float]]
 ) -> tuple[float, int]:
-    """Return the seconds in which only other threads had operators, and the number of these operators."""
     elsewhere = [
         (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
         for thread, events in timeline.events.items()
@@ -304,10 +296,8 @@ def gaps(
 ) -> Iterator[Gap]:
     """Yield the times between two moments in which none of the events ran.
 
-    A whole gap is the host's doing where the work that ends it was launched after the gap had begun, as
-    HolisticTraceAnalysis has it: launched in time, it would have left no gap. So is a gap that nothing ends.
-    Work whose launch is not in the trace counts as launched in time. Without ``begin_s`` gaps begin after
-    the first event, without ``end_s`` the last event ends them.
+    As HolisticTraceAnalysis has it, a gap is the host's doing if the work that ends it was launched after it
+    had begun, or if nothing ends it; work without a known launch counts as launched in time.
     """
     reached_s = begin_s
     for event in sorted(events, key=lambda one: one.begin_s):
@@ -322,10 +312,7 @@ def gaps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
-    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised.
-
-    ``done`` are the correlations of what ran on any device: a process may launch work on several.
-    """
+    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised."""
 
     begins: Mapping[int, float]
     done: frozenset[int]
@@ -396,7 +383,6 @@ def _covered_s(events: Iterable[Event], window: Window) -> float:
 def _phases_during(
     waited: Sequence[tuple[float, float]], timeline: Timeline, window: Window
 ) -> tuple[PhaseTime, ...]:
-    """Return the phases that the host was in while the device waited for it, longest first."""
     seconds: dict[str, float] = defaultdict(float)
     first = 0
     for phase, begin_s, end_s in outermost_phases(timeline, window):
@@ -426,7 +412,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 class _Arguments(msgspec.Struct, gc=False):
-    """The arguments of an event that are asked for; others may be whatever they are."""
+    """The arguments of an event that are read; others may be anything."""
 
     correlation: int | None = None
 
@@ -468,7 +454,6 @@ def read_trace(data: bytes, name: str) -> Reading:
 
 
 def _correlation(one: _Event) -> int | None:
-    """Return what ties a launch and what it launched together, None where it is missing or no number."""
     try:
         return msgspec.json.decode(one.args, type=_Arguments, strict=False).correlation
     except msgspec.DecodeError:
@@ -476,7 +461,6 @@ def _correlation(one: _Event) -> int | None:
 
 
 def _is_time(microseconds: float | None) -> bool:
-    """Return whether a number can be a time: it is finite and no date of the far future."""
     return microseconds is None or abs(microseconds) <= _LARGEST_TIME
 
 

@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from perfkit.agent.counters.model import INSTRUCTIONS
 from perfkit.model.comparisons import ExactComparison, MovedCause
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
-from perfkit.model.counting import INSTRUCTIONS
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row

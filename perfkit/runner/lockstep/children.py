@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
 
+from perfkit.agent import COLLECTING
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.agent.processes import Process
 from perfkit.config import AsvSuite
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent import COLLECTING
-from perfkit.runner.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
-from perfkit.runner.agent.processes import Process
 from perfkit.runner.commands import AGENT, ChildProcess, Interpreter, tail_of
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError, start_agent
 from perfkit.temporary import remove_folder

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent import FIXTURE_NAME
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
-from perfkit.runner.agent import FIXTURE_NAME
-from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import SideReport, read_report
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.model import SIDES, Side, Status
-from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.runner.commands import ended_in_words
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.runner import WAITS_FOR_LOCK, BenchmarkError, Runner

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
+from perfkit.agent.imports import preloadable
 from perfkit.config import AsvSuite
 from perfkit.errors import NotMeasuredError
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent.imports import preloadable
 from perfkit.runner.commands import Interpreter, fixed_environment
 from perfkit.runner.fork_server import ForkServerLostError
 from perfkit.runner.lockstep.children import (

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from perfkit.agent.clock import DeviceMemory
 from perfkit.model import SIDES, Side
-from perfkit.runner.agent.clock import DeviceMemory
 from perfkit.runner.lockstep.children import Child
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, other
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.agent.clock import ColdStart, DeviceMemory
+from perfkit.agent.processes import read_process, used_s, waits_for_lock, works
 from perfkit.model import Side, Status
-from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
-from perfkit.runner.agent.clock import ColdStart, DeviceMemory
-from perfkit.runner.agent.processes import read_process, used_s, waits_for_lock, works
 from perfkit.runner.lockstep.children import Child
 
 _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from perfkit.agent.clock import NOT_WARM, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.model import Side
-from perfkit.runner.agent.clock import UNSETTLED, ColdStart, DeviceMemory, DeviceTimes
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
-from perfkit.stats.settling import Settling
+from perfkit.stats.warm_up import WarmUp
 
 # A round is long compared with a reading of the clock and a switch between sides, and short compared with the
 # tens of milliseconds within which the speed of a shared machine drifts.
@@ -60,7 +60,7 @@ class LoopPlan:
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
     many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
-    On an accelerator it begins with ``warmup`` iterations at least: so many passed until times were stable.
+    On an accelerator it begins with ``warmup`` iterations at least: so many passed until it was warm.
     It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls;
     then it may end before its last turn, once both sides' rounds have taken ``enough_s`` seconds.
     """
@@ -292,10 +292,10 @@ def take_rounds(runner: Runner, *, plan: LoopPlan, turns: int | None = None, cor
 
 
 def warm(runners: Sequence[Runner]) -> int:
-    """Call a benchmark on an accelerator until its times are stable, and return how many calls that took.
+    """Call a benchmark on an accelerator until it is warm, and return how many calls that took.
 
     One side after the other is called while the other is stopped; the slower one counts. Where
-    times do not become stable, the rows of that side are marked.
+    it does not warm up, the rows of that side are marked.
     """
     for runner in runners:
         runner.child.stop()
@@ -303,14 +303,14 @@ def warm(runners: Sequence[Runner]) -> int:
 
 
 def _warm(runner: Runner) -> int:
-    settling = Settling()
-    while not settling.is_over:
+    warm_up = WarmUp()
+    while not warm_up.is_over:
         answer = runner.run(untimed=1, loops=1, rounds=0, watch=True)
-        settling.add(answer["untimed_s"], reserved=answer["reserved"], clock=answer["clock_mhz"])
-    if settling.settled_from is None:
-        runner.marks.add(UNSETTLED)
+        warm_up.add(answer["untimed_s"], reserved=answer["reserved"], clock=answer["clock_mhz"])
+    if warm_up.warm_from is None:
+        runner.marks.add(NOT_WARM)
         return 1
-    return settling.settled_from
+    return warm_up.warm_from
 
 
 def read_memory(runner: Runner) -> None:

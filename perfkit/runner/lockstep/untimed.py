@@ -15,16 +15,16 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.model import SIDES, Side, Status
-from perfkit.runner.agent.channel import ChannelClosedError, ChannelTimeoutError
-from perfkit.runner.agent.counters.instructions import (
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.counters.instructions import (
     TURNS,
     WARM_UP,
     build_requests,
     instructions_by_function,
 )
-from perfkit.runner.agent.counters.model import INSTRUCTIONS, Cause, Count, Counts
-from perfkit.runner.agent.provenance import foreign_in_words
+from perfkit.agent.counters.model import INSTRUCTIONS, Cause, Count, Counts
+from perfkit.agent.provenance import foreign_in_words
+from perfkit.model import SIDES, Side, Status
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.children import Assignment, Child, FreshProcesses
 from perfkit.runner.lockstep.launch import (

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
+from perfkit.agent.processes import tree
 from perfkit.model.calibration import Condition, State
 from perfkit.model.policies import Disturbance
-from perfkit.runner.agent.processes import tree
 
 _OWN = "proc/self/cgroup"
 # Where groups of the newer version are, and those of the older one that share cores out.
@@ -23,27 +23,18 @@ _COUNTERS = {"throttled_usec": 1e6, "throttled_time": 1e9}
 
 
 def cores_of_group(root: Path = Path("/")) -> float | None:
-    """Return how many cores this process's groups may use, None where it may use all.
-
-    ``root`` holds proc and sys.
-    """
+    """Return how many cores this process's groups may use, None where it may use all."""
     return min((share for group in _groups(root) if (share := _share(group)) is not None), default=None)
 
 
 def throttled_s(root: Path = Path("/")) -> float | None:
-    """Return for how many seconds the quotas of its groups were used up, None where that is not known.
-
-    Where several groups have one, their times are added up, so that each shows in what came since.
-    """
+    """Return for how many seconds the quotas of its groups were used up, None where that is not known."""
     found = [seconds for group in _groups(root) if (seconds := _throttled_s(group)) is not None]
     return sum(found) if found else None
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of this process's groups, from its own one up to the topmost that can be seen.
-
-    In a container that one is its own, whatever path the process is given.
-    """
+    """Yield the folders of this process's groups, from its own one up to the topmost that can be seen."""
     paths = {_NEWER: "/", _OLDER: "/"}
     for line in (_read(root / _OWN) or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -59,7 +50,7 @@ def _groups(root: Path) -> Iterator[Path]:
 def _share(group: Path) -> float | None:
     quota = (_read(group / _QUOTA) or "").split() or [_read(group / name) or "" for name in _OLDER_QUOTA]
     if not all(one.isdigit() for one in quota):
-        # The newer version says "max" and the older one -1 where there is no quota.
+        # Without a quota the newer version has "max" and the older one -1.
         return None
     share, period = quota
     return int(share) / int(period)
@@ -119,65 +110,53 @@ def _processor_time(sample_s: float, cpus: float) -> Iterator[Condition]:
     idle = sum(getattr(after, kind, 0.0) - getattr(before, kind, 0.0) for kind in ("idle", "iowait"))
     steal = getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
     busy = max(1 - (idle + steal) / total, 0.0)
-    quiet, alone = (
-        "stop what else runs (`top` shows it)",
-        "measure at another hour, or on a machine of your own",
-    )
+    quiet = "stop what else runs (`top` shows it)"
+    others = f"{100 * busy:.1f} % of all cores busy while nothing was measured"
+    stolen = f"{100 * steal / total:.1f} % taken by other guests of the host"
+    alone = "measure at another hour, or on a machine of your own"
     for name, found, share, limits, advice in (
         ("load", f"{load:.2f} over the last minute, {cpus:g} cores", load / cpus, _LOAD, f"{quiet}, or wait"),
-        (
-            "other work",
-            f"{100 * busy:.1f} % of all cores busy while nothing was measured",
-            busy,
-            _BUSY,
-            quiet,
-        ),
-        (
-            "steal",
-            f"{100 * steal / total:.1f} % taken by other guests of the host",
-            steal / total,
-            _STEAL,
-            alone,
-        ),
+        ("other work", others, busy, _BUSY, quiet),
+        ("steal", stolen, steal / total, _STEAL, alone),
     ):
         state: State = "good" if share <= limits[0] else "notable" if share <= limits[1] else "bad"
-        yield Condition(name=name, found=found, state=state, advice=None if state == "good" else advice)
+        yield _condition(name, found, advice, state)
+
+
+def _condition(name: str, found: str | None, advice: str, state: State) -> Condition:
+    """Return a condition; what is not ``found`` is unknown, and a good one needs no advice."""
+    if found is None:
+        return Condition(name=name, found=_HIDDEN, state="unknown")
+    return Condition(name=name, found=found, state=state, advice=None if state == "good" else advice)
+
+
+def _notable_if(truth: bool) -> State:  # noqa: FBT001 (the only argument)
+    return "notable" if truth else "good"
 
 
 def _governor(root: Path) -> Condition:
     governors = {_read(file) for file in (root / _CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")} - {None}
-    found = ", ".join(sorted(str(governor) for governor in governors))
-    if not found:
-        return Condition(name="governor", found=_HIDDEN, state="unknown")
-    steady = governors == {"performance"}
-    advice = None if steady else "`sudo cpupower frequency-set -g performance`"
-    return Condition(name="governor", found=found, state="good" if steady else "notable", advice=advice)
+    found = ", ".join(sorted(map(str, governors))) or None
+    state = _notable_if(governors != {"performance"})
+    return _condition("governor", found, "`sudo cpupower frequency-set -g performance`", state)
 
 
 def _turbo(root: Path) -> Condition:
     intel = _read(root / _CPUS / "intel_pstate/no_turbo")
     boost = _read(root / _CPUS / "cpufreq/boost")
-    if intel is None and boost is None:
-        return Condition(name="turbo", found=_HIDDEN, state="unknown")
     on = intel == "0" if intel is not None else boost == "1"
-    advice = (
-        "the clock follows heat and neighbours; switch it off for the narrowest intervals" if on else None
-    )
-    return Condition(
-        name="turbo", found="on" if on else "off", state="notable" if on else "good", advice=advice
-    )
+    found = None if intel is None and boost is None else "on" if on else "off"
+    advice = "the clock follows heat and neighbours; switch it off for the narrowest intervals"
+    return _condition("turbo", found, advice, _notable_if(on))
 
 
 def _throttling(root: Path, sample_s: float) -> Condition:
-    before = _throttle_events(root)
-    if before is None:
-        return Condition(name="throttling", found=_HIDDEN, state="unknown")
-    time.sleep(sample_s)
-    news = (_throttle_events(root) or 0) - before
-    if news:
-        found, advice = f"{news} events in {sample_s:g} s", "let it cool, and mend its cooling"
-        return Condition(name="throttling", found=found, state="bad", advice=advice)
-    return Condition(name="throttling", found=f"none now, {before} events since the start", state="good")
+    before, found, news = _throttle_events(root), None, 0
+    if before is not None:
+        time.sleep(sample_s)
+        news = (_throttle_events(root) or 0) - before
+        found = f"{news} events in {sample_s:g} s" if news else f"none now, {before} events since the start"
+    return _condition("throttling", found, "let it cool, and mend its cooling", "bad" if news else "good")
 
 
 def _throttle_events(root: Path) -> int | None:
@@ -188,79 +167,60 @@ def _throttle_events(root: Path) -> int | None:
 
 def _siblings(root: Path) -> Condition:
     active = _read(root / _CPUS / "smt/active")
-    if active is None:
-        return Condition(name="hyperthreads", found=_HIDDEN, state="unknown")
-    if active == "0":
-        return Condition(name="hyperthreads", found="off", state="good")
-    return Condition(
-        name="hyperthreads", found="on: two logical cores share one", state="notable",
-        advice="leave the other half idle while measuring",
-    )  # fmt: skip
+    found = None if active is None else "off" if active == "0" else "on: two logical cores share one"
+    return _condition(
+        "hyperthreads", found, "leave the other half idle while measuring", _notable_if(active != "0")
+    )
 
 
 def _virtual(root: Path) -> Condition:
     text = _read(root / "proc/cpuinfo")
-    if text is None:
-        return Condition(name="virtual", found=_HIDDEN, state="unknown")
-    if "hypervisor" in text:
-        advice = "the host's other guests cannot be seen, only felt"
-        return Condition(name="virtual", found="a virtual machine", state="notable", advice=advice)
-    return Condition(name="virtual", found="no", state="good")
+    is_virtual = "hypervisor" in (text or "")
+    found = None if text is None else "a virtual machine" if is_virtual else "no"
+    advice = "the host's other guests cannot be seen, only felt"
+    return _condition("virtual", found, advice, _notable_if(is_virtual))
 
 
 def _threads(variables: Mapping[str, str], cpus: float) -> Condition:
-    """Compare the threads that OpenMP will start, by default one for each physical core, with the cores."""
     variable = variables.get("OMP_NUM_THREADS", "")
     threads = int(variable) if variable.isdigit() else psutil.cpu_count(logical=False) or 1
-    found = f"{threads} for {cpus:g} cores"
-    if threads <= cpus:
-        return Condition(name="threads", found=found, state="good")
     advice = f"`export OMP_NUM_THREADS={max(int(cpus), 1)}`: more threads than cores wait for each other"
-    return Condition(name="threads", found=found, state="bad", advice=advice)
+    return _condition(
+        "threads", f"{threads} for {cpus:g} cores", advice, "good" if threads <= cpus else "bad"
+    )
 
 
 def _memory() -> Condition:
     memory = psutil.virtual_memory()
     free = memory.available / memory.total
-    scarce = free < _LEAST_FREE_MEMORY
-    return Condition(
-        name="memory",
-        found=f"{100 * free:.0f} % available",
-        state="bad" if scarce else "good",
-        advice="free some: what is swapped or reclaimed is timed" if scarce else None,
-    )
+    advice = "free some: what is swapped or reclaimed is timed"
+    state: State = "bad" if free < _LEAST_FREE_MEMORY else "good"
+    return _condition("memory", f"{100 * free:.0f} % available", advice, state)
 
 
 def _swap(sample_s: float) -> Condition:
     before = psutil.swap_memory()
     time.sleep(sample_s / 2)
     after = psutil.swap_memory()
-    moved = after.sin + after.sout - before.sin - before.sout
-    if moved:
-        return Condition(name="swap", found="pages move right now", state="bad", advice="free some memory")
-    if after.used:
-        found, advice = f"{after.percent:.0f} % used, at rest", "`sudo swapoff -a` while measuring"
-        return Condition(name="swap", found=found, state="notable", advice=advice)
-    return Condition(name="swap", found="unused", state="good")
+    if after.sin + after.sout - before.sin - before.sout:
+        return _condition("swap", "pages move right now", "free some memory", "bad")
+    found = f"{after.percent:.0f} % used, at rest" if after.used else "unused"
+    return _condition("swap", found, "`sudo swapoff -a` while measuring", _notable_if(after.used > 0))
 
 
 def _huge_pages(root: Path) -> Condition:
-    text = _read(root / "sys/kernel/mm/transparent_hugepage/enabled")
-    if text is None or "[" not in text:
-        return Condition(name="huge pages", found=_HIDDEN, state="unknown")
-    mode = text.partition("[")[2].partition("]")[0]
-    always = mode == "always"
-    advice = "set to madvise: which memory gets them is chance, and changes its speed" if always else None
-    return Condition(name="huge pages", found=mode, state="notable" if always else "good", advice=advice)
+    text = _read(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
+    mode = text.partition("[")[2].partition("]")[0] or None
+    advice = "set to madvise: which memory gets them is chance, and changes its speed"
+    return _condition("huge pages", mode, advice, _notable_if(mode == "always"))
 
 
 def _allocator(variables: Mapping[str, str]) -> Condition:
     loaded = variables.get("LD_PRELOAD", "")
     other = next((name for name in _OTHER_ALLOCATORS if name in loaded), None)
-    if other is None:
-        return Condition(name="allocator", found="the system's, held steady in gates", state="good")
+    found = other or "the system's, held steady in gates"
     advice = "perfkit cannot hold it steady; make sure that all you compare uses it"
-    return Condition(name="allocator", found=other, state="notable", advice=advice)
+    return _condition("allocator", found, advice, _notable_if(other is not None))
 
 
 def _read(file: Path) -> str | None:
@@ -281,12 +241,11 @@ _TICK_S = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What clocks and counters show, in seconds.
+    """What clocks and counters show, in seconds; sums are over all cores.
 
-    ``boot_s`` goes on while the machine is suspended, ``monotonic_s`` does not, and ``wall_s`` can be set.
-    ``stolen_s``, ``others_s`` and ``cpu_s`` are sums over all cores: what other guests of the host took, what
-    processes took that do not descend from this one, and all there was. ``throttled_s`` is how long the quota
-    of this control group was used up, None where that is not known.
+    ``boot_s`` goes on while the machine is suspended, ``wall_s`` can be set. ``stolen_s`` went to other
+    guests, ``others_s`` to processes that do not descend from this one; ``throttled_s`` is how long the quota
+    was used up.
     """
 
     wall_s: float
@@ -334,7 +293,7 @@ def disturbances(before: Moment, after: Moment) -> Iterator[Disturbance]:
 
 
 class Watch:
-    """Tells what disturbed this machine since it was asked last."""
+    """Reports what disturbed this machine since it was asked last."""
 
     def __init__(self) -> None:
         self._last = read_moment()
@@ -346,7 +305,6 @@ class Watch:
 
 
 def _others_s(cpu: tuple[float, ...]) -> float:
-    """Return what others took of the time that was not idle, nothing where processes cannot be seen."""
     own = tree(os.getpid())
     if not own:
         return 0.0

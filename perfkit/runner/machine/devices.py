@@ -1,9 +1,4 @@
-"""NVIDIA devices as their driver reports them: what they are, and their state before and after a launch.
-
-All of it comes from NVML, so no device is initialised in this process. What a driver does not report, as the
-device is too old, shared or not the user's, is left out, never guessed. ``nvml`` is the module ``pynvml``, or
-whatever has its functions and errors.
-"""
+"""NVIDIA devices as their driver reports them: what they are, and their state before and after a launch."""
 
 from __future__ import annotations
 
@@ -43,9 +38,8 @@ _MILLI, _NANO = 1e-3, 1e-9
 class DeviceState:
     """One device at one moment; None is what its driver does not report.
 
-    ``reasons`` are why its clocks are held back just now. ``throttled_s`` and ``capped_s`` are for how many
-    seconds heat and power have held them back since the driver was loaded. ``others`` is how many processes
-    besides this one's compute on the device.
+    ``throttled_s`` and ``capped_s`` are the seconds for which heat and power held clocks back since the
+    driver was loaded; ``others`` counts other processes on the device.
     """
 
     index: int
@@ -167,8 +161,7 @@ class Devices:
     def _value(self, name: str) -> Any:  # noqa: ANN401 (a constant of NVML)
         return getattr(self._nvml, name, None)
 
-    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (whatever NVML returns)
-        """Return what a function of NVML returns, and ``default`` where it cannot."""
+    def _ask(self, name: str, *arguments: object, default: Any = None) -> Any:  # noqa: ANN401 (any value of NVML)
         function: Callable[..., Any] | None = getattr(self._nvml, name, None)
         if function is None:
             return default
@@ -217,7 +210,6 @@ def _facts_of_state(state: DeviceState) -> Iterator[tuple[str, str]]:
 
 
 def _grew(old: DeviceState, new: DeviceState, what: str) -> bool:
-    """Return whether clocks were held back for more than a small share of the time between two readings."""
     before, after = getattr(old, what), getattr(new, what)
     if None in (before, after, old.at_s, new.at_s):
         return False
@@ -231,7 +223,6 @@ def _family() -> set[int]:
 
 
 def _cudnn() -> int | None:
-    """Return the version of cuDNN that torch uses, where torch is loaded and has one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.version.cuda:
         return None
@@ -240,7 +231,6 @@ def _cudnn() -> int | None:
 
 
 def _pynvml() -> Any:  # noqa: ANN401 (see the module)
-    """Return NVML, None where the library that asks it is not installed."""
     if not is_installed("pynvml"):
         return None
     import pynvml

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
+from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import NotMeasuredError
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
 from perfkit.model import ABSENT, Environment, Machine
-from perfkit.runner.agent.torch_settings import read_torch_settings
 from perfkit.runner.machine.devices import own_devices
 
 _GIB = 1 << 30
@@ -26,11 +26,7 @@ _NAMES_OF_CPU = frozenset({"model name", "cpu", "processor", "uarch"})
 
 
 def read_machine() -> Machine:
-    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it.
-
-    Raises:
-        NotMeasuredError: the kernel shows nothing of it.
-    """
+    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it."""
     check_proc()
     identity = {
         "cpu": _cpu_model(),
@@ -51,11 +47,7 @@ def read_machine() -> Machine:
 
 
 def check_proc() -> None:
-    """Refuse a Linux without ``/proc``, where no process can be followed and no machine recognised.
-
-    Raises:
-        NotMeasuredError: it is not mounted.
-    """
+    """Refuse a Linux without ``/proc``, where no process can be followed and no machine recognised."""
     if sys.platform == "linux" and not _MEMORY.exists():
         raise NotMeasuredError(
             "/proc is not mounted, so neither this machine nor its processes can be seen and nothing was"
@@ -75,7 +67,6 @@ def _cpu_model() -> str:
 
 
 def _named_by_kernel() -> str | None:
-    """Return what Linux calls the CPU: the name that cpuinfo gives, without the processes that it starts."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -86,7 +77,6 @@ def _named_by_kernel() -> str | None:
 
 
 def _governor() -> dict[str, str]:
-    """Return how the kernel chooses the CPUs' frequency; nothing where it does not show that."""
     places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
     try:
         found = sorted({place.read_text(encoding="utf-8").strip() for place in places})
@@ -96,7 +86,6 @@ def _governor() -> dict[str, str]:
 
 
 def _gpu_models() -> list[str]:
-    """Return the names of NVIDIA devices, without initialising CUDA in this process."""
     if not is_installed("pynvml"):
         return _gpus_named_by_driver()
     import pynvml
@@ -113,7 +102,6 @@ def _gpu_models() -> list[str]:
 
 
 def _gpus_named_by_driver(root: Path = Path("/")) -> list[str]:
-    """Return the names under which the driver lists its devices, by their places on the bus."""
     named = {}
     for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
         fields = (line.partition(":") for line in _text(file).splitlines())
@@ -146,11 +134,7 @@ def read_environment(
     torch_settings: Mapping[str, str] | None = None,
     installed: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Return the environment of this process, or of another one by its variables and torch's settings.
-
-    Torch's settings are known only where torch is loaded. ``installed`` is what another interpreter has:
-    its "python", "torch" and whatever else distinguishes it.
-    """
+    """Return the environment of this process, or of another one by its variables and torch's settings."""
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": _version("torch"),

@@ -1,0 +1,195 @@
+"""Runs a benchmark's rounds on the coordinator's orders, inside the test that measures it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gc
+import marshal
+import math
+import pstats
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .channel import Channel, Message
+from .clock import accelerator_in_use, cold_start, uses_accelerator
+from .counters.calls import counts_of_call, profile_of_this_thread
+from .counters.instructions import make_counted_calls
+from .counters.model import Counts, as_message
+from .processes import minor_faults, move_to
+from .state import at_depth, seed_generators
+
+if TYPE_CHECKING:
+    # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
+    from .benchmark_fixture import Work
+
+Block = Callable[[int], float]
+
+
+def slowed(block: Block, share: float, *, more_calls: bool) -> Block:
+    """Return a block whose iterations take 1 + ``share`` times as long.
+
+    Where ``more_calls`` allows it, whole extra iterations are run. For the remaining part of an iteration it
+    waits busily, for as long as that part took in this very block.
+    """
+
+    def run(iterations: int) -> float:
+        owed = iterations * share
+        extra = int(owed) if more_calls else 0
+        seconds = block(iterations + extra)
+        return seconds + _wait((owed - extra) * seconds / (iterations + extra))
+
+    return run
+
+
+def _wait(seconds: float) -> float:
+    begun = time.perf_counter()
+    while (waited := time.perf_counter() - begun) < seconds:
+        pass
+    return waited
+
+
+# Visiting so many objects takes as long as a round; those that were there before a fork are not visited.
+_MANY_OBJECTS = 100_000
+
+
+class RemoteTimingLoop:
+    """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
+
+    ``slowdowns`` are injected shares by benchmark. Calls are made from a ``depth`` of the stack, and random
+    draws in timed rounds follow from ``seed``, alike on both sides.
+    """
+
+    def __init__(self, channel: Channel, slowdowns: Mapping[str, float], depth: int, seed: int = 0) -> None:
+        self._channel, self._slowdowns, self._depth, self._seed = channel, slowdowns, depth, seed
+
+    def time(self, work: Work) -> None:
+        """Send that a benchmark is ready, and obey orders until the one to go on."""
+        share = self._slowdowns.get(work.node)
+        if share is not None:
+            # The injected slowdown is waiting, of which the device knows nothing.
+            work = replace(
+                work, block=slowed(work.block, share, more_calls=work.loops is None), device=lambda *_: None
+            )
+        ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
+        if uses_accelerator():
+            ready["device"] = True
+        self._channel.send(ready)
+        at_depth(self._depth, functools.partial(self._obey_all, work))
+
+    def _obey_all(self, work: Work) -> None:
+        profiled, first, turns = 0, True, 0
+        while (order := self._channel.receive())["kind"] != "go_on":
+            if order.get("rounds"):
+                seed_generators(self._seed, work.node, turns)
+                turns += 1
+            answer = _obey(order, work, profiled, first=first)
+            first = False
+            profiled += answer.get("calls", 0)
+            self._channel.send({**answer, "node": work.node})
+
+
+def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:  # noqa: PLR0911
+    if order["kind"] == "run":
+        if order["core"] is not None:
+            move_to(order["core"])
+        on_device = uses_accelerator()
+        slices = 1 if on_device else order["slices"]
+        answer = _run(
+            work,
+            untimed=order["untimed"],
+            loops=order["loops"],
+            slices=slices,
+            rounds=order["rounds"],
+            cold=on_device and first,
+        )
+        return {**answer, **_state_of_device()} if order.get("watch") else answer
+    if order["kind"] == "collect":
+        is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+        begun = time.process_time()
+        if is_quick:
+            gc.collect()
+        return {"kind": "collected", "seconds": time.process_time() - begun}
+    if order["kind"] == "memory":
+        device = accelerator_in_use()
+        found = () if device is None else device.memory()
+        return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
+    if order["kind"] == "profile":
+        calls = min(order["calls"], _most_calls(work) - profiled)
+        return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
+    if order["kind"] == "count" and work.number is not None:
+        return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
+    if order["kind"] == "count":
+        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
+        return {"kind": "counted", **as_message(counts)}
+    if order["kind"] == "make_calls":
+        calls = make_counted_calls(
+            work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
+        )
+        return {"kind": "made_calls", **calls}
+    pytest.skip(order["reason"])
+
+
+def _state_of_device() -> Message:
+    device = accelerator_in_use()
+    return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
+
+
+def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold: bool) -> Message:
+    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept."""
+    faults = minor_faults()
+    begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
+    rest = untimed - 1 if begun else untimed
+    warmup_s = (begun.total_s if begun else 0.0) + (_block(work, rest) if rest else 0.0)
+    in_slice = loops // slices
+    timed, running = [], []
+    for _ in range(rounds):
+        begun_s = time.process_time()
+        timed.append([work.block(in_slice) for _ in range(slices)])
+        running.append(time.process_time() - begun_s)
+    for round_s in timed:
+        work.keep(loops, sum(round_s))
+    values = [sum(round_s) / loops for round_s in timed]
+    device = work.device(values, loops) if slices == 1 and rounds else None
+    answer = {
+        "kind": "timed",
+        "untimed_s": warmup_s,
+        "values": values,
+        "device": None if device is None else asdict(device),
+        "typical": [_lower_quartile(round_s) / in_slice for round_s in timed] if slices > 1 else [],
+        "running": running,
+        "faults": minor_faults() - faults,
+    }
+    return {**answer, "cold": asdict(begun)} if begun else answer
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=4, method="inclusive")[0]
+
+
+def _block(work: Work, iterations: int) -> float:
+    if work.loops is None:
+        return work.block(iterations)
+    return sum(work.block(1) for _ in range(iterations))
+
+
+def _most_calls(work: Work) -> float:
+    return math.inf if work.rounds is None else work.rounds * (work.loops or 1)
+
+
+def _profile(work: Work, *, calls: int) -> Message:
+    profile = profile_of_this_thread()
+    for _ in range(calls):
+        profile.runcall(work.call)
+    stats = pstats.Stats(profile)
+    written = marshal.dumps(stats.stats)  # type: ignore[attr-defined]
+    return {
+        "seconds": stats.total_tt,  # type: ignore[attr-defined]
+        "stats": base64.b64encode(written).decode(),
+    }
