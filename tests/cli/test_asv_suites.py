@@ -53,19 +53,16 @@ def worse(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_the_gate_fails(worse: Scene) -> None:
-    """What became worse fails the gate."""
     assert 1 == worse.gated.exit_code, worse.gated.stderr
 
 
 @pytest.mark.parametrize("name", ["time_spin", "time_cached", "timeraw_spin"])
 def test_times_are_compared(worse: Scene, name: str) -> None:
-    """Calls, rounds with a setup each, and fresh interpreters are timed on both sides."""
     assert "REGRESSED" == worse.gated.verdicts[name]
     assert 2 < worse.gated.comparisons[name]["estimate"]["ratio"] < 8
 
 
 def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
-    """Peak memory and tracked values have verdicts of their own, zero and noise included."""
     exact = {one["benchmark"]["name"].rpartition("::")[2]: one for one in worse.gated.report["exact"]}
     said = {
         name: (exact[name]["metric"]["name"], exact[name]["verdict"], exact[name]["gating"])
@@ -94,20 +91,17 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
     ],
 )
 def test_what_is_not_measured_is_told(worse: Scene, name: str, verdict: str, message: str) -> None:
-    """What cannot be measured never reads like what is not slower, and costs no other one its verdict."""
     found = worse.gated.comparisons[name]
     assert verdict == found["verdict"]
     assert message in found["message"]
 
 
 def test_the_suite_is_named(worse: Scene) -> None:
-    """A note says which suite was found, how many benchmarks it has and how many it leaves out."""
     assert "the asv suite asv_bench/benchmarks (asv_bench/asv.conf.json) has " in worse.gated.notes
     assert "leaves out 2 by its skip_benchmark and skip_params" in worse.gated.notes
 
 
 def test_numbers_are_in_the_ledger(worse: Scene) -> None:
-    """Each side has a row with the values of its launches, from which the verdict follows again."""
     rows = [
         row
         for row in Ledger(worse.project.ledger).rows()
@@ -120,7 +114,6 @@ def test_numbers_are_in_the_ledger(worse: Scene) -> None:
 
 
 def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
-    """Head's whole suite runs on base, so that a benchmark may use what head's common module has."""
     project = git_project(
         tmp_path,
         {"asv.conf.json": "{}", "benchmarks/__init__.py": "", "benchmarks/common.py": "", "work.py": WORK},
@@ -159,7 +152,6 @@ def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
-    """What cannot be understood of a suite is refused before anything is measured."""
     project = git_project(tmp_path, {"work.py": WORK})
     project.commit(files)
     gated = project.gate("--budget", "1", "--rules", "head")
@@ -169,10 +161,6 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
 
 @pytest.mark.slow
 def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
-    """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit.
-
-    In the usual run test_documents.py looks whether they could begin, and other tests here run such gates.
-    """
     project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
     files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}
     project.commit(files)
@@ -193,7 +181,6 @@ def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
 
 
 def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
-    """The commit that made its work more is found; what is no time is refused in a line."""
     project = git_project(tmp_path, asv_files())
     good = project.commit({"NOTES": "one\n"}, "Note")
     worse = project.commit({"work.py": WORSE}, "Make it worse")
@@ -226,7 +213,6 @@ class Added:
 
 @pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
 def test_benchmarks_of_a_new_function_are_new(tmp_path: Path, option: tuple[str, ...]) -> None:
-    """Whatever they measure: base lacks the code, and has never had the benchmarks."""
     suite = {"asv.conf.json": '{"version": 1, "benchmark_dir": "benchmarks"}', "benchmarks/__init__.py": ""}
     old = "import work\ndef time_old():\n    work.old()\ndef track_old():\n    return work.old()\n"
     project = git_project(

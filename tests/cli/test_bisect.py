@@ -75,7 +75,6 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_a_slower_commit_is_found(slowed: Scene, tmp_path: Path) -> None:
-    """It is named with its size and interval, its parent's times, and the function that takes longer."""
     place = tmp_path / "found.md"
 
     found = _bisect(
@@ -103,7 +102,6 @@ def test_a_slower_commit_is_found(slowed: Scene, tmp_path: Path) -> None:
 
 
 def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
-    """What was measured until the time was up is in the ledger, and the same command goes on with it."""
     ledger = tmp_path / "ledger"
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--budget", "0.01", "--ledger", str(ledger))
 
@@ -125,7 +123,6 @@ def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
 def test_a_stopped_bisection_keeps_its_launches(
     slowed: Scene, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Killed or interrupted at its second pair, its launches of the first one are used by the next one."""
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
     with subprocess.Popen(
         _command(slowed.project, *question),
@@ -151,7 +148,6 @@ def test_a_stopped_bisection_keeps_its_launches(
 
 
 def test_equal_ends_are_no_change(slowed: Scene) -> None:
-    """Where the count is the same at both ends, nothing else is counted, and the exit code is 0."""
     found = _bisect(
         slowed.project, "HEAD~2", "HEAD", "--benchmark", "test_steady", "--metric", "python_calls"
     )
@@ -176,7 +172,6 @@ def test_equal_ends_are_no_change(slowed: Scene) -> None:
     ],
 )
 def test_what_cannot_be_asked_is_told_in_a_line(slowed: Scene, arguments: tuple[str, ...], said: str) -> None:
-    """A mistake ends with exit code 2 and one line before anything is measured."""
     found = _bisect(slowed.project, *arguments, "--ledger", str(slowed.project.root.parent / "none"))
 
     assert 2 == found.exit_code
@@ -185,7 +180,6 @@ def test_what_cannot_be_asked_is_told_in_a_line(slowed: Scene, arguments: tuple[
 
 
 def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> None:
-    """The range, the benchmark and the metric are those of the change point."""
     project, ledger = slowed.project, tmp_path / "ledger"
     name = "tests/test_speed.py::test_steady"
     for run in range(28):
@@ -207,7 +201,6 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
 
 
 def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None:
-    """A new host sync is found among commits of a module with torch, one of which does not import."""
     project, shas = history(tmp_path, commits=6, changed=4, work=SYNC, broken=frozenset({3}))
 
     found = _bisect(project, "HEAD~6", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
@@ -223,7 +216,6 @@ def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None
 
 
 def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path) -> None:
-    """A benchmark that no commit of the range has is measured on all of them, and that is told."""
     project = git_project(tmp_path, {"work.py": work(steady=10)})
     called = work(steady=10).replace("return spin", "return callee() or spin") + CALLEE
     shas = [project.commit({"work.py": called if number else work(steady=10)}) for number in range(3)]
@@ -239,7 +231,6 @@ def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path
 
 
 def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> None:
-    """It ends with exit code 4 and the reason, and the failures are in the ledger."""
     project = git_project(tmp_path, {"tests/test_speed.py": BENCHMARK, "work.py": "import nowhere\n"})
     for number in range(3):
         project.commit({"README.md": str(number)})

@@ -38,7 +38,6 @@ def measured(repository: Repository) -> Repository:
 def test_a_command_recovers_what_was_cut_off_and_says_so(
     measured: Repository, command: tuple[str, ...]
 ) -> None:
-    """In a line on standard error, once; what the command says itself is as ever."""
     ledger = measured.root / "benchmarks/ledger"
     run = Ledger(ledger).run(source="gate", run_id="0199-cccc", recorded_at=START)
     run.add([build_row(0.5, run="0199-cccc", launch=launch) for launch in range(2)])
@@ -56,7 +55,6 @@ def test_a_command_recovers_what_was_cut_off_and_says_so(
 
 
 def test_quiet_tells_of_nothing_that_went_well(measured: Repository) -> None:
-    """Rows that were recovered are no warning, and rows that could not be are one."""
     ledger = measured.root / "benchmarks/ledger"
     for name in ("0199-cccc", "0199-dddd"):
         run = Ledger(ledger).run(source="gate", run_id=name, recorded_at=START)
@@ -74,7 +72,6 @@ def test_quiet_tells_of_nothing_that_went_well(measured: Repository) -> None:
 
 @pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git", "perfkit.model"])
 def test_help_imports_nothing_heavy(heavy: str) -> None:
-    """The help is there at once: no library that costs time is loaded for it."""
     program = f"import sys, perfkit.cli.app; sys.exit({heavy!r} in sys.modules)"
 
     assert 0 == subprocess.run([sys.executable, "-c", program], check=False).returncode
@@ -82,7 +79,6 @@ def test_help_imports_nothing_heavy(heavy: str) -> None:
 
 @pytest.mark.parametrize("verb", ["gate", "accept"])
 def test_the_help_of_a_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
-    """What measuring and judging need is loaded only by a gate that measures."""
     program = (
         f"import sys; sys.argv = ['perfkit', {verb!r}, '--help']\n"
         "from perfkit.cli.app import app\n"
@@ -101,7 +97,6 @@ def test_the_help_of_a_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas"])
 def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
-    """Rendering the log loads neither torch nor pandas."""
     program = (
         "import sys; sys.argv = ['perfkit', 'log', '--json', '/dev/null']\n"
         "from perfkit.cli.app import app\n"
@@ -118,7 +113,6 @@ def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
     ["gate", "accept", "profile", "log", "log note", "ledger", "ledger list", "ledger show", "backfill"],
 )
 def test_every_help_has_an_example(verb: str, tmp_path: Path) -> None:
-    """Each command shows how it is used."""
     done = _perfkit(*verb.split(), "--help", cwd=tmp_path)
 
     assert 0 == done.returncode
@@ -127,7 +121,6 @@ def test_every_help_has_an_example(verb: str, tmp_path: Path) -> None:
 
 
 def test_the_runs_are_listed(measured: Repository) -> None:
-    """The list has a line per run, under the end of its id."""
     done = _perfkit("ledger", "list", cwd=measured.root)
 
     assert 0 == done.returncode
@@ -135,7 +128,6 @@ def test_the_runs_are_listed(measured: Repository) -> None:
 
 
 def test_json_on_standard_output_is_only_json(measured: Repository) -> None:
-    """A machine can read what --json - prints; the view goes to standard error."""
     done = _perfkit("ledger", "list", "--json", "-", cwd=measured.root)
 
     assert [("0199-aaaa", 0), ("0199-bbbb", 1)] == [
@@ -145,7 +137,6 @@ def test_json_on_standard_output_is_only_json(measured: Repository) -> None:
 
 
 def test_a_run_is_shown(measured: Repository) -> None:
-    """One run's rows appear with their times, failures with their cause."""
     good = _perfkit("ledger", "show", "aaaa", cwd=measured.root)
     bad = _perfkit("ledger", "show", "bbbb", cwd=measured.root)
 
@@ -154,7 +145,6 @@ def test_a_run_is_shown(measured: Repository) -> None:
 
 
 def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
-    """The newest run failed, so the cell says why."""
     done = _perfkit("log", cwd=measured.root)
 
     assert 0 == done.returncode
@@ -177,7 +167,6 @@ def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
 def test_a_mistake_is_one_line_and_an_exit_code(
     measured: Repository, arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
-    """No traceback: what happened and the next step, on standard error."""
     done = _perfkit(*arguments, cwd=measured.root)
 
     assert code == done.returncode
@@ -187,7 +176,6 @@ def test_a_mistake_is_one_line_and_an_exit_code(
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
-    """A training that meets a broken file ends with its name and the next step, and with exit code 4."""
     for label in ("a", "b"):
         for number in range(5):
             file = tmp_path / "images" / label / f"{number}.png"
@@ -207,7 +195,6 @@ def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
 
 
 def test_a_configuration_mistake_is_told_by_every_command(measured: Repository) -> None:
-    """An unknown key stops the command before anything else happens."""
     (measured.root / "pyproject.toml").write_text("[tool.perfkit]\nmargn = '2%'\n")
 
     done = _perfkit("log", cwd=measured.root)
@@ -217,7 +204,6 @@ def test_a_configuration_mistake_is_told_by_every_command(measured: Repository) 
 
 
 def test_a_half_file_stops_reading_and_names_itself(measured: Repository) -> None:
-    """A ledger file cut in half is named; nothing is rendered from the rest as if it were all."""
     file = Ledger(measured.root / "benchmarks/ledger").files()[0]
     file.write_bytes(file.read_bytes()[:200])
 
@@ -229,7 +215,6 @@ def test_a_half_file_stops_reading_and_names_itself(measured: Repository) -> Non
 
 
 def test_shells_complete_verbs_and_options(tmp_path: Path) -> None:
-    """The script that a shell asks for completes in it, and installing writes it to the user's folder."""
     environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{PERFKIT.parent}:{os.environ['PATH']}"}
     program = """
     perfkit --show-completion >shown && source shown && complete -p perfkit
@@ -248,7 +233,6 @@ def test_shells_complete_verbs_and_options(tmp_path: Path) -> None:
 
 
 def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
-    """Exit code 1 would mean that something became slower."""
     program = (
         "import sys, shellingham\n"
         "shellingham.detect_shell = lambda: ('tcsh', 'tcsh')\n"
@@ -266,7 +250,6 @@ def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> None:
-    """COLUMNS is how a script says what its reader has room for; without it there are 100."""
     name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
     widths = {}
@@ -281,7 +264,6 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> N
 
 
 def test_a_name_in_a_table_is_broken_between_its_words(measured: Repository) -> None:
-    """At 80 columns and less a name goes on in the next line; JSON has it whole."""
     name = "bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
 

@@ -89,11 +89,6 @@ def done(project: ExperimentProject) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_a_killed_experiment_goes_on(tmp_path: Path) -> None:
-    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it.
-
-    It is killed after its first trial and started again. In the usual run test_experiment_run.py goes on with
-    trials that are known, and test_kills.py kills other commands.
-    """
     project = _make_project(tmp_path)
     with project.start(*ARGUMENTS) as process:
         unfinished = project.root / "benchmarks/ledger-unfinished"
@@ -121,7 +116,6 @@ def _rows(unfinished: Path) -> list[Row]:
 
 
 def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str, str]) -> None:
-    """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
     code, out, err = done
     assert code in {0, 3}, err
     report, rows = json.loads(out), project.ledger.rows()
@@ -166,7 +160,6 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
 def test_mistakes_are_one_line(
     project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], said: str
 ) -> None:
-    """With exit code 2, and nothing recorded."""
     assert done[0] in {0, 3}
     files = project.ledger.files()
 

@@ -105,7 +105,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_ascii_spells_signs_out(scene: Scene) -> None:
-    """A locale without a sign for "times" or a line loses no verdict; documents are UTF-8 all the same."""
     assert 1 == scene.said.returncode, scene.said.stderr
     assert scene.said.stdout.isascii()
     assert scene.said.stderr.isascii()
@@ -119,7 +118,6 @@ def test_ascii_spells_signs_out(scene: Scene) -> None:
 
 @pytest.mark.parametrize("extra", [ASCII, {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}])
 def test_json_is_utf_8_in_any_locale(scene: Scene, extra: Mapping[str, str]) -> None:
-    """A machine reads what was measured, and not how a terminal would spell it."""
     done = scene.run("--json", "-", extra=extra)
 
     assert 1 == done.returncode, done.stderr
@@ -127,7 +125,6 @@ def test_json_is_utf_8_in_any_locale(scene: Scene, extra: Mapping[str, str]) -> 
 
 
 def test_a_verdict_is_shown_before_files_are_written(scene: Scene) -> None:
-    """Each file that a full disk does not take is told in a line, after the verdict."""
     done = scene.run("--markdown", "/dev/full", "--json", "/dev/full")
 
     full = "cannot write /dev/full (No space left on device); make room or choose another with"
@@ -137,7 +134,6 @@ def test_a_verdict_is_shown_before_files_are_written(scene: Scene) -> None:
 
 
 def test_files_are_written_though_nobody_takes_the_view(scene: Scene, tmp_path: Path) -> None:
-    """A full disk behind standard output is one line, and a closed pipe none."""
     with Path("/dev/full").open("wb") as full:
         done = scene.run("--markdown", str(tmp_path / "full.md"), stdout=full.fileno())
     reading, writing = os.pipe()
@@ -155,7 +151,6 @@ def test_files_are_written_though_nobody_takes_the_view(scene: Scene, tmp_path: 
 
 
 def test_a_verdict_is_shown_though_the_ledger_is_full(scene: Scene, tmp_path: Path) -> None:
-    """The failure follows in one line; what was measured stays staged, and the next command recovers it."""
     ledger, report = tmp_path / "ledger", tmp_path / "gate.json"
     done = _gate(
         scene.project, "--ledger", str(ledger), "--budget", "60", "--json", str(report), program=FULL
@@ -184,7 +179,6 @@ def test_a_verdict_is_shown_though_the_ledger_is_full(scene: Scene, tmp_path: Pa
 
 
 def test_a_repository_that_takes_no_worktree_is_told(scene: Scene) -> None:
-    """What git must write there, and the way out: a clone of one's own."""
     listing = scene.project.root / ".git/worktrees"
     assert not listing.exists()
     listing.write_text("")
@@ -201,7 +195,6 @@ def test_a_repository_that_takes_no_worktree_is_told(scene: Scene) -> None:
 
 
 def test_a_profile_is_there_though_the_ledger_is_full(tmp_path: Path) -> None:
-    """Its artifacts are written, and two lines say what the ledger lacks and where the profile is."""
     project = git_project(tmp_path, {"training.py": TRAINING})
     command = ["perfkit", "profile", "training:main", "--passes", "clean", "--out", "x.stat"]
 

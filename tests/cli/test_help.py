@@ -34,7 +34,6 @@ def test_help_says_what_the_option_says(
     names: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """To the letter, at any depth."""
     told = _shown(root, capsys, *names, "--help")
 
     assert told == _shown(root, capsys, "help", *names)
@@ -56,7 +55,6 @@ def test_an_unknown_name_is_told_with_the_nearest(
     names: tuple[str, ...],
     said: str,
 ) -> None:
-    """Hidden commands are none, and neither is what follows a command without any of its own."""
     with pytest.raises(Exception) as raised:  # noqa: PT011 (the command line wraps it)
         root.main(["help", *names], prog_name="perfkit", standalone_mode=False)
 
@@ -66,7 +64,6 @@ def test_an_unknown_name_is_told_with_the_nearest(
 
 
 def test_a_bug_report_begins_with_the_versions(tmp_path: Path) -> None:
-    """A fact a line, without importing torch: a broken one is what many a report is about."""
     program = (
         "import sys; sys.argv = ['perfkit', '--version', '--env']\n"
         "import perfkit.cli.app\n"
@@ -88,6 +85,5 @@ def test_a_bug_report_begins_with_the_versions(tmp_path: Path) -> None:
 
 
 def test_the_environment_goes_with_the_version(root: Any) -> None:  # noqa: ANN401
-    """Alone it is a mistake, which names what was meant."""
     with pytest.raises(UsageError, match="perfkit --version --env"):
         root.main(["--env"], prog_name="perfkit", standalone_mode=False)

@@ -99,7 +99,6 @@ def told(traces: Path) -> list[str]:
 def test_a_command_that_reads_runs_nothing(
     repository: Repository, traces: Path, command: tuple[str, ...]
 ) -> None:
-    """Neither a filter nor a monitor, viewer, helper or hook: people look at repositories of others."""
     done = run_perfkit(*command, cwd=repository.root)
 
     assert done.returncode in {0, 1, 3, 4}, done.stderr
@@ -107,7 +106,6 @@ def test_a_command_that_reads_runs_nothing(
 
 
 def test_a_look_at_the_working_tree_runs_nothing(repository: Repository, traces: Path) -> None:
-    """As ``perfkit accept`` takes one, or a command that measures."""
     with reading_only():
         read = describe_working_tree(repository.root, ignored=())
     assert [] == told(traces)
@@ -119,7 +117,6 @@ def test_a_look_at_the_working_tree_runs_nothing(repository: Repository, traces:
 
 
 def test_a_look_at_a_submodule_runs_nothing(repository: Repository, traces: Path) -> None:
-    """In a submodule git obeys the configuration of that submodule."""
     inner = create_repository(repository.root / "inner")
     inner.git.commit("--quiet", "--allow-empty", "-m", "Begin")
     repository.git.git.update_index("--add", "--cacheinfo", f"160000,{inner.head.commit.hexsha},inner")

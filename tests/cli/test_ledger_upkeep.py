@@ -33,7 +33,6 @@ def ledger(repository: Repository) -> Path:
 
 
 def test_a_ledger_is_compacted_and_stays_sound(ledger: Path) -> None:
-    """The sentence says how many files became how few, and that git still has the old ones."""
     told = _perfkit("compact", "--dry-run", cwd=ledger)
     done = _perfkit("compact", cwd=ledger)
     again = _perfkit("compact", "--json", "-", cwd=ledger)
@@ -50,7 +49,6 @@ def test_a_ledger_is_compacted_and_stays_sound(ledger: Path) -> None:
 
 
 def test_who_leaves_standard_error_is_no_disk_that_refuses(ledger: Path) -> None:
-    """What is told of a repair has a reader that leaves: nothing is changed, and that is no mistake."""
     before = seen(ledger)
     reading, writing = os.pipe()
     os.close(reading)
@@ -70,7 +68,6 @@ def test_who_leaves_standard_error_is_no_disk_that_refuses(ledger: Path) -> None
 
 
 def test_what_is_wrong_is_told_and_repaired(ledger: Path) -> None:
-    """With the way back for what git has; the ledger is whole again after it."""
     (file, *_) = sorted(ledger.glob("*.parquet"))
     file.write_bytes(file.read_bytes()[:-100])
 
@@ -93,7 +90,6 @@ def test_what_is_wrong_is_told_and_repaired(ledger: Path) -> None:
 
 
 def test_check_leaves_a_run_that_was_cut_off_and_fix_recovers_it(ledger: Path) -> None:
-    """Looking changes nothing, other than with the commands that work with rows."""
     run: Run = Ledger(ledger).run(source="gate", run_id=run_id(60), recorded_at=START)
     run.add([build_row(0.5, run=run_id(60), source="gate")])
     run.leave()
@@ -110,7 +106,6 @@ def test_check_leaves_a_run_that_was_cut_off_and_fix_recovers_it(ledger: Path) -
 
 
 def test_another_ledger_is_merged(ledger: Path, tmp_path: Path) -> None:
-    """Once: a second time nothing comes; what is damaged there stays, and the exit code says so."""
     other = tmp_path / "other"
     add_runs(other, range(2, 5))
 
@@ -127,7 +122,6 @@ def test_another_ledger_is_merged(ledger: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_can_be_told(ledger: Path) -> None:
-    """On a terminal and as JSON; no sign of it reaches a terminal as a command."""
     (ledger / os.fsdecode(b"\xff\x1b[2J\n.parquet")).write_bytes(b"")
 
     done = _perfkit("check", "--json", "-", cwd=ledger)
@@ -139,7 +133,6 @@ def test_a_name_that_is_no_text_can_be_told(ledger: Path) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_has_examples_and_a_wrong_place_is_one_line(ledger: Path, verb: str) -> None:
-    """As every command's; a ledger that is not there is not begun."""
     other = ["elsewhere"] if verb == "merge" else []
 
     told = _perfkit(*verb.split(), "--help", cwd=ledger)
@@ -161,7 +154,6 @@ def test_the_help_has_examples_and_a_wrong_place_is_one_line(ledger: Path, verb:
     ],
 )
 def test_an_old_name_leads_to_the_new_one(ledger: Path, old: tuple[str, ...], new: str) -> None:
-    """With any options, in one line, and no help lists it."""
     done = _perfkit(*old, cwd=ledger)
     listed = _perfkit("--help", cwd=ledger)
 
@@ -171,5 +163,4 @@ def test_an_old_name_leads_to_the_new_one(ledger: Path, old: tuple[str, ...], ne
 
 
 def test_a_dry_run_without_fix_is_a_mistake(ledger: Path) -> None:
-    """Checking alone never changes anything."""
     assert 2 == _perfkit("check", "--dry-run", cwd=ledger).returncode

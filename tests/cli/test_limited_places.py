@@ -38,7 +38,6 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("kib", [150_000, 500_000, 800_000])
 def test_a_limit_of_memory_is_told_at_once(tmp_path: Path, kib: int) -> None:
-    """Libraries of numerics end the process, or spin for ever, where they cannot reserve what they want."""
     done = subprocess.run(
         [PERFKIT, "gate"],
         cwd=tmp_path,
@@ -54,7 +53,6 @@ def test_a_limit_of_memory_is_told_at_once(tmp_path: Path, kib: int) -> None:
 
 
 def test_warnings_that_are_errors_are_the_measured_codes(repository: Repository) -> None:
-    """A gate under PYTHONWARNINGS=error measures; what perfkit and its libraries warn of ends nothing."""
     done = gate(repository, PYTHONWARNINGS="error")
 
     assert done.returncode in {0, 1, 3}, done.stderr
@@ -76,7 +74,6 @@ def test_warnings_that_are_errors_are_the_measured_codes(repository: Repository)
 def test_a_name_that_is_too_long_is_a_mistake_in_usage(
     repository: Repository, command: tuple[str, ...]
 ) -> None:
-    """The system refuses it; it is no mistake of perfkit's."""
     repository.commit(FILES)
 
     done = run_perfkit(*command, cwd=repository.root)
@@ -87,7 +84,6 @@ def test_a_name_that_is_too_long_is_a_mistake_in_usage(
 
 @pytest.mark.parametrize("place", ["$HOME/ledger", "${HOME}/ledger", "~/ledger"])
 def test_a_variable_that_no_shell_expanded_is_refused(repository: Repository, place: str) -> None:
-    """A folder of that very name would be made."""
     repository.commit(FILES)
     (repository.root / "pyproject.toml").write_text(f'[tool.perfkit]\nledger = "{place}"\n')
 
@@ -101,7 +97,6 @@ def test_a_variable_that_no_shell_expanded_is_refused(repository: Repository, pl
 
 
 def test_a_folder_may_be_called_like_a_variable(tmp_path: Path) -> None:
-    """The repository in it is found."""
     root = tmp_path / "plain"
     root.mkdir()
     sha = Repository(root, create_repository(root)).commit(FILES)
@@ -111,7 +106,6 @@ def test_a_folder_may_be_called_like_a_variable(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can hide /proc")
 def test_without_proc_nothing_is_measured(repository: Repository) -> None:
-    """No process could be followed, and no machine told from another."""
     repository.commit(FILES)
     repository.commit({"work.py": FILES["work.py"].replace("500", "501")})
     hidden = ["unshare", "-m", "sh", "-c", 'umount -l /proc && exec "$0" "$@"']

@@ -40,7 +40,6 @@ def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProc
 @pytest.mark.parametrize("command", ["backfill HEAD", "calibrate", "doctor", "gate", "tricks"])
 @pytest.mark.parametrize("seed", [-1, 2**63])
 def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, seed: int) -> None:
-    """It would cost all rows of the run at its end."""
     program = [sys.executable, "-m", "perfkit", *command.split(), "--seed", str(seed)]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -59,7 +58,6 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
     ],
 )
 def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
-    """It is exit code 70 and a few lines: what happened, what is kept, where the traceback is, what to do."""
     done = _run(error, tmp_path)
 
     (file,) = (tmp_path / "cache/perfkit/errors").iterdir()
@@ -81,7 +79,6 @@ def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     "error", ["MemoryError()", "OSError(12, 'x')", 'RuntimeError("can\'t start new thread")']
 )
 def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) -> None:
-    """It is exit code 4 and one line, with what is kept."""
     done = _run(error, tmp_path)
 
     assert 4 == done.returncode, done.stderr
@@ -90,7 +87,6 @@ def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) 
 
 
 def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
-    """Where the user's cache cannot be written it goes among the temporary files."""
     (tmp_path / "cache").write_text("in the way")
     (tmp_path / "tmp").mkdir()
 
@@ -107,7 +103,6 @@ def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
 def test_tracebacks_are_shown_to_who_asks(
     tmp_path: Path, variables: Mapping[str, str], *, shown: bool
 ) -> None:
-    """A mistake of the user's has one too."""
     internal = _run("KeyError(1)", tmp_path, **variables)
     mistake = _run('perfkit.errors.UsageError("wrong")', tmp_path, **variables)
 
@@ -118,7 +113,6 @@ def test_tracebacks_are_shown_to_who_asks(
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("gate", "--help"), ("ledger", "list")])
 def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """As SIGPIPE would: not with exit code 1, and without a word."""
     (tmp_path / "benchmarks/ledger").mkdir(parents=True)
     reading, writing = os.pipe()
     os.close(reading)
@@ -133,7 +127,6 @@ def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
-    """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
     with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
         signal.raise_signal(number)
 
@@ -141,7 +134,6 @@ def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_does_not_end_the_tidying_up() -> None:
-    """A terminal that is closed sends several, and who is impatient presses Ctrl-C again."""
     tidied = []
 
     def work() -> None:
@@ -187,7 +179,6 @@ perfkit.cli.main()
     ("program", "code", "told"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
 )
 def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, told: str) -> None:
-    """Before the command listens it says so, and after its last line there is nothing to say."""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
     assert (code, told) == (done.returncode, done.stderr)
@@ -197,7 +188,6 @@ def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, told: 
 def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
-    """Writing to it fails with an input/output error, also under nohup, where no signal comes before."""
     (tmp_path / "benchmarks/ledger").mkdir(parents=True)
     master, slave = pty.openpty()
     os.close(master)
@@ -260,7 +250,6 @@ main()
     ],
 )
 def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, told: str) -> None:
-    """A library that runs a question, and git, may answer a signal by an error of their own."""
     fails = (
         "    import perfkit.errors\n"
         "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
@@ -277,7 +266,6 @@ def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str,
 
 
 def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> None:
-    """Python prints what is raised in the end of an object and goes on; many end during an import."""
     program = [sys.executable, "-c", LOST]
 
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -307,7 +295,6 @@ main()
 
 
 def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> None:
-    """A library's object that was interrupted in the making may never end by itself."""
     done = subprocess.run(
         [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
@@ -316,7 +303,6 @@ def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> No
 
 
 def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
-    """A bar hides it, and who is interrupted while the bar comes or goes still shows it."""
     master, slave = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-c", HIDDEN],
@@ -337,7 +323,6 @@ def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
 def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
-    """Nohup has SIGHUP ignored, and a program that uses perfkit may have a handler of its own."""
     before = signal.signal(signal.SIGHUP, handler)
     try:
         with ended_like_ctrl_c():
@@ -362,14 +347,12 @@ print(os.waitstatus_to_exitcode(status))
 
 
 def test_a_forked_process_dies_of_the_signal() -> None:
-    """It has the default back: nobody would hear of an exception there."""
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
 
     assert f"{-signal.SIGTERM}" == done.stdout.strip()
 
 
 def test_a_command_is_text_whatever_its_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python keeps bytes that its locale does not know in the arguments; the lock's file is UTF-8."""
     monkeypatch.setattr(sys, "argv", ["perfkit", "profile", os.fsdecode("tr\u00e4n.py".encode()), "x\udcff"])
 
     assert "perfkit profile 'tr\u00e4n.py' 'x\ufffd'" == Invocation.this().command

@@ -65,7 +65,6 @@ def _too_long(text: str) -> list[str]:
 
 
 def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option and each command has its whole name in it."""
     told = 0
     root = whole_command_line()
     for path, command in _commands(root):
@@ -87,7 +86,6 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_colour_means_none(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR wins over a setting that asks for colours where there is no terminal."""
     monkeypatch.chdir(project)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -121,7 +119,6 @@ def test_reports_fit(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A name that leaves no room for numbers has a line of its own, and none of it is cut."""
     monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
 
     shown = _told(capsys, *arguments)
@@ -145,7 +142,6 @@ class _Terminal(io.TextIOWrapper):
 
 
 def test_a_text_is_folded_between_words_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path stays whole wherever it stands, and a pipe gets each line as it was."""
     path = "/".join(["a-long-folder"] * 6)
     text = f"accepted {'word ' * 20}with [brackets]\n{path}: commit this file"
     said = {}
@@ -164,7 +160,6 @@ def test_a_text_is_folded_between_words_in_a_terminal_alone(monkeypatch: pytest.
 def test_sentences_use_the_width_that_there_is(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are folded once, to the width of the terminal: no line is broken twice and left half empty."""
     monkeypatch.chdir(project)
     files = (str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat"))
 
@@ -199,7 +194,6 @@ def test_quiet_leaves_the_verdict(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line, whatever the command prints else, and nothing about how it goes on."""
     monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
 
     with contextlib.suppress(SystemExit):

@@ -28,7 +28,6 @@ from forked_commands import run_perfkit
     ],
 )
 def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: Path) -> None:
-    """One line names the option that chose the place; no repository, profile or ledger was looked for."""
     (tmp_path / "taken").mkdir()
 
     done = run_perfkit(*command.split(), "taken", cwd=tmp_path)
@@ -40,7 +39,6 @@ def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: 
 
 
 def test_a_document_leaves_room_for_its_picture(tmp_path: Path) -> None:
-    """A document whose name is that of the picture beside it would be lost to it."""
     command = ["tricks", "--markdown", "found.svg"]
 
     done = run_perfkit(*command, cwd=tmp_path)

@@ -38,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_several_profiles_are_shown_in_their_order(folder: Path) -> None:
-    """One after the other, whatever kind each is, a saved summary of perfkit's too."""
     done = show("b.json", "a.prof", str(SAVED), cwd=folder)
     assert (0, "") == (done.returncode, done.stderr)
     places = [done.stdout.index(name) for name in ("b.json", "a.prof", "first_profile.json")]
@@ -48,7 +47,6 @@ def test_several_profiles_are_shown_in_their_order(folder: Path) -> None:
 
 
 def test_json_is_for_machines_and_the_view_goes_elsewhere(folder: Path) -> None:
-    """Standard output has all readings as JSON and nothing else."""
     done = show("a.prof", "b.json", "--json", "-", cwd=folder)
     found = json.loads(done.stdout)
     assert ["a.prof", "b.json"] == [reading["name"] for reading in found]
@@ -58,14 +56,12 @@ def test_json_is_for_machines_and_the_view_goes_elsewhere(folder: Path) -> None:
 
 
 def test_json_goes_to_a_file(folder: Path) -> None:
-    """With a path the view stays on standard output."""
     done = show("b.json", "--json", "out.json", cwd=folder)
     assert "aten::add" in done.stdout
     assert 20e-6 == pytest.approx(json.loads((folder / "out.json").read_text())[0]["total_s"])
 
 
 def test_every_function_can_be_had_as_text(folder: Path) -> None:
-    """The columns of pstats, own and library functions alike."""
     done = show("a.prof", "--txt", cwd=folder)
     assert "ncalls  tottime  percall  cumtime  percall filename:lineno(function)" in done.stdout
     assert "(own_work)" in done.stdout
@@ -74,7 +70,6 @@ def test_every_function_can_be_had_as_text(folder: Path) -> None:
 
 @pytest.mark.parametrize(("package", "function"), [("test_show", "own_work"), ("re", "escape")])
 def test_a_package_can_be_taken_for_own(folder: Path, package: str, function: str) -> None:
-    """Its functions alone are listed, under the totals of the whole."""
     done = show("a.prof", "--filtered", package, cwd=folder)
     rows = done.stdout.partition("filename:lineno(function)\n")[2].splitlines()
     assert [function] == [re.sub(r".*\((\w+)\)$", r"\1", row) for row in rows if row]
@@ -93,7 +88,6 @@ def test_a_package_can_be_taken_for_own(folder: Path, package: str, function: st
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(folder: Path, files: tuple[str, ...], expected: str) -> None:
-    """Exit code 2 and what is wrong with which file, without a traceback."""
     (folder / "text.prof").write_text("no profile")
     (folder / "pickle.prof").write_bytes(b"\x80\x04N.")
     # A tuple within itself, as a key: the reader itself does not survive it.
@@ -105,20 +99,17 @@ def test_a_file_that_cannot_be_read_is_one_line(folder: Path, files: tuple[str, 
 
 
 def test_without_a_file_the_usage_is_told(tmp_path: Path) -> None:
-    """A file has to be given."""
     done = show(cwd=tmp_path)
     assert 2 == done.returncode
     assert "FILE" in done.stderr
 
 
 def test_the_help_has_an_example(tmp_path: Path) -> None:
-    """The help shows how the command is used."""
     done = show("--help", cwd=tmp_path)
     assert "$ perfkit show old.prof new.trace.json.gz" in done.stdout
 
 
 def test_nothing_of_torch_is_loaded(folder: Path) -> None:
-    """Reading a profile takes no second on importing what wrote it."""
     program = (
         "import sys; sys.argv = ['perfkit', 'show', 'a.prof']\n"
         "from perfkit.cli.app import app\n"

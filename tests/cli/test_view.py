@@ -28,7 +28,6 @@ def profile(tmp_path: Path) -> Path:
 
 
 def test_an_address_is_printed_and_served(profile: Path) -> None:
-    """Without a browser the page waits at an address, until the person ends it."""
     command = [str(PERFKIT), "view", str(profile), "--server"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -59,7 +58,6 @@ def _address(process: subprocess.Popen[str]) -> str:
     ],
 )
 def test_what_snakeviz_cannot_show_is_said(tmp_path: Path, content: bytes, said: str) -> None:
-    """One line, exit code 2, and no server is started."""
     file = tmp_path / "other.json"
     file.write_bytes(content)
 

@@ -62,7 +62,6 @@ def busy() -> Iterator[None]:
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("verb", ["gate", "backfill", "calibrate"])
 def test_a_mistyped_selection_is_told_before_the_wait(project: GitProject, verb: str) -> None:
-    """Nobody waits for the machine to hear of a typing mistake."""
     command = [*VERBS[verb], "--select", "a and", "--wait", "60"]
 
     done = run_perfkit(*command, cwd=project.root, env=project.environment())
@@ -75,7 +74,6 @@ def test_a_mistyped_selection_is_told_before_the_wait(project: GitProject, verb:
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_command_measures_beside_another(project: GitProject, verb: str) -> None:
-    """Told not to wait it measures nothing, which is exit code 4, and says who measures."""
     done = run_perfkit(*VERBS[verb], "--wait", "0", cwd=project.root, env=project.environment())
 
     assert 4 == done.returncode, done.stderr
@@ -85,7 +83,6 @@ def test_no_command_measures_beside_another(project: GitProject, verb: str) -> N
 
 
 def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None:
-    """A gate that had to wait measures as any other, and says for how long it had waited."""
     with contextlib.ExitStack() as machine:
         machine.enter_context(machine_lock(log=print))
         with subprocess.Popen(
@@ -122,7 +119,6 @@ def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None
     ],
 )
 def test_whoever_waits_can_be_ended(project: GitProject, verb: str, number: signal.Signals) -> None:
-    """SIGTERM, SIGHUP and SIGQUIT are an interruption: exit code 130, a line, nothing left."""
     with subprocess.Popen(
         [PERFKIT, *VERBS[verb]],
         cwd=project.root,

@@ -69,7 +69,6 @@ def _record(project: GitProject) -> None:
     ],
 )
 def test_a_command_writes_its_document(project: GitProject, arguments: str, code: int, document: str) -> None:
-    """It ends with its exit code, and the document is as the schema of its version says."""
     found, done = _run(project, *arguments.split())
 
     assert code == done.returncode, done.stderr
@@ -102,7 +101,6 @@ def test_a_command_writes_its_document(project: GitProject, arguments: str, code
     ],
 )
 def test_a_mistake_is_one_line(project: GitProject, arguments: str, code: int) -> None:
-    """A command refuses what it cannot use with one line on standard error, and prints nothing else."""
     words = arguments.split()
     if words[0] in ("history", "ledger", "gate", "accept", "compare"):
         words += ["--ledger", str(project.ledger)]
@@ -122,7 +120,6 @@ def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedPro
 
 
 def test_a_quiet_gate_prints_its_verdict_alone(tmp_path: Path) -> None:
-    """Also of a suite so large that its report is shortened."""
     speed = (
         "import pytest, work\n"
         '@pytest.mark.parametrize("number", range(60))\n'

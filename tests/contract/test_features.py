@@ -28,7 +28,6 @@ print(perfkit.__file__, *whole_command_line().commands)
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_core_works_without_a_feature(name: str, tmp_path: Path) -> None:
-    """Without its folder and its name in the registry, all that goes is the feature's own commands."""
     feature = features()[BUILT_IN.index(name)]
     copied = tmp_path / "perfkit"
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,7 +45,6 @@ def test_the_core_works_without_a_feature(name: str, tmp_path: Path) -> None:
 
 
 def test_a_package_can_bring_a_feature(tmp_path: Path) -> None:
-    """It names its FEATURE as an entry point, and its command is run like any other."""
     (tmp_path / "theirs.py").write_text(
         "from perfkit.extensions import Command, Feature\n"
         'FEATURE = Feature(commands=(Command(name="theirs", module="theirs", summary="Do more."),))\n'
@@ -67,7 +65,6 @@ def test_a_package_can_bring_a_feature(tmp_path: Path) -> None:
 
 
 def test_each_built_in_feature_says_what_it_is() -> None:
-    """The core reads nothing else of it."""
     assert all(isinstance(feature, Feature) for feature in features())
 
 

@@ -123,7 +123,6 @@ def _gate(
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["measured", "perfkit"])
 def test_a_process_that_is_stopped_for_a_while_decides_nothing(tmp_path: Path, whom: str) -> None:
-    """A round of a second is marked; where perfkit itself stood still, no time is longer by that."""
     verdicts, marks, notes = _gate(_project(tmp_path, whom))
 
     assert (tmp_path / "flag").exists()
@@ -134,7 +133,6 @@ def test_a_process_that_is_stopped_for_a_while_decides_nothing(tmp_path: Path, w
 
 @pytest.mark.slow
 def test_neighbours_in_the_middle_of_a_gate_decide_nothing(tmp_path: Path) -> None:
-    """Both sides take turns beside them; the launches are marked, and the report says how busy it was."""
     verdicts, marks, notes = _gate(_project(tmp_path, ""), neighbours=True)
 
     assert verdicts <= {"UNCHANGED", "INCONCLUSIVE"}
@@ -144,7 +142,6 @@ def test_neighbours_in_the_middle_of_a_gate_decide_nothing(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_quota_that_is_used_up_decides_nothing(tmp_path: Path) -> None:
-    """The quota of a group above its own takes half of the time from a gate, which says so."""
     with _half_a_core() as within:
         verdicts, marks, notes = _gate(_project(tmp_path, ""), within=within)
 

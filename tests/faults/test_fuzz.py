@@ -34,14 +34,12 @@ def _limited() -> Iterator[None]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_the_fuzzer_kept_is_answered_or_refused(target: str) -> None:
-    """Inputs that reach most lines of a reader."""
     for file in sorted((CORPUS / target).glob("*")):
         try_once(target, file.read_bytes())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_anything_is_answered_or_refused(target: str) -> None:
-    """Bytes at random, in the same order each time, in which the structure of a format is changed."""
     chosen = random.Random(1)  # noqa: S311 (no secret)
     for _ in range(8 if target in SLOW_TARGETS else _EXAMPLES):
         try_once(target, chosen.randbytes(chosen.choice((8, 20, 60, 200))))
@@ -49,8 +47,6 @@ def test_anything_is_answered_or_refused(target: str) -> None:
 
 @pytest.mark.parametrize("target", sorted(TARGETS.keys() - SLOW_TARGETS))
 def test_what_hypothesis_finds_is_answered_or_refused(target: str) -> None:
-    """Bytes that are shrunk to the smallest where they fail."""
-
     @settings(max_examples=_EXAMPLES // 4, database=None)
     @given(st.binary(max_size=200))
     def tried(data: bytes) -> None:
@@ -60,7 +56,6 @@ def test_what_hypothesis_finds_is_answered_or_refused(target: str) -> None:
 
 
 def test_the_fuzzer_left_no_failure() -> None:
-    """The committed counts are of all targets, and none of them failed since it was mended."""
     results = json.loads(_RESULTS.read_text())
 
     assert set(TARGETS) == set(results)
@@ -68,7 +63,6 @@ def test_the_fuzzer_left_no_failure() -> None:
 
 
 def test_a_failure_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that is no refusal comes through; a refusal without a word does too."""
     monkeypatch.setitem(TARGETS, "words", int)
     with pytest.raises(ValueError, match="invalid literal"):
         try_once("words", b"x")

@@ -19,7 +19,6 @@ _HARDEST = "gate"
     ],
 )
 def test_a_kill_loses_nothing_and_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
-    """Every row that was staged or filed is in the ledger, once; no worktree, folder or process stays."""
     hardest = kind.name == _HARDEST
     outcome = kill_once(kind, tmp_path, first_moment(kind), stop=hardest, again=1.5 if hardest else None)
 

@@ -121,7 +121,6 @@ def _end_daemons(project: GitProject) -> None:
 
 
 def test_a_session_of_pytest(project: GitProject) -> None:
-    """All but those that failed are filed, and what was put back is named."""
     done = subprocess.run(
         [
             sys.executable,
@@ -151,7 +150,6 @@ def test_a_session_of_pytest(project: GitProject) -> None:
 
 @pytest.mark.slow
 def test_a_gate(project: GitProject) -> None:
-    """Each of the fatal ones is told by its own name, all others are compared, and no process stays."""
     done = project.gate("--budget", "90", "--seed", "1")
 
     told = done.verdicts
@@ -164,7 +162,6 @@ def test_a_gate(project: GitProject) -> None:
 
 @pytest.mark.slow
 def test_a_backfill(project: GitProject) -> None:
-    """What was over before a fatal one is filed; without these all that is innocent is."""
     sha = project.repository.git.head.commit.hexsha
     done = subprocess.run(
         [

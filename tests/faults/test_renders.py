@@ -67,7 +67,6 @@ def _rendered(arguments: list[str], out: Path, place: Mapping[str, str]) -> dict
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in COMMANDS]
 )
 def test_a_render_is_the_same_everywhere(tmp_path: Path, name: str) -> None:
-    """Under another locale, time zone and hash seed; files also at another width of the terminal."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout of perfkit")
     writes = any("{out}" in argument for argument in COMMANDS[name])

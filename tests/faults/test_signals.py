@@ -41,7 +41,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("verb", "kind"), _CASES)
 def test_nothing_is_left_and_nothing_is_lost(template: Path, tmp_path: Path, verb: Verb, kind: Kind) -> None:
-    """No process, worktree, folder or lock stays, the rows are there, a line says so, and the next works."""
     usual = Usual(seconds=_SECONDS[0], code=1 if verb.name == "gate" else 0, stdout=0, stderr=0)
     # Whoever reads a pipe may be late on a busy machine, and the command over by then.
     moments = [_BYTES] * len(_SECONDS) if kind.startswith("closed std") else _SECONDS
@@ -57,5 +56,4 @@ def test_nothing_is_left_and_nothing_is_lost(template: Path, tmp_path: Path, ver
 
 
 def test_the_table_of_the_document_is_that_of_the_results() -> None:
-    """What was tried at length is told as it was counted."""
     assert signals_table(json.loads(RESULTS.read_text())["signals"]) in DOCUMENT.read_text()

@@ -43,7 +43,6 @@ traces = pytest.mark.skipif(not IS_SUPPORTED, reason="processes are stopped at t
 @traces
 @pytest.mark.parametrize("step", STEPS, ids=[step.name for step in STEPS])
 def test_a_kill_at_a_call_loses_nothing(tmp_path: Path, step: Step) -> None:
-    """Before a call that changes something, or in the middle of a write; the next command goes on."""
     changes = sum(call.kind in Plan().kinds for call in calls_of(step, 0))
     for number in range(_KILLS):
         scene = scene_of(step, tmp_path / str(number), 0)
@@ -58,7 +57,6 @@ def test_a_kill_at_a_call_loses_nothing(tmp_path: Path, step: Step) -> None:
 @pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
 @pytest.mark.parametrize("name", ["record", "compact"])
 def test_a_failing_disk_is_told_in_one_line(tmp_path: Path, failure: Failure, name: str) -> None:
-    """And loses nothing; what a file system merely lacks keeps nobody from recording."""
     (step,) = (step for step in STEPS if step.name == name)
     for first in _PLACES[: 1 if failure.passes else None]:
         scene = scene_of(step, tmp_path / str(first), 0)
@@ -69,7 +67,6 @@ def test_a_failing_disk_is_told_in_one_line(tmp_path: Path, failure: Failure, na
 
 
 def test_damage_is_found_in_files_of_every_kind(tmp_path: Path) -> None:
-    """Nobody is taken in by it, what is beside it is read, and nothing of it is deleted."""
     problems = [one for number in _DAMAGES for one in damaged_once(number, tmp_path / str(number))[0]]
 
     assert [] == problems
@@ -79,7 +76,6 @@ def test_damage_is_found_in_files_of_every_kind(tmp_path: Path) -> None:
     "store", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["folder", "object store"]
 )
 def test_writers_a_compacting_and_readers_at_once(tmp_path: Path, *, store: bool) -> None:
-    """Each run is there once at the end, and no reader saw one twice or in half."""
     if store:
         pytest.importorskip("moto")
         pytest.importorskip("obstore")
@@ -91,7 +87,6 @@ def test_writers_a_compacting_and_readers_at_once(tmp_path: Path, *, store: bool
 
 @pytest.mark.slow
 def test_nothing_grows(tmp_path: Path) -> None:
-    """A day of appends, shortened; memory is judged over the whole day only."""
     problems, facts = soak(tmp_path, runs=40)
 
     assert [] == [problem for problem in problems if "memory" not in problem]
@@ -100,7 +95,6 @@ def test_nothing_grows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_launches_leave_nothing_behind(tmp_path: Path) -> None:
-    """Several generations and preloaders of them; memory is judged over a thousand only."""
     problems, facts = soak_launches(tmp_path, launches=40)
 
     assert [] == [problem for problem in problems if "memory" not in problem]
@@ -108,7 +102,6 @@ def test_launches_leave_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_document_has_the_figures_of_the_study() -> None:
-    """They are of the results that are kept beside the study."""
     assert table_of(json.loads(RESULTS.read_text())) in DOCUMENT.read_text()
 
 
@@ -129,7 +122,6 @@ def _failing(folder: Path, plan: Plan, work: Callable[[], object]) -> str:
 
 @traces
 def test_a_compacted_file_that_cannot_be_read_now_is_not_taken_for_another(tmp_path: Path) -> None:
-    """Without its names, the rows that it shares with others would count twice, and compacting keep that."""
     add_runs(tmp_path, range(3))
     originals = {file.name: file.read_bytes() for file in tmp_path.glob("*.parquet")}
     compact(tmp_path, before=None)
@@ -144,7 +136,6 @@ def test_a_compacted_file_that_cannot_be_read_now_is_not_taken_for_another(tmp_p
 @traces
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
 def test_a_sound_file_that_cannot_be_read_now_is_not_moved_away(tmp_path: Path, number: int) -> None:
-    """A repair on a bad day of the network would take its rows out of the ledger."""
     add_runs(tmp_path, range(2))
     note = add_note(tmp_path, Note(commit="a" * 40, text="Mine", recorded_at=START))
     for name in (min(tmp_path.glob("*.parquet")).name, f"notes/{note.name}"):
@@ -161,8 +152,6 @@ def test_a_sound_file_that_cannot_be_read_now_is_not_moved_away(tmp_path: Path, 
 @traces
 @pytest.mark.parametrize("kind", ["open", "list", "lock"])
 def test_a_staged_run_that_cannot_be_gone_on_with_is_told(tmp_path: Path, kind: str) -> None:
-    """In one line, and it stays where it is."""
-
     def stage() -> None:
         Run.begin(tmp_path, source="gate", run_id="run-1", recorded_at=START)
 
@@ -177,7 +166,6 @@ def test_a_staged_run_that_cannot_be_gone_on_with_is_told(tmp_path: Path, kind: 
 
 @traces
 def test_a_folder_of_what_people_said_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Nobody takes it for an empty one: neither who asks, nor a merge, nor a look at all files."""
     ledger, other = tmp_path / "ledger", tmp_path / "other"
     for folder in (ledger, other):
         add_runs(folder, range(2))
@@ -200,7 +188,6 @@ def test_a_folder_of_what_people_said_that_cannot_be_read_is_told(tmp_path: Path
 def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the two a repair may take it for one of a killed process."""
     real = hold_lock
     swept: list[Action] = []
 
@@ -221,7 +208,6 @@ def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(
 
 
 def test_a_damaged_index_is_named_and_nobody_believes_it(tmp_path: Path) -> None:
-    """A bit that flips in a mean of the index would be a wrong line of the history."""
     _, _, _, part, _, _ = ledger_of_all_kinds(tmp_path)
     told = with_few_for_an_index(Ledger(tmp_path).runs)
     content = part.read_bytes()
@@ -234,7 +220,6 @@ def test_a_damaged_index_is_named_and_nobody_believes_it(tmp_path: Path) -> None
 
 
 def test_a_changed_statement_is_not_believed(tmp_path: Path) -> None:
-    """Every letter of it counts; one of an older perfkit has a name without a checksum, and is read."""
     file = add_note(tmp_path, Note(commit="a" * 40, text="Cache the distances", recorded_at=START))
     older = file.with_name(f"{file.stem[:36]}.json")
     older.write_bytes(file.read_bytes())

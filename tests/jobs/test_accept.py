@@ -102,7 +102,6 @@ def gated(repository: Repository) -> Repository:
 
 
 def test_a_finding_is_kept_with_all_that_is_known_of_it(gated: Repository) -> None:
-    """Kind, ratio, run, commit, reason and author stand in the file."""
     kept = _accept(gated, "x/bench_a.py::test_slow", reason=" Exact\n distances ")
 
     acceptance = kept.acceptance
@@ -119,7 +118,6 @@ def test_a_finding_is_kept_with_all_that_is_known_of_it(gated: Repository) -> No
 
 
 def test_the_ratio_is_read_as_the_gate_reads_it(repository: Repository) -> None:
-    """It is the geometric mean over launches, and a launch that has one side only does not count."""
     sha = repository.commit({"pyproject.toml": ""})
     policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
     row = partial(build_row, sha=sha, source="gate", policy=policy)
@@ -132,7 +130,6 @@ def test_the_ratio_is_read_as_the_gate_reads_it(repository: Repository) -> None:
 
 
 def test_the_launches_of_continued_gates_count(repository: Repository) -> None:
-    """A gate that added one launch to an earlier one's three has the ratio of all, as it was told."""
     sha = repository.commit({"pyproject.toml": ""})
     first = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r1")
     second = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r2", minute=1)
@@ -147,7 +144,6 @@ def test_the_launches_of_continued_gates_count(repository: Repository) -> None:
 
 
 def test_both_findings_of_a_gate_against_a_release_can_be_accepted(repository: Repository) -> None:
-    """It is two gates of one head: where the newer one lets a benchmark pass, the finding is the other's."""
     sha = repository.commit({"pyproject.toml": ""})
     names = ("bench_a.py::test_a", "bench_a.py::test_b")
     verdicts: tuple[tuple[Verdict, Verdict], ...] = (("REGRESSED", "UNCHANGED"), ("UNCHANGED", "REGRESSED"))
@@ -179,7 +175,6 @@ def _against(row: Row, base: str) -> Row:
     ("name", "verdict"), [("bench_a.py::test_broken", "FAILED"), ("test_gone[n: 1]", "MISSING")]
 )
 def test_what_was_not_measured_has_no_ratio(gated: Repository, name: str, verdict: str) -> None:
-    """A finding without values is accepted by the end of its node id; its ratio is not known."""
     acceptance = _accept(gated, name).acceptance
 
     assert (f"x/bench_a.py::{name.rpartition('::')[2]}", verdict, None) == (
@@ -204,7 +199,6 @@ def test_what_was_not_measured_has_no_ratio(gated: Repository, name: str, verdic
     ],
 )
 def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: str) -> None:
-    """An unclear, unknown or passing benchmark is one line with the candidates, and nothing is kept."""
     with pytest.raises(UsageError) as caught:
         _accept(gated, name)
 
@@ -214,7 +208,6 @@ def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: s
 
 
 def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:
-    """A regression that decides nothing is no blocking finding."""
     sha = repository.commit({"pyproject.toml": ""})
     _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, gating=False))
 
@@ -223,7 +216,6 @@ def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:
 
 
 def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:
-    """Older gates, gates of other commits, other runs and gates without verdicts are passed over."""
     old = repository.commit({"pyproject.toml": ""}, "Old")
     new = repository.commit({"a.py": "1"}, "New")
     name = "bench_a.py::test_a"
@@ -241,7 +233,6 @@ def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:
 
 
 def test_uncommitted_changes_bind_the_acceptance(repository: Repository) -> None:
-    """A gate of a dirty tree is found by its commit; only the same changes are accepted."""
     sha = repository.commit({"pyproject.toml": ""})
     _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, diff_hash="d1"))
 
@@ -286,7 +277,6 @@ def _told_of(repository: Repository, base: str) -> Marked:
 
 
 def test_what_was_accepted_before_it_was_committed_stays_accepted(uncommitted: Repository) -> None:
-    """The commit of that code is covered, the acceptance's own file in it, and so is what builds on it."""
     kept = _accept(uncommitted, "test_a").acceptance
     base = uncommitted.git.head.commit.hexsha
     (uncommitted.root / "README.md").write_text("Slower, and right.")
@@ -300,7 +290,6 @@ def test_what_was_accepted_before_it_was_committed_stays_accepted(uncommitted: R
 
 
 def test_a_commit_of_other_code_is_not_accepted(uncommitted: Repository) -> None:
-    """A line more, or a measured file that was left out, is not what the gate had measured."""
     _accept(uncommitted, "test_a")
     base = uncommitted.git.head.commit.hexsha
     uncommitted.git.git.add("a.py")
@@ -312,7 +301,6 @@ def test_a_commit_of_other_code_is_not_accepted(uncommitted: Repository) -> None
 
 
 def test_changes_that_are_not_there_any_more_are_accepted_alone(uncommitted: Repository) -> None:
-    """What was measured cannot be known by its content then, and the command says what to do."""
     (uncommitted.root / "a.py").write_text("4")
 
     done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
@@ -325,7 +313,6 @@ def test_changes_that_are_not_there_any_more_are_accepted_alone(uncommitted: Rep
 
 
 def test_the_command_says_that_a_commit_of_the_same_code_is_covered(uncommitted: Repository) -> None:
-    """Nobody has to find out by a gate that fails."""
     done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
 
     assert (
@@ -355,7 +342,6 @@ def branch(repository: Repository) -> Repository:
 
 
 def test_what_was_accepted_stays_accepted_after_a_rebase_and_a_squash(branch: Repository) -> None:
-    """The commits are others, and their content is the same; so it is with later work on top."""
     branch.git.git.rebase("--quiet", "main")
     assert "Wanted" in (_accepted_of(branch, "main") or "")
     branch.commit({"later.py": "1"}, "Go on")
@@ -376,7 +362,6 @@ def test_what_was_accepted_stays_accepted_after_a_rebase_and_a_squash(branch: Re
 def test_another_change_than_the_accepted_one_is_named_and_does_not_pass(
     branch: Repository, old: str, new: str
 ) -> None:
-    """A digit, the depth of a line, or a line more: a person has to look again."""
     branch.git.git.checkout("--quiet", "main")
     branch.git.git.checkout("feature", "--", "benchmarks")
     branch.commit({"app.py": STEP.replace("3000", "6000").replace(old, new), "new.py": "1"}, "Rewritten")
@@ -390,7 +375,6 @@ def test_another_change_than_the_accepted_one_is_named_and_does_not_pass(
 
 
 def test_an_acceptance_of_what_base_has_is_not_named(branch: Repository) -> None:
-    """It let an older change pass."""
     head = branch.git.head.commit.hexsha
     branch.commit({"later.py": "1"}, "Go on")
 
@@ -398,7 +382,6 @@ def test_an_acceptance_of_what_base_has_is_not_named(branch: Repository) -> None
 
 
 def test_without_a_gate_reason_or_commit_nothing_is_kept(gated: Repository) -> None:
-    """Each is refused in one line that names the next step."""
     with pytest.raises(UsageError, match="an acceptance needs a reason"):
         _accept(gated, "x/bench_a.py::test_slow", reason=" ")
     with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
@@ -413,7 +396,6 @@ def test_without_a_gate_reason_or_commit_nothing_is_kept(gated: Repository) -> N
 def test_the_next_gate_lets_the_accepted_finding_pass(
     repository: Repository, verdict: Verdict, *, passes: bool
 ) -> None:
-    """Committed with later work, the acceptance lies in base..head and covers its kind of finding."""
     name = "bench_a.py::test_a"
     base = repository.commit({"pyproject.toml": ""}, "Base")
     _record(repository, _gate(repository.commit({"a.py": "1"}, "Slow"), {name: "REGRESSED"}))
@@ -429,7 +411,6 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
 
 
 def test_the_command_says_what_was_accepted(gated: Repository) -> None:
-    """The finding, the reason with its author and the file to commit are printed, and JSON where asked."""
     done = _perfkit(
         "accept", "x/bench_a.py::test_slow", "--reason", "Exact [distances]", "--json", "-", cwd=gated.root
     )
@@ -457,7 +438,6 @@ def test_the_command_says_what_was_accepted(gated: Repository) -> None:
     ],
 )
 def test_a_mistake_is_told_and_exits_2(gated: Repository, arguments: tuple[str, ...], expected: str) -> None:
-    """No traceback: what happened, on standard error."""
     done = _perfkit("accept", *arguments, cwd=gated.root)
 
     assert 2 == done.returncode
@@ -466,7 +446,6 @@ def test_a_mistake_is_told_and_exits_2(gated: Repository, arguments: tuple[str, 
 
 
 def test_the_help_shows_how_to_accept(tmp_path: Path) -> None:
-    """Both ways of accepting have an example: the command and the trailer."""
     done = _perfkit("accept", "--help", cwd=tmp_path)
 
     assert 0 == done.returncode

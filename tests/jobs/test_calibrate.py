@@ -35,7 +35,6 @@ def _calibrate(project: GitProject, *arguments: str) -> subprocess.CompletedProc
 
 @pytest.mark.alone
 def test_a_stopped_study_goes_on(project: GitProject) -> None:
-    """Ctrl-C keeps the finished gates; the same command runs the rest, finds the plant, and compacts."""
     with subprocess.Popen(
         _command(project, *COMMAND),
         cwd=project.root,
@@ -84,7 +83,6 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
     ],
 )
 def test_mistakes_are_told_in_a_line(project: GitProject, arguments: tuple[str, ...], said: str) -> None:
-    """Exit code 2 before any gate has run."""
     done = _calibrate(project, *arguments)
 
     assert 2 == done.returncode, done.stderr

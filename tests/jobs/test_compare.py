@@ -104,7 +104,6 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
-    """Autosaved pytest sessions of one hour are refused; of several, three times the work is REGRESSED."""
     # Python takes bytecode for current where a source has the same size, and was written in the same second.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     for sha in (scene.base, scene.head) * 3:
@@ -138,7 +137,6 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
 
 
 def test_each_finding_has_its_verdict(scene: Scene) -> None:
-    """Gone, new, changed and failed benchmarks are told apart, and none of them passes for measured."""
     levels = [0.0100, 0.0101, 0.0102, 0.0099]
     for sha in (scene.base, scene.head):
         scene.file(*scene.runs(sha, levels, name="b.py::test_same", label="same"))
@@ -169,7 +167,6 @@ def test_each_finding_has_its_verdict(scene: Scene) -> None:
 
 @pytest.mark.parametrize("source", ["calibrate", "tricks"])
 def test_code_that_was_changed_on_purpose_is_not_compared(scene: Scene, source: Source) -> None:
-    """Planted slowdowns and tricks in the same ledger are no times of a commit."""
     levels = [0.0100, 0.0101, 0.0102, 0.0099]
     for sha in (scene.base, scene.head):
         scene.file(*scene.runs(sha, levels))
@@ -182,7 +179,6 @@ def test_code_that_was_changed_on_purpose_is_not_compared(scene: Scene, source: 
 
 
 def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
-    """What was measured with uncommitted changes or elsewhere moves no ratio."""
     levels = [0.0100, 0.0101, 0.0102, 0.0099]
     elsewhere = replace(MACHINE, machine_id="m2")
     for sha in (scene.base, scene.head):
@@ -200,7 +196,6 @@ def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
 
 
 def test_a_rule_of_the_configuration_holds(scene: Scene) -> None:
-    """A benchmark that does not gate is shown; where no other one gates, nothing was decided."""
     rule = '[[tool.perfkit.rules]]\nmatch = "*test_a"\ngate = false\n'
     (scene.repository.root / "pyproject.toml").write_text(rule)
     for sha, level in ((scene.base, 0.01), (scene.head, 0.05)):
@@ -214,7 +209,6 @@ def test_a_rule_of_the_configuration_holds(scene: Scene) -> None:
 
 @pytest.mark.parametrize("part", ["machine", "environment"])
 def test_times_of_two_places_are_refused(scene: Scene, part: str) -> None:
-    """A ratio between machines or environments would say nothing of the code: exit 4, and what to type."""
     place: dict[str, Any] = {"machine": replace(MACHINE, machine_id="m2")}
     if part == "environment":
         place = {"environment": replace(ENVIRONMENT, env_id="e2")}
@@ -229,7 +223,6 @@ def test_times_of_two_places_are_refused(scene: Scene, part: str) -> None:
 
 
 def test_a_gate_that_measured_both_by_turns_is_named(scene: Scene) -> None:
-    """It decides what two runs at other times leave open."""
     for number, (side, sha) in enumerate(zip(SIDES, (scene.base, scene.head), strict=True)):
         row = build_row(0.01, 0.01, sha=sha, run="0199-gate-of-both", source="gate", minute=number)
         scene.file(replace(row, placement=Placement(side=side)))
@@ -240,7 +233,6 @@ def test_a_gate_that_measured_both_by_turns_is_named(scene: Scene) -> None:
 
 
 def test_a_commit_without_times_is_named(scene: Scene) -> None:
-    """The line says which commit the ledger lacks."""
     scene.file(*scene.runs(scene.base, [0.01, 0.01]))
 
     done, _ = scene.compare()
@@ -259,7 +251,6 @@ def test_a_commit_without_times_is_named(scene: Scene) -> None:
     ],
 )
 def test_mistakes_are_told_in_a_line(scene: Scene, arguments: tuple[str, ...], said: str) -> None:
-    """Exit code 2, one line, no traceback."""
     done, _ = scene.compare(*arguments)
 
     assert 2 == done.returncode
@@ -281,7 +272,6 @@ def _counted(*operators: int, sha: str, run: str, **options: Any) -> list[Row]: 
 
 
 def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
-    """With equal Python and torch, times or none: what grew decides, with the lines behind it."""
     elsewhere = Machine(machine_id="another", facts=MACHINE.facts)
     scene.file(*_counted(100, 100, sha=scene.base, run="base"))
     scene.file(*_counted(90, 90, sha=scene.head, run="old"))
@@ -299,7 +289,6 @@ def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
 
 
 def test_counts_under_another_torch_are_not_compared(scene: Scene) -> None:
-    """They may differ for that alone; without times either there is nothing to say."""
     other = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.0.0"})
     scene.file(*_counted(100, 100, sha=scene.base, run="base"))
     scene.file(*_counted(300, 300, sha=scene.head, run="head", environment=other))

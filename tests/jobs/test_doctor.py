@@ -21,7 +21,6 @@ def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 @pytest.mark.alone
 def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
-    """Any machine is fit for a margin of 10,000 %, with conditions, noise and a decision to show for it."""
     done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "2", "--json", "-")
 
     assert 0 == done.returncode, done.stderr
@@ -38,7 +37,6 @@ def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
-    """A margin far below any noise is exit code 3; options for the user's tests change nothing."""
     done = _doctor(tmp_path, "--margin", "0.001%", "--seconds", "1", PYTEST_ADDOPTS="-k nothing_of_it")
 
     assert 3 == done.returncode, done.stderr
@@ -53,7 +51,6 @@ def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    """Exit code 2 before anything is measured."""
     done = _doctor(tmp_path, *arguments)
 
     assert 2 == done.returncode

@@ -127,28 +127,24 @@ def explained(project: Repository) -> Explained:
 
 
 def test_a_slow_function_is_named(explained: Explained) -> None:
-    """The own function that does more is told with its place and time, whichever library it does it in."""
     part = explained.part("functions", "distance")
     assert part["amount"]["head_s"] > 5 * part["amount"]["base_s"] > 0
     assert "distance (demo/loss.py:" in explained.findings
 
 
 def test_a_new_item_is_named(explained: Explained) -> None:
-    """Calls that may wait for a device are told by their number: on this machine they take no time."""
     assert "note (demo/training.py:" in explained.findings
     # Each pass ends with its last step: of 24 steps 23 are followed by a note.
     assert "calls Tensor.item 3.83 times a step, on base 0.958" in explained.findings
 
 
 def test_a_slower_transform_is_named(explained: Explained) -> None:
-    """What only the loader's worker runs is found in its own profile."""
     part = explained.part("the loader's workers", "brighten")
     assert part["amount"]["head_s"] > 4 * part["amount"]["base_s"] > 0
     assert "in the loader's workers, brighten (demo/transform.py:" in explained.findings
 
 
 def test_a_longer_wait_for_the_loader_is_named(explained: Explained) -> None:
-    """The loop stands still for longer, in the phases as in the functions."""
     wait = explained.part("functions", "waiting for the loader's workers")["amount"]
     phase = explained.part("phases", "data wait")["amount"]
     assert wait["head_s"] > wait["base_s"]
@@ -157,7 +153,6 @@ def test_a_longer_wait_for_the_loader_is_named(explained: Explained) -> None:
 
 
 def test_parts_add_up(explained: Explained) -> None:
-    """Each section's parts sum up to its whole, on both sides."""
     for section in explained.report["sections"]:
         for side in ("base_s", "head_s"):
             parts = sum(part["amount"][side] for part in section["parts"])
@@ -165,7 +160,6 @@ def test_parts_add_up(explained: Explained) -> None:
 
 
 def test_steps_are_compared_by_turns(explained: Explained) -> None:
-    """The whole is told from clean passes, with the interval that their turns allow."""
     ratio = explained.report["ratio"]
     assert ratio["low"] < ratio["ratio"] < ratio["high"]
     assert ratio["ratio"] > 1
@@ -173,13 +167,11 @@ def test_steps_are_compared_by_turns(explained: Explained) -> None:
 
 
 def test_a_person_sees_the_tables(explained: Explained) -> None:
-    """The same is shown on the terminal, under the commits' names."""
     assert '"Begin" -> ' in explained.shown
     assert '"Slow everything down"' in explained.shown
 
 
 def test_nothing_is_left_behind(project: Repository, explained: Explained) -> None:
-    """The worktrees are gone, and no file is new."""
     assert 0 == explained.exit_code
     assert 1 == len(project.git.git.worktree("list").splitlines())
     assert "" == project.git.git.status("--porcelain")
@@ -198,7 +190,6 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
     ],
 )
 def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], code: int, said: str) -> None:
-    """Nothing is measured, and the line says what to do instead."""
     done = _explain(project.root, *arguments)
 
     assert code == done.returncode
@@ -207,7 +198,6 @@ def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], 
 
 
 def test_without_a_target_two_commits_ask_for_one(repository: Repository) -> None:
-    """Nobody typed "train": the line says what is missing, and what it may be."""
     repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
 
@@ -249,7 +239,6 @@ def ambiguous(repository: Repository) -> Repository:
     ],
 )
 def test_what_a_name_stands_for_is_told(ambiguous: Repository, arguments: tuple[str, ...], said: str) -> None:
-    """A file is no profile by its name alone, where a commit has it; a line says how to mean the other."""
     done = _explain(ambiguous.root, *arguments)
 
     assert 2 == done.returncode
@@ -259,7 +248,6 @@ def test_what_a_name_stands_for_is_told(ambiguous: Repository, arguments: tuple[
 
 @pytest.mark.parametrize("names", [("./first", "a.stat"), ("first", "a.stat"), ("b.stat", "a.stat")])
 def test_two_files_are_profiles(ambiguous: Repository, names: tuple[str, str]) -> None:
-    """A name that a commit has is the file's beside a profile, and where it ends as profiles do."""
     done = _explain(ambiguous.root, *names)
 
     assert 0 == done.returncode, done.stderr

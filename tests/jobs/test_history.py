@@ -133,7 +133,6 @@ def scene(template: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_step_is_found_where_it_was_made(scene: Scene) -> None:
-    """With its commit, both levels and the change, and nothing else is told."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
 
     report = scene.read()
@@ -152,7 +151,6 @@ def test_a_step_is_found_where_it_was_made(scene: Scene) -> None:
 
 
 def test_without_a_step_nothing_asks_for_attention(scene: Scene) -> None:
-    """The noise between occasions is told instead."""
     scene.measure(lambda _: 1.0)
 
     report = scene.read()
@@ -163,7 +161,6 @@ def test_without_a_step_nothing_asks_for_attention(scene: Scene) -> None:
 
 
 def test_runs_stand_in_the_order_of_commits_not_of_recording(scene: Scene) -> None:
-    """Old commits that were measured late do not look like a step."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1, first=20)
     scene.shas.reverse()
     scene.measure(lambda number: 1.1 if number < 20 else 1.0, first=20, seed=2)
@@ -176,7 +173,6 @@ def test_runs_stand_in_the_order_of_commits_not_of_recording(scene: Scene) -> No
 
 
 def test_a_range_of_commits_is_told_where_some_were_not_measured(scene: Scene) -> None:
-    """Each of them may have made the step."""
     scene.shas = scene.shas[:18] + scene.shas[22:]
     scene.measure(lambda number: 1.0 if number < 18 else 1.2)
 
@@ -186,7 +182,6 @@ def test_a_range_of_commits_is_told_where_some_were_not_measured(scene: Scene) -
 
 
 def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
-    """The environment changed between the runs, so no commit is accused."""
     newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
     scene.measure(
         lambda number: 1.0 if number < 20 else 1.1,
@@ -200,7 +195,6 @@ def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
 
 
 def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
-    """As where two Pythons are measured side by side: their difference is no step."""
     newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "python": "3.13"})
     scene.measure(
         lambda number: 1.0 + 0.1 * (number % 2),
@@ -214,7 +208,6 @@ def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
 
 
 def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
-    """It depends on none of the project's code, so the machine moved."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
     scene.measure(lambda number: 2.0 if number < 20 else 2.2, name=SENTINEL, seed=2)
 
@@ -225,7 +218,6 @@ def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
 
 
 def test_commits_without_code_made_no_step(scene: Scene) -> None:
-    """Texts and perfkit's own files make nothing slower."""
     last = scene.shas[-1]
     text = scene.repository.commit({"README.md": "Read me", "benchmarks/ledger/x": ""}, "Say more")
     scene.shas = [last] * 20 + [text] * 20
@@ -252,7 +244,6 @@ SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
     [(1, 4), (2, 4), (3, 4), (4, 4), (3, 5), (3, 6), (4, 6), (5, 8), (6, 10), (8, 12)],
 )
 def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, moved: int, total: int) -> None:
-    """Without a sentinel the machine is not proven, and what did not move is not counted."""
     names = [f"benchmarks/bench_a.py::test_a[{number:02}]" for number in range(total)]
     steps: dict[str, Callable[[int], float]] = dict.fromkeys(names, _steady)
     steps.update(dict.fromkeys(names[:moved], _slower))
@@ -276,7 +267,6 @@ def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, mo
 
 
 def test_a_person_settles_a_shift_in_one_statement(scene: Scene) -> None:
-    """Its id stands for the steps of all benchmarks that took part."""
     scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
     (shift,) = scene.read().shifts
 
@@ -294,7 +284,6 @@ def test_a_person_settles_a_shift_in_one_statement(scene: Scene) -> None:
 
 
 def test_a_sentinel_that_stood_still_accuses_the_commit_of_all(scene: Scene) -> None:
-    """Code that all benchmarks share became slower."""
     scene.measure_together({**dict.fromkeys(SEVERAL, _slower), SENTINEL: _steady}, machine=0.005)
 
     report = scene.read()
@@ -305,7 +294,6 @@ def test_a_sentinel_that_stood_still_accuses_the_commit_of_all(scene: Scene) -> 
 
 
 def test_a_sentinel_that_moved_with_all_acquits_the_commit(scene: Scene) -> None:
-    """The machine became slower."""
     scene.measure_together(dict.fromkeys([*SEVERAL, SENTINEL], _slower), machine=0.005)
 
     report = scene.read()
@@ -338,7 +326,6 @@ def _gate(base: str, head: str, ratio: float, *, run: str, day: int, noise: floa
 
 
 def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
-    """It measured them side by side, which says more than two runs of different hours."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
     Ledger(scene.ledger).append(_gate(scene.shas[19], scene.shas[20], 1.0, run="gate-000000000001", day=20))
 
@@ -353,7 +340,6 @@ def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
 
 
 def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
-    """Each is chained to the one before by its ratio, whatever the hour did to both sides."""
     gates: list[Row] = []
     for number in range(20, 39):
         hour = random.Random(number).uniform(0.7, 1.4)  # noqa: S311 (likewise)
@@ -376,7 +362,6 @@ def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
 
 
 def test_losses_that_each_gate_let_pass_add_up_to_an_alarm(scene: Scene) -> None:
-    """Ten times 0.8 % is more than anybody wanted, though each is below the margin of 2 %."""
     scene.gate(1.008)
 
     report = scene.read()
@@ -406,7 +391,6 @@ def _change(scene: Scene, number: int, *ratios: float, amended: bool = False, me
 
 @pytest.mark.parametrize("amended", [False, True])
 def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amended: bool) -> None:  # noqa: FBT001 (a parameter)
-    """Of the gates of one change that of its last push counts, whether the first is still there or not."""
     for number in range(4):
         _change(scene, number, 1.015, 1.0, amended=amended)
 
@@ -414,7 +398,6 @@ def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amen
 
 
 def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
-    """What was slower stayed outside, and others went on without it."""
     for number in range(4):
         _change(scene, number, 1.015, merged=False)
         scene.repository.commit({"model.py": f"N = {number}\n"})
@@ -423,7 +406,6 @@ def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
 
 
 def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
-    """The same commits are not added twice."""
     scene.gate(1.008)
     Ledger(scene.ledger).append(
         _gate(scene.shas[0], scene.shas[10], 1.008**10, run="gate-against-0001", day=11)
@@ -440,7 +422,6 @@ def _drifting(number: int) -> float:
 
 
 def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
-    """No gate was made, and no two neighbouring runs differ by much; alone the benchmark reads the same."""
     levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL[:4], _steady)
     levels[SEVERAL[0]] = _drifting
     scene.measure_together(levels, machine=0.005)
@@ -463,7 +444,6 @@ def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
 
 
 def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
-    """A person sees it in the chart, so the first line does not say that there is nothing to look at."""
     ramp: Callable[[int], float] = lambda number: 1.18 ** min(max((number - 14) / 12, 0), 1)  # noqa: E731
     scene.measure_together(dict.fromkeys(SEVERAL, ramp), machine=0.03)
 
@@ -475,7 +455,6 @@ def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
 
 
 def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:
-    """The machine became slower little by little."""
     scene.measure_together(dict.fromkeys([NAME, SENTINEL], _drifting), machine=0.005)
 
     report = scene.read()
@@ -485,7 +464,6 @@ def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> Non
 
 
 def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
-    """What comes after it is an alarm again."""
     scene.measure(_drifting)
     (drift,) = scene.read().creeps
 
@@ -505,7 +483,6 @@ def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
 
 
 def test_creep_counts_from_the_last_release(scene: Scene) -> None:
-    """What a release has is known to its users."""
     scene.gate(1.008)
     scene.repository.git.create_tag("v1", scene.shas[9], message="Release 1")
 
@@ -513,7 +490,6 @@ def test_creep_counts_from_the_last_release(scene: Scene) -> None:
 
 
 def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
-    """Others are measured still, so somebody removed it or it is skipped."""
     scene.measure(lambda _: 1.0, name=OTHER, seed=2)
     scene.shas = scene.shas[:20]
     scene.measure(lambda _: 1.0)
@@ -532,7 +508,6 @@ def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
 
 
 def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its benchmarks did not stop one by one."""
     scene.measure(lambda _: 1.0)
     scene.measure(lambda _: 1.0, name=OTHER, seed=2)
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
@@ -547,7 +522,6 @@ def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch:
 
 
 def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person names it by its id."""
     scene.measure(lambda _: 1.0)
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
 
@@ -563,7 +537,6 @@ def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: 
 
 
 def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
-    """It is told with the reason; the beginning of its id is enough to name it."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
     (point,) = scene.read().points
 
@@ -585,7 +558,6 @@ def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
     "metric", [Metric(name="operators", unit="", exact=True), Metric(name="device time", unit="s")]
 )
 def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene, metric: Metric) -> None:
-    """What `perfkit history --metric operators` shows can be accepted, and filled in by a backfill."""
     scene.measure(lambda _: 1.0)
     counted = [
         build_row(
@@ -621,7 +593,6 @@ def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene, metric: Metric) -
 
 
 def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
-    """It was removed on purpose."""
     scene.measure(lambda _: 1.0, name=OTHER, seed=2)
     scene.shas = scene.shas[:20]
     scene.measure(lambda _: 1.0)
@@ -647,7 +618,6 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
     ],
 )
 def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:
-    """Nothing is kept."""
     scene.measure(lambda _: 1.0)
     project = load_project(scene.repository.root)
 
@@ -658,7 +628,6 @@ def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, 
 
 
 def test_rewritten_commits_stand_by_their_times(scene: Scene) -> None:
-    """This clone lacks them; they are shown among those of their time, and counted in a note."""
     known = list(scene.shas)
     scene.shas = [*known[:10], *("e" * 39 + digit for digit in "0123456789"), *known[20:]]
     scene.measure(lambda _: 1.0)
@@ -670,7 +639,6 @@ def test_rewritten_commits_stand_by_their_times(scene: Scene) -> None:
 
 
 def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:
-    """Runs of other branches are left out."""
     scene.repository.git.create_head("old", scene.shas[9])
     scene.measure(lambda _: 1.0)
 
@@ -680,7 +648,6 @@ def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:
 
 
 def test_what_the_ledger_lacks_is_said(scene: Scene) -> None:
-    """With what it has, or how to begin."""
     with pytest.raises(NotMeasuredError, match="has no time of a commit yet; measure with"):
         scene.read()
     scene.measure(lambda _: 1.0)
@@ -694,6 +661,5 @@ def test_what_the_ledger_lacks_is_said(scene: Scene) -> None:
 
 @pytest.mark.parametrize("text", ["30x", "", "yesterday", "2026-13-01", "d", "-3d"])
 def test_a_time_that_is_none_is_refused(text: str) -> None:
-    """It names the forms that are understood."""
     with pytest.raises(UsageError, match="--since must read"):
         days_ago(text)

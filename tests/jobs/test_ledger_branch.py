@@ -44,7 +44,6 @@ def pull(clone: Path) -> str:
 
 
 def test_what_one_job_measured_another_one_has(clones: tuple[Path, Path]) -> None:
-    """Both add files without knowing of each other, and none is lost; the code's tree stays as it is."""
     one, two = clones
 
     assert pull(one) == "origin has no branch kept yet: the ledger begins with this run"
@@ -62,7 +61,6 @@ def test_what_one_job_measured_another_one_has(clones: tuple[Path, Path]) -> Non
 
 
 def test_a_remote_that_takes_nothing_is_told(clones: tuple[Path, Path]) -> None:
-    """A clone without the right to push says which permission is missing."""
     one, _ = clones
     git.Repo(one).remote().set_url(str(one.parent / "gone"))
 
@@ -73,7 +71,6 @@ def test_a_remote_that_takes_nothing_is_told(clones: tuple[Path, Path]) -> None:
 
 
 def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
-    """A job that measured nothing says so."""
     one, _ = clones
     project = load_project(one)
 
@@ -90,7 +87,6 @@ def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
 
 
 def test_rows_of_a_command_that_was_killed_are_pushed(clones: tuple[Path, Path]) -> None:
-    """They are recovered first: a job of CI has no next command that could do so."""
     one, two = clones
     ledger = one / "benchmarks/ledger"
 
@@ -109,7 +105,6 @@ def test_rows_of_a_command_that_was_killed_are_pushed(clones: tuple[Path, Path])
 
 
 def test_what_is_of_one_process_alone_stays_there(clones: tuple[Path, Path]) -> None:
-    """Staged rows and indexes are neither pushed nor pulled, and notes are."""
     one, two = clones
     for name in (".staged/run.jsonl", ".index/all", "notes/one.json"):
         file = one / "benchmarks/ledger" / name
@@ -127,7 +122,6 @@ def test_what_is_of_one_process_alone_stays_there(clones: tuple[Path, Path]) -> 
 
 
 def test_a_file_of_the_branch_is_never_replaced(clones: tuple[Path, Path]) -> None:
-    """Of two files of one name the one that was pushed first stays, and the others are added all the same."""
     one, two = clones
     push(one, run="the whole")
     push(two, run="a part", other="2")

@@ -101,7 +101,6 @@ def told(outcome: Outcome) -> tuple[object, ...]:
 
 
 def test_csv_is_read_by_pandas(ledger: Path, tmp_path: Path) -> None:
-    """A line a row with all columns; the values are a JSON list."""
     report = export(ledger, "csv", tmp_path / "out/rows.csv")
     frame = pd.read_csv(tmp_path / "out/rows.csv")
 
@@ -117,7 +116,6 @@ def test_csv_is_read_by_pandas(ledger: Path, tmp_path: Path) -> None:
 
 
 def test_csv_keeps_any_name(tmp_path: Path) -> None:
-    """Quotes, commas and ends of lines in it begin no cell and no line."""
     name = 'a","b\n,\x1b[31m"::test|<b>'
     Ledger(tmp_path / "ledger").append([build_row(1.0, name=name)])
 
@@ -127,7 +125,6 @@ def test_csv_keeps_any_name(tmp_path: Path) -> None:
 
 
 def test_json_goes_to_standard_output(ledger: Path) -> None:
-    """An object a row, with maps as objects; a value that is no number is null."""
     Ledger(ledger).append([build_row(float("nan"), run="run-4", minute=4)])
     text = export(ledger, "json").text
     assert text is not None
@@ -151,12 +148,10 @@ def test_json_goes_to_standard_output(ledger: Path) -> None:
     ],
 )
 def test_filters_leave_what_they_mean(ledger: Path, filters: dict[str, str], rows: int) -> None:
-    """All that are given must hold."""
     assert rows == export(ledger, "csv", None, **filters).rows
 
 
 def test_a_filter_that_nothing_passes_is_refused(ledger: Path, tmp_path: Path) -> None:
-    """And no empty file is written."""
     with pytest.raises(UsageError, match=r"no row of .* is meant by these filters"):
         export(ledger, "csv", tmp_path / "rows.csv", benchmark="test_nothing")
 
@@ -164,7 +159,6 @@ def test_a_filter_that_nothing_passes_is_refused(ledger: Path, tmp_path: Path) -
 
 
 def test_pytest_benchmark_compares_what_is_exported(ledger: Path, tmp_path: Path) -> None:
-    """Its own command reads the files; what it has no place for is counted."""
     report = export(ledger, "pytest-benchmark", tmp_path / "out")
     done = subprocess.run(
         [Path(sys.executable).with_name("pytest-benchmark"), "compare", *report.files, "--csv=table"],
@@ -184,7 +178,6 @@ def test_pytest_benchmark_compares_what_is_exported(ledger: Path, tmp_path: Path
 
 
 def test_pytest_benchmark_keeps_its_results(tmp_path: Path) -> None:
-    """What was imported from it is what comes back from it, with raw values and without."""
     source = json.loads((FILES / "pytest_benchmark_5.json").read_text())
     summaries = json.loads((FILES / "pytest_benchmark_5.json").read_text())
     for bench in summaries["benchmarks"]:
@@ -208,7 +201,6 @@ def test_pytest_benchmark_keeps_its_results(tmp_path: Path) -> None:
 
 
 def test_asv_keeps_its_results(tmp_path: Path) -> None:
-    """What was imported from it is what comes back from it: samples, failures, skips and parameters."""
     before = imported(tmp_path, FILES / "asv")
     report = export(tmp_path / "imported", "asv", tmp_path / "out")
     again = imported(tmp_path, tmp_path / "out", ledger="again")
@@ -230,7 +222,6 @@ def test_asv_keeps_its_results(tmp_path: Path) -> None:
 
 
 def test_asv_gets_a_benchmark_for_each_metric(ledger: Path, tmp_path: Path) -> None:
-    """Launches stand together as samples, and uncommitted changes are left out."""
     report = export(ledger, "asv", tmp_path / "out")
     [head] = (tmp_path / "out").glob(f"*/{HEAD[:8]}-*.json")
     value = json.loads(head.read_text())
@@ -252,7 +243,6 @@ def test_asv_gets_a_benchmark_for_each_metric(ledger: Path, tmp_path: Path) -> N
 
 
 def test_asv_itself_reads_what_is_exported(tmp_path: Path) -> None:
-    """Where it is installed."""
     results = pytest.importorskip("asv.results")
     imported(tmp_path, FILES / "asv")
     export(tmp_path / "imported", "asv", tmp_path / "out")
@@ -264,7 +254,6 @@ def test_asv_itself_reads_what_is_exported(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_something_is_left_alone(ledger: Path, tmp_path: Path) -> None:
-    """Its files might be somebody's results."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
 
@@ -277,7 +266,6 @@ def test_a_folder_that_holds_something_is_left_alone(ledger: Path, tmp_path: Pat
 
 
 def test_a_format_without_a_place_for_any_row_says_so(ledger: Path, tmp_path: Path) -> None:
-    """A failure alone is no result of pytest-benchmark."""
     with pytest.raises(NotMeasuredError, match="has no place for any of these 1 rows: rows without a result"):
         export(ledger, "pytest-benchmark", tmp_path / "out", run="run-2")
 
@@ -285,7 +273,6 @@ def test_a_format_without_a_place_for_any_row_says_so(ledger: Path, tmp_path: Pa
 
 
 def test_the_command_exports(ledger: Path, repository: Repository) -> None:
-    """Standard output has the file alone."""
     repository.commit({"a.py": "1"})
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -65,7 +65,6 @@ def asv_file(benchmarks: dict[str, Any], commit: str = "c" * 40) -> dict[str, An
 
 
 def test_a_folder_of_asv_is_imported_in_one_command(project: Repository) -> None:
-    """A file of the ledger for each commit, with every failure as a row; a second time adds nothing."""
     first = run(project, "import", FILES / "asv", "--json", "-")
     second = run(project, "import", FILES / "asv")
 
@@ -89,7 +88,6 @@ def test_a_folder_of_asv_is_imported_in_one_command(project: Repository) -> None
 
 
 def test_git_tells_of_commits_that_it_has(project: Repository) -> None:
-    """Their time and subject; what it does not have is kept as the file says it."""
     known = project.git.head.commit
     write(project.root / "a.json", asv_file({"time_a": 1.0}, known.hexsha))
     write(project.root / "b.json", asv_file({"time_a": 1.0}, "d" * 40))
@@ -106,7 +104,6 @@ def test_git_tells_of_commits_that_it_has(project: Repository) -> None:
 
 
 def test_a_file_without_a_commit_needs_one(project: Repository) -> None:
-    """A ref of the repository, or all digits of one that it does not have."""
     refused = run(project, "import", FILES / "pyperf.json")
     by_ref = run(project, "import", FILES / "pyperf.json", "--commit", "HEAD")
     ledger = project.root / "benchmarks/ledger"
@@ -121,7 +118,6 @@ def test_a_file_without_a_commit_needs_one(project: Repository) -> None:
 
 
 def test_one_broken_file_keeps_none_of_the_others_out(project: Repository) -> None:
-    """It is named, and the exit code says that something is missing."""
     shutil.copytree(FILES / "asv", project.root / ".asv/results")
     broken = project.root / ".asv/results/sample/ffffffff-broken.json"
     broken.write_text('{"commit_hash": "ffff", "results": {"time_a"')
@@ -138,7 +134,6 @@ def test_one_broken_file_keeps_none_of_the_others_out(project: Repository) -> No
 
 
 def test_a_run_is_filed_whole_or_not_at_all(tmp_path: Path) -> None:
-    """One bad benchmark in a file keeps all of that file out."""
     value = asv_file({"time_a": 1.0})
     value["results"]["time_b"] = "nothing"
     write(tmp_path / "x/bad.json", value)
@@ -153,7 +148,6 @@ def test_a_run_is_filed_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_what_asv_adds_to_a_file_is_imported_alone(tmp_path: Path) -> None:
-    """A later import of the file that has grown gives no benchmark twice."""
     file = write(tmp_path / "x/c.json", asv_file({"time_a": 1.0, "time_b": 2.0}))
     import_into(tmp_path / "ledger", file)
     write(file, asv_file({"time_a": 1.0, "time_b": 2.0, "time_c": 3.0}))
@@ -166,7 +160,6 @@ def test_what_asv_adds_to_a_file_is_imported_alone(tmp_path: Path) -> None:
 
 
 def test_the_same_file_is_the_same_run_wherever_it_lies(tmp_path: Path) -> None:
-    """Also after compacting, and written in another way."""
     file = write(tmp_path / "a.json", asv_file({"time_a": 1.0}))
     import_into(tmp_path / "ledger", file, FILES / "data.js")
     Ledger(tmp_path / "ledger").compact()
@@ -181,7 +174,6 @@ def test_the_same_file_is_the_same_run_wherever_it_lies(tmp_path: Path) -> None:
 
 
 def test_a_summary_is_kept_where_values_were_not(project: Repository) -> None:
-    """Its columns stand for the values, in the ledger, in its tables and in the log."""
     sha = project.git.head.commit.hexsha
     stats = {"mean": 0.002, "stddev": 0.0001, "rounds": 9, "median": 0.0019, "min": 0.0018}
     bench = {"name": "test_a", "fullname": "b.py::test_a", "stats": stats}
@@ -210,7 +202,6 @@ def test_a_summary_is_kept_where_values_were_not(project: Repository) -> None:
 
 
 def test_a_ledger_with_imports_is_sound(tmp_path: Path) -> None:
-    """Rows with a summary in place of values are no damage."""
     import_into(
         tmp_path / "ledger", FILES / "data.js", FILES / "asv", FILES / "google_benchmark_aggregates.json"
     )
@@ -219,7 +210,6 @@ def test_a_ledger_with_imports_is_sound(tmp_path: Path) -> None:
 
 
 def test_summaries_have_a_trend(tmp_path: Path) -> None:
-    """Its level is the mean where the file does not say the median."""
     entry = {"tool": "pytest", "date": 1700000000000}
     rate = {"unit": "iter/sec", "range": "stddev: 0.00001", "extra": "rounds: 20"}
     entries = [
@@ -235,7 +225,6 @@ def test_summaries_have_a_trend(tmp_path: Path) -> None:
 
 
 def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
-    """Each with what was looked for."""
     (tmp_path / "empty").mkdir()
 
     with pytest.raises(UsageError, match=r"there is no file or folder .*nowhere\.json"):
@@ -245,7 +234,6 @@ def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_format_that_is_named_is_the_one(project: Repository) -> None:
-    """It is one that can be read, and the file is of it."""
     unknown = run(project, "import", "pyproject.toml", "--format", "csv")
     other = run(project, "import", FILES / "pyperf.json", "--format", "pytest-benchmark")
 
@@ -255,7 +243,6 @@ def test_a_format_that_is_named_is_the_one(project: Repository) -> None:
 
 
 def test_a_commit_that_no_file_needs_is_said(tmp_path: Path) -> None:
-    """The file's own commit counts."""
     file = write(tmp_path / "a.json", asv_file({"time_a": 1.0}))
 
     report = import_into(tmp_path / "ledger", file, commit="a" * 40)
@@ -265,7 +252,6 @@ def test_a_commit_that_no_file_needs_is_said(tmp_path: Path) -> None:
 
 
 def test_a_damaged_neighbour_is_named(tmp_path: Path) -> None:
-    """Results are imported without what benchmarks.json would have said of them."""
     shutil.copytree(FILES / "asv", tmp_path / "asv")
     (tmp_path / "asv/benchmarks.json").write_text("{")
 
@@ -277,7 +263,6 @@ def test_a_damaged_neighbour_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The runs that were filed stay, and the same command files the others."""
     for number in range(3):
         write(tmp_path / f"x/{number}.json", asv_file({"time_a": 1.0}, str(number) * 40))
     append = Ledger.append

@@ -31,7 +31,6 @@ def measured(repository: Repository) -> Repository:
 
 
 def test_the_log_is_written_once_and_then_up_to_date(measured: Repository) -> None:
-    """A second rendering changes nothing, and --check then passes."""
     assert _render(measured).changed
     assert not _render(measured).changed
     assert not _render(measured, check=True).changed
@@ -39,7 +38,6 @@ def test_the_log_is_written_once_and_then_up_to_date(measured: Repository) -> No
 
 
 def test_notes_outside_the_markers_are_kept(measured: Repository) -> None:
-    """People write around the table; a rendering leaves their text alone."""
     _render(measured)
     file = measured.root / "perf_log.md"
     file.write_text("# Mine\n\n" + file.read_text() + "\nMy conclusions.\n")
@@ -54,7 +52,6 @@ def test_notes_outside_the_markers_are_kept(measured: Repository) -> None:
 
 
 def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> None:
-    """A log that is not what the ledger says is exit code 1."""
     with pytest.raises(OutOfDateError, match="run `perfkit log`") as caught:
         _render(measured, check=True)
 
@@ -65,7 +62,6 @@ def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> No
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
 def test_an_empty_ledger_says_how_to_begin(repository: Repository, *, check: bool, columns: bool) -> None:
-    """There is no file without a table in it; the line has the command that adds a row."""
     column = '[[tool.perfkit.log.columns]]\ntitle = "a"\nbenchmark = "a"\n' if columns else ""
     repository.commit({"pyproject.toml": column}, "Begin")
     (repository.root / "benchmarks/ledger").mkdir(parents=True)
@@ -81,7 +77,6 @@ def test_an_empty_ledger_says_how_to_begin(repository: Repository, *, check: boo
 
 
 def test_runs_on_uncommitted_changes_alone_are_no_log(measured: Repository) -> None:
-    """What is missing is the commit, and a log that was there stays as it is."""
     file = measured.root / "perf_log.md"
     file.write_text("# Mine\n")
     for old in Ledger(measured.root / "benchmarks/ledger").files():
@@ -95,7 +90,6 @@ def test_runs_on_uncommitted_changes_alone_are_no_log(measured: Repository) -> N
 
 
 def test_a_note_describes_its_commit(measured: Repository) -> None:
-    """The newest note stands in the log in place of the subject."""
     project = load_project(measured.root)
     for text in ("First words", "Better words"):
         note_commit(project=project, ledger=project.ledger_path, ref="HEAD", text=text)
@@ -106,7 +100,6 @@ def test_a_note_describes_its_commit(measured: Repository) -> None:
 
 
 def test_a_note_needs_a_commit_and_words(measured: Repository) -> None:
-    """Neither an unknown commit nor an empty note is kept."""
     project = load_project(measured.root)
     with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
         note_commit(project=project, ledger=project.ledger_path, ref="nowhere", text="x")
@@ -115,7 +108,6 @@ def test_a_note_needs_a_commit_and_words(measured: Repository) -> None:
 
 
 def test_a_damaged_note_is_named(measured: Repository) -> None:
-    """A note's file that is no JSON gives one line with its name."""
     folder = measured.root / "benchmarks/ledger/notes"
     folder.mkdir()
     (folder / "x.json").write_text("{")
@@ -125,14 +117,12 @@ def test_a_damaged_note_is_named(measured: Repository) -> None:
 
 
 def test_an_unwritable_file_is_one_line(measured: Repository, tmp_path: Path) -> None:
-    """A log that cannot be written names the way out."""
     project = load_project(measured.root)
     with pytest.raises(UsageError, match=r"cannot write .*choose another with --out"):
         render_log(project=project, ledger=project.ledger_path, file=tmp_path / "no" / "x.md", check=False)
 
 
 def test_an_option_before_a_command_is_refused(repository: Repository) -> None:
-    """A note would go into another ledger than the one that was named."""
     repository.commit({"a.py": ""})
 
     done = run_perfkit("log", "--ledger", "other", "note", "HEAD", "text", cwd=repository.root)

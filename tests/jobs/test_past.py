@@ -40,14 +40,12 @@ def report(repository: Repository) -> GateReport:
 
 
 def test_the_runs_before_are_kept_in_the_order_of_commits(report: GateReport, repository: Repository) -> None:
-    """Each by its quickest round; what was measured later is no part of the report."""
     past = _with_past(report, repository).past
 
     assert {NAME: pytest.approx((0.1, 0.2, 0.3, 0.4, 0.5, 0.6))} == past
 
 
 def test_another_place_and_too_few_runs_show_nothing(report: GateReport, repository: Repository) -> None:
-    """Another machine, another version of the benchmark, and four runs have no picture."""
     elsewhere = replace(report, machine=replace(report.machine, machine_id="other"))
     (slower,) = report.comparisons
     changed = replace(
@@ -59,7 +57,6 @@ def test_another_place_and_too_few_runs_show_nothing(report: GateReport, reposit
 
 
 def test_a_gate_without_a_finding_asks_nothing(report: GateReport, repository: Repository) -> None:
-    """The ledger is not even opened; where it cannot be read a note says so, and the verdict stands."""
     (slower,) = report.comparisons
     same = replace(report, comparisons=(replace(slower, verdict="UNCHANGED"),))
     (repository.root / "ledger/20260102T030405Z-gate-0199.parquet").write_text("no ledger file")
@@ -73,8 +70,6 @@ def test_a_gate_without_a_finding_asks_nothing(report: GateReport, repository: R
 def test_no_mistake_in_a_picture_costs_a_verdict(
     report: GateReport, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong when the past is read is a note, and the report stays as it is."""
-
     def fail(*_: object) -> None:
         raise ValueError("not enough values to unpack")
 

@@ -169,26 +169,22 @@ def in_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
 
 
 def test_every_pass_counts_steps(demo: Demo) -> None:
-    """All passes see the eight steps, but for those of counts and of torch, which end after their windows."""
     assert {"clean": 8, "balance": 8, "counts": 3, "cprofile": 8, "torch": 5, "lines": 8} == {
         found.name: found.steps for found in demo.summary.passes
     }
 
 
 def test_samples_leave_evaluation_out(demo: Demo) -> None:
-    """Only batches that a step followed are counted: 2 epochs of 16 samples."""
     assert 32 == demo.summary.main_pass.samples
 
 
 def test_waiting_for_data_knows_the_workers(demo: Demo) -> None:
-    """The clean pass itself measures the wait, and how many workers there were."""
     main = demo.summary.main_pass
     assert 2 == main.data_workers
     assert 0 < (main.data_wait_s or 0) <= main.total_s
 
 
 def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
-    """Each file that the summary lists is there, and nothing temporary is left."""
     texts = (".txt", "_filtered.txt", "_ops.csv", "_lines.txt")
     endings = (".stat", ".worker0.stat", ".worker1.stat", ".trace.json.gz", ".json", *texts)
     assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
@@ -197,12 +193,10 @@ def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
 
 
 def test_nothing_but_artifacts_stays_beside_the_output(demo: Demo) -> None:
-    """The folder that the passes worked in is gone, and so is that of a profile that was killed."""
     assert [] == list((demo.root / "profiles").glob(f"{STAGING_PREFIX}*"))
 
 
 def test_a_step_is_made_of_its_phases(demo: Demo) -> None:
-    """Hooks find the phases of a loop that knows nothing of them, in each of its eight steps."""
     balance = demo.summary.balance
     assert balance is not None
     phases = {phase.name: phase.seconds for phase in balance.phases}
@@ -214,7 +208,6 @@ def test_a_step_is_made_of_its_phases(demo: Demo) -> None:
 
 
 def test_phases_and_residual_add_up_to_the_step(demo: Demo) -> None:
-    """No time is counted twice, and what no hook saw is told."""
     balance = demo.summary.balance
     assert balance is not None
     for step, (whole_s, residual_s) in enumerate(zip(balance.step_s, balance.residual_s, strict=True)):
@@ -224,14 +217,12 @@ def test_phases_and_residual_add_up_to_the_step(demo: Demo) -> None:
 
 
 def test_the_speed_of_the_workers_is_known(demo: Demo) -> None:
-    """The workers themselves tell how long a batch takes to make."""
     balance = demo.summary.balance
     assert balance is not None
     assert 0 < (balance.loader_s or 0) < sum(balance.step_s)
 
 
 def test_each_worker_has_a_profile_of_its_own(demo: Demo) -> None:
-    """Both workers, whose processes end with each epoch, leave one profile each with what they did."""
     assert ["worker0", "worker1"] == [role.role for role in demo.summary.roles]
     for role in demo.summary.roles:
         stats = vars(pstats.Stats(str(demo.root / "profiles" / role.file)))["stats"]
@@ -242,7 +233,6 @@ def test_each_worker_has_a_profile_of_its_own(demo: Demo) -> None:
 
 
 def test_lines_are_timed_where_the_time_is(demo: Demo) -> None:
-    """Of the functions with the most own time each line is told, with its text and how often it ran."""
     lines = {(line.file, line.text): line.hits for line in demo.summary.lines}
     assert 8 == lines["demo/training.py", "optimizer.zero_grad()"]
     assert 8 == lines["demo/loss.py", "squares = values * values"]
@@ -252,18 +242,15 @@ def test_lines_are_timed_where_the_time_is(demo: Demo) -> None:
 
 
 def test_whom_the_loop_waits_for_is_known(demo: Demo) -> None:
-    """The wait for the loader's workers is told as such, not as a lock or a pipe."""
     waits = {wait.whom: wait.seconds for wait in demo.summary.waits}
     assert waits["the loader's workers"] > 0
 
 
 def test_summary_is_saved(demo: Demo) -> None:
-    """The JSON file holds the summary that the job returned."""
     assert demo.summary == load_summary(demo.artifact(".json"))
 
 
 def test_summary_knows_commit_and_environment(demo: Demo) -> None:
-    """The profile is filed under the clean commit, with torch's settings from the process that ran."""
     assert demo.summary.commit is not None
     assert git.Repo(demo.root).head.commit.hexsha == demo.summary.commit.sha
     assert not demo.summary.commit.dirty
@@ -271,7 +258,6 @@ def test_summary_knows_commit_and_environment(demo: Demo) -> None:
 
 
 def test_stat_file_opens_in_pstats(demo: Demo) -> None:
-    """The profile begins at the target, named from the project on: no frame of the harness is above it."""
     stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
     longest = max(stats, key=lambda function: stats[function][3])
     assert "demo/training.py" == longest[0]
@@ -279,7 +265,6 @@ def test_stat_file_opens_in_pstats(demo: Demo) -> None:
 
 
 def test_the_harness_stands_in_no_ones_way(demo: Demo) -> None:
-    """Between the loop and its loader there is no frame of the harness, once a clean pass has counted."""
     stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
     callers = {
         caller[2]
@@ -291,7 +276,6 @@ def test_the_harness_stands_in_no_ones_way(demo: Demo) -> None:
 
 
 def test_text_is_ordered_by_cumulative_time(demo: Demo) -> None:
-    """The full text names files from the project and the library on."""
     text = demo.artifact(".txt").read_text()
     assert "Ordered by: cumulative time" in text
     assert "torch/utils/data/dataloader.py" in text
@@ -300,7 +284,6 @@ def test_text_is_ordered_by_cumulative_time(demo: Demo) -> None:
 
 
 def test_filtered_text_keeps_header_and_totals(demo: Demo) -> None:
-    """Only own code is listed, under the header and the totals of the whole profile."""
     full, filtered = (demo.artifact(ending).read_text() for ending in (".txt", "_filtered.txt"))
     totals = re.search(r"\d+ function calls.* seconds", full)
     assert totals is not None
@@ -313,7 +296,6 @@ def test_filtered_text_keeps_header_and_totals(demo: Demo) -> None:
 
 
 def test_entries_tell_own_code_and_waiting_apart(demo: Demo) -> None:
-    """Own code, waiting for data and library code each have their kind."""
     kinds = {(entry.file, entry.function): entry.kind for entry in demo.summary.entries}
     assert "own" == kinds["demo/loss.py", "mean_square"]
     assert "wait" == kinds["torch/utils/data/dataloader.py", "__next__"]
@@ -321,7 +303,6 @@ def test_entries_tell_own_code_and_waiting_apart(demo: Demo) -> None:
 
 
 def test_trace_holds_the_window(demo: Demo) -> None:
-    """The trace has the three steps after the warm-up, and each optimizer's range lies inside its step."""
     events = json.loads(gzip.decompress(demo.artifact(".trace.json.gz").read_bytes()))["traceEvents"]
     spans = {
         prefix: [
@@ -335,7 +316,6 @@ def test_trace_holds_the_window(demo: Demo) -> None:
 
 
 def test_operator_table_is_per_step(demo: Demo) -> None:
-    """The optimizer steps once in each of the three watched steps; no device is no number."""
     with demo.artifact("_ops.csv").open() as stream:
         rows = {row["operator"]: row for row in csv.DictReader(stream)}
     assert ("3", "1", "") == tuple(
@@ -344,7 +324,6 @@ def test_operator_table_is_per_step(demo: Demo) -> None:
 
 
 def test_lines_are_timed(demo: Demo) -> None:
-    """The table of lines counts eight hits of the named function's first line."""
     line = next(
         row for row in demo.artifact("_lines.txt").read_text().splitlines() if "values * values" in row
     )
@@ -352,7 +331,6 @@ def test_lines_are_timed(demo: Demo) -> None:
 
 
 def test_times_of_lines_are_told_for_a_step_and_for_a_hit(demo: Demo) -> None:
-    """A line that is hit once a step has one number for both, whatever the number of steps."""
     text = demo.artifact("_lines.txt").read_text()
     function, head, *rows = text[text.index("Function: mean_square") :].splitlines()
 
@@ -367,7 +345,6 @@ def test_times_of_lines_are_told_for_a_step_and_for_a_hit(demo: Demo) -> None:
 
 
 def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
-    """Step times and the total are rows of one run, raw and in order."""
     rows = {row.outcome.metric.name: row for row in Ledger(demo.project.ledger_path).rows()}
     assert demo.summary.main_pass.step_s == rows["step_time"].outcome.values
     assert (demo.summary.main_pass.total_s,) == rows["total_time"].outcome.values
@@ -379,7 +356,6 @@ def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
 
 
 def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
-    """The index gains the profile, what a person wrote stays, and an unreadable summary is told."""
     index = (demo.root / "profiles" / "README.md").read_text()
     assert index.startswith("# My profiles\n\nmy note\n")
     assert "| first_profile |" in index
@@ -388,7 +364,6 @@ def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
 
 
 def test_snakeviz_serves_the_profile(demo: Demo) -> None:
-    """The viewer answers a request for the profile's page, and the page shows the training function."""
     file = demo.artifact(".stat")
     with served_by_snakeviz(file) as port:
         page = answer(f"http://127.0.0.1:{port}/snakeviz/{urllib.parse.quote(str(file), safe='')}")
@@ -424,7 +399,6 @@ def answer(url: str) -> str:
 
 
 def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:
-    """A script gets its arguments; --steps ends each pass, its workers too, and the trace's window fits."""
     request = ProfileRequest(
         target="train.py",
         arguments=("1000", "0"),
@@ -444,13 +418,11 @@ def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:
 
 
 def test_exit_code_of_a_script_is_a_failure(in_demo: Demo) -> None:
-    """A script that ends with a code of its own was not measured; what it printed last is told."""
     with pytest.raises(NotMeasuredError, match=r"train\.py exited with code 3.*arguments \['1', '3'\]"):
         profile(in_demo, "train.py", arguments=("1", "3"))
 
 
 def test_raising_target_is_recorded_and_explained(in_demo: Demo) -> None:
-    """One line names error and place, the traceback is kept, the ledger has the failure, old files stay."""
     before = in_demo.artifact(".stat").read_bytes()
     with pytest.raises(NotMeasuredError) as caught:
         profile(in_demo, "demo.training:raises")
@@ -470,7 +442,6 @@ def test_raising_target_is_recorded_and_explained(in_demo: Demo) -> None:
 
 
 def test_what_was_captured_before_a_failure_is_kept(in_demo: Demo) -> None:
-    """A target that gives up after three steps leaves a marked profile of these three."""
     with pytest.raises(NotMeasuredError) as caught:
         profile(in_demo, "demo.training:breaks", passes=("clean", "cprofile"))
 
@@ -486,7 +457,6 @@ def test_what_was_captured_before_a_failure_is_kept(in_demo: Demo) -> None:
 
 
 def test_another_profiler_is_refused(in_demo: Demo) -> None:
-    """Two profilers would end one another unseen: one line says what to do."""
     module = in_demo.root / "demo" / "watched.py"
     module.write_text("import sys\nsys.setprofile(lambda *_: None)\n\ndef main():\n    pass\n")
 
@@ -495,7 +465,6 @@ def test_another_profiler_is_refused(in_demo: Demo) -> None:
 
 
 def test_missing_function_is_a_mistake_in_the_request(in_demo: Demo) -> None:
-    """A function that is not there is told with the nearest one, and nothing is recorded."""
     recorded = len(Ledger(in_demo.project.ledger_path).rows())
     with pytest.raises(UsageError, match='did you mean "raises"'):
         profile(in_demo, "demo.training:raise")
@@ -526,7 +495,6 @@ def profile(
     ],
 )
 def test_unusable_output_is_told_first(in_demo: Demo, out: str, told: str) -> None:
-    """A place that cannot be written is refused before anything is measured."""
     request = ProfileRequest(target="train", out=Path(out), progress=False)
     with pytest.raises(UsageError, match=f"{told}.*--out"):
         run_profile(request, project=in_demo.project)
@@ -542,14 +510,12 @@ def test_unusable_output_is_told_first(in_demo: Demo, out: str, told: str) -> No
     ],
 )
 def test_wrong_request_is_refused(in_demo: Demo, changes: dict[str, object], message: str) -> None:
-    """Each mistake in a request is one line that says what would be right."""
     fields: dict[str, object] = {"target": "train", "out": Path("x.stat"), "progress": False}
     with pytest.raises(UsageError, match=message):
         run_profile(ProfileRequest(**(fields | changes)), project=in_demo.project)  # type: ignore[arg-type]
 
 
 def test_without_commits_only_recording_is_refused(tmp_path: Path) -> None:
-    """A folder outside git cannot be recorded; the line names the way to profile it all the same."""
     (tmp_path / "train.py").write_text(SCRIPT)
     project = load_project(tmp_path)
     request = ProfileRequest(

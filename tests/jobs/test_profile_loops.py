@@ -88,7 +88,6 @@ own()
 
 
 def test_objects_that_raise_when_they_are_looked_at_stop_no_pass(project: Repository) -> None:
-    """A dead weak proxy, as torch.compile leaves them, and a batch that answers nothing are left alone."""
     words = ("--passes", "clean,balance,cprofile,lines", "--lines", "auto", "--no-ledger")
     found = profile(project, f"{RUDE}{LOOP}", *words)
 
@@ -107,7 +106,6 @@ runs.write_text("x" * (number + 1))
 
 
 def test_a_pass_that_fails_leaves_the_others_whole(project: Repository) -> None:
-    """The others are reported with all their steps and recorded; exit code 4 comes with the reason."""
     script = (
         f"{SECOND_RUN_FAILS}{LOOP}    if number == 1 and step == 1:\n        raise ValueError('by chance')\n"
     )
@@ -137,7 +135,6 @@ pstats.Stats.dump_stats = broken
 
 
 def test_a_mistake_of_perfkit_costs_its_own_pass(project: Repository) -> None:
-    """Even where it was the first pass, the others are made; the traceback of the mistake is kept."""
     found = profile(project, f"{BREAKS_CPROFILE}{LOOP}", "--passes", "cprofile,torch", "--no-ledger")
 
     assert 4 == found.code
@@ -180,7 +177,6 @@ for epoch in range(2):
 
 
 def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
-    """Its loader may run with gradients on, in the middle of an epoch, and be the one that trains."""
     found = profile(project, EVALUATES, "--passes", "clean", "--no-ledger")
 
     assert 0 == found.code, found.error
@@ -210,7 +206,6 @@ def main():
 
 
 def test_steps_that_no_optimizer_makes_end_in_exit_code_4(project: Repository) -> None:
-    """The message has the line to name and nothing is recorded; without --steps the whole run is profiled."""
     script = f"{BY_HAND}\nmain()\n"
     found = profile(project, script, "--steps", "4")
 
@@ -225,7 +220,6 @@ def test_steps_that_no_optimizer_makes_end_in_exit_code_4(project: Repository) -
 
 @pytest.mark.parametrize("line", [6, 13])
 def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository, line: int) -> None:
-    """The loop's own line and one in it do, in a module that a script imports, in every pass."""
     project.commit({"lib/model.py": BY_HAND})
     script = "from lib.model import main\nmain()\n"
     given = ("--step-at", f"lib/model.py:{line}", "--steps", "4")
@@ -244,7 +238,6 @@ def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository, line: int
 
 @pytest.mark.parametrize("place", ["train.py", "train.py:0", "train.py:3", "train.py:900", "none.py:1"])
 def test_a_line_without_a_statement_is_a_mistake(project: Repository, place: str) -> None:
-    """It is found before anything is measured."""
     found = profile(project, BY_HAND.lstrip(), "--step-at", place)
 
     assert 2 == found.code
@@ -273,7 +266,6 @@ for _ in range(2):
 
 
 def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository) -> None:
-    """Two optimizers and accumulated gradients are one step, as is ``run.step()``; nothing else is filed."""
     found = profile(project, MARKED, "--passes", "clean,torch", "--trace-all")
 
     assert 0 == found.code, found.error
@@ -309,7 +301,6 @@ for step in range(20):
     ],
 )
 def test_only_what_a_loop_keeps_grows(project: Repository, kept: str, leaks: set[str]) -> None:
-    """The names that torch looks up under the watch are not the loop's; small leaks are still found."""
     found = profile(project, KEEPS.replace("KEPT", kept), "--passes", "memory", "--no-ledger")
 
     assert 0 == found.code, found.error

@@ -80,7 +80,6 @@ def _request(project: Project, target: str, **settings: Any) -> ProfileRequest: 
 
 
 def test_a_notebook_is_profiled_by_cell(project: Project) -> None:
-    """It starts in its own folder; functions and lines are named by notebook and cell."""
     request = _request(project, "notebooks/fit.ipynb", passes=("clean", "cprofile"), lines=("auto",))
     summary = run_profile(request, project=project)
 
@@ -97,7 +96,6 @@ def test_a_notebook_is_profiled_by_cell(project: Project) -> None:
 
 
 def test_the_ranks_of_a_script_are_profiled_and_the_straggler_is_named(project: Project) -> None:
-    """Each rank has a file of its own, and the ledger gets the steps of the slowest."""
     (project.root / "profiles").mkdir()
     (project.root / "profiles" / "x.rank2.stat").write_text("of an earlier run with three ranks")
     (project.root / "profiles" / "x.worker2.stat").write_text("of an earlier run with three workers")
@@ -122,7 +120,6 @@ def test_the_ranks_of_a_script_are_profiled_and_the_straggler_is_named(project: 
 
 
 def test_a_rank_that_fails_ends_the_command_with_one_line(project: Project) -> None:
-    """The line names the rank, its exit code and its last words; the file beside has those of all."""
     request = _request(project, "train.py", ranks=2, arguments=("fail",))
     with pytest.raises(NotMeasuredError) as caught:
         run_profile(request, project=project)
@@ -150,7 +147,6 @@ def test_a_rank_that_fails_ends_the_command_with_one_line(project: Project) -> N
 def test_what_cannot_be_profiled_is_refused_before_the_first_pass(
     project: Project, target: str, settings: dict[str, Any], message: str
 ) -> None:
-    """It is a mistake in the request, and nothing is written."""
     (project.root / "steps.ipynb").write_text("4 steps")
     with pytest.raises(UsageError) as caught:
         run_profile(_request(project, target, **settings), project=project)
@@ -159,7 +155,6 @@ def test_what_cannot_be_profiled_is_refused_before_the_first_pass(
 
 
 def test_an_occupied_port_is_told_first(project: Project) -> None:
-    """The ranks could not meet there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         request = replace(_request(project, "train.py", ranks=2), port=server.getsockname()[1])
         with pytest.raises(UsageError, match="Address already in use; give another one with --master-port"):
@@ -167,7 +162,6 @@ def test_an_occupied_port_is_told_first(project: Project) -> None:
 
 
 def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
-    """Its options may be written as torchrun takes them; other targets stay as they are."""
     words = (
         "--standalone",
         "--nproc_per_node=2",
@@ -200,7 +194,6 @@ def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
 def test_what_torchrun_would_do_elsewhere_is_refused(
     words: tuple[str, ...], ranks: int | None, message: str
 ) -> None:
-    """Each line says what to write instead."""
     with pytest.raises(UsageError) as caught:
         started_ranks("torchrun", words, ranks=ranks)
     assert message in str(caught.value)
@@ -216,7 +209,6 @@ def test_what_torchrun_would_do_elsewhere_is_refused(
     ],
 )
 def test_the_command_stands_before_a_line_of_torchrun(line: str, target: str, arguments: list[str]) -> None:
-    """What follows the word is torchrun's, as it is by hand; the name of a file may be that word."""
     command: Any = whole_command_line()
     found = command.commands["profile"].make_context("profile", line.split()).params
     assert (target, arguments) == (found["target"], found["arguments"])
@@ -236,7 +228,6 @@ def test_the_command_stands_before_a_line_of_torchrun(line: str, target: str, ar
 def test_a_profile_without_a_place_is_named_for_all_of_its_target(
     tmp_path: Path, target: str, name: str
 ) -> None:
-    """Methods of one name do not overwrite one another's files, nor do targets that begin alike."""
     project = Project(root=tmp_path, config=Config())
 
     assert tmp_path / "profiles" / name == usual_place(target, project)

@@ -87,7 +87,6 @@ def _made(root: Path, out: Path) -> dict[str, bytes]:
 
 
 def test_a_ledger_becomes_pages(repository: Repository, tmp_path: Path) -> None:
-    """The overview tells the step with its commit, linked to the forge, and the change since the tag."""
     shas = repository.git.git.rev_list("--reverse", "HEAD").split()
 
     files = _made(repository.root, tmp_path / "site")
@@ -101,7 +100,6 @@ def test_a_ledger_becomes_pages(repository: Repository, tmp_path: Path) -> None:
 
 
 def test_the_same_ledger_gives_the_same_files_and_writes_none(repository: Repository, tmp_path: Path) -> None:
-    """A second report finds each page as it would be, and touches none."""
     first = _made(repository.root, tmp_path / "site")
     ledger = repository.root / "benchmarks/ledger"
 
@@ -112,7 +110,6 @@ def test_the_same_ledger_gives_the_same_files_and_writes_none(repository: Reposi
 
 
 def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Repository, tmp_path: Path) -> None:
-    """A benchmark that the ledger lost leaves no page behind; a file that somebody put there stays."""
     out = tmp_path / "site"
     ledger = repository.root / "benchmarks/ledger"
     other = "benchmarks/bench_a.py::test_old"
@@ -131,7 +128,6 @@ def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Reposito
 def test_a_folder_of_other_files_is_refused_by_the_option_that_named_it(
     repository: Repository, tmp_path: Path
 ) -> None:
-    """Of pictures `--trends` names the folder, and not the option of the pages."""
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("")
 
@@ -144,7 +140,6 @@ def test_a_folder_of_other_files_is_refused_by_the_option_that_named_it(
 
 
 def test_a_list_cannot_name_files_outside_of_its_folder(repository: Repository, tmp_path: Path) -> None:
-    """A list of files that somebody changed makes perfkit remove nothing elsewhere."""
     out = tmp_path / "site"
     out.mkdir()
     precious = tmp_path / "precious"
@@ -157,7 +152,6 @@ def test_a_list_cannot_name_files_outside_of_its_folder(repository: Repository, 
 
 
 def test_a_gate_is_told_with_its_verdict_and_interval(repository: Repository) -> None:
-    """A gate that the ledger holds is judged anew, and its ratio stands on the page."""
     *_, base, head = repository.git.git.rev_list("--reverse", "HEAD").split()
     _gate(repository.root, base, head, 1)
 
@@ -171,7 +165,6 @@ def test_a_gate_is_told_with_its_verdict_and_interval(repository: Repository) ->
 
 
 def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> None:
-    """Of many gates the oldest are not judged anew, and none is left out."""
     *_, base, head = repository.git.git.rev_list("--reverse", "HEAD").split()
     for number in range(22):
         _gate(repository.root, base, head, number)
@@ -186,7 +179,6 @@ def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> No
 
 
 def test_values_are_compared_with_the_last_release_and_the_base(repository: Repository) -> None:
-    """They are the newest tag that HEAD has, and the commit that a gate would take."""
     site, _ = read_site(project=load_project(repository.root), ledger=repository.root / "benchmarks/ledger")
 
     parent = repository.git.git.rev_parse("HEAD^")
@@ -195,7 +187,6 @@ def test_values_are_compared_with_the_last_release_and_the_base(repository: Repo
 
 
 def test_documents_and_profiles_are_copied_beside_the_pages(repository: Repository, tmp_path: Path) -> None:
-    """A report in markdown becomes a text with its picture, and a damaged profile is named."""
     folder = repository.root / "docs/experiments"
     folder.mkdir(parents=True)
     (folder / "precision.md").write_text("# Precision\n\nHalf is faster.\n")
@@ -212,7 +203,6 @@ def test_documents_and_profiles_are_copied_beside_the_pages(repository: Reposito
 
 
 def test_an_empty_ledger_gives_no_pages(tmp_path: Path) -> None:
-    """Nothing is written where there is nothing to show, and the message names the command that measures."""
     create_repository(tmp_path)
 
     with pytest.raises(NotMeasuredError, match="perfkit gate"):
@@ -222,7 +212,6 @@ def test_an_empty_ledger_gives_no_pages(tmp_path: Path) -> None:
 
 
 def test_pictures_alone_can_be_written_for_texts(repository: Repository, tmp_path: Path) -> None:
-    """Each benchmark and machine has a picture, whose name depends on nothing else."""
     ledger = repository.root / "benchmarks/ledger"
 
     written = write_trends(project=load_project(repository.root), ledger=ledger, folder=tmp_path / "trends")
@@ -247,7 +236,6 @@ def test_pictures_alone_can_be_written_for_texts(repository: Repository, tmp_pat
     ],
 )
 def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, told: str) -> None:
-    """An address must be one of a web page, with a place for each commit."""
     (tmp_path / "pyproject.toml").write_text(f"[tool.perfkit.report]\n{setting}\n")
 
     with pytest.raises(ConfigError, match=told.replace("{", r"\{")):
@@ -255,7 +243,6 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, told: 
 
 
 def test_the_command_tells_where_the_pages_are(repository: Repository) -> None:
-    """`perfkit report` writes to `site`, and says which file to open."""
     done = run_perfkit("report", cwd=repository.root)  # fmt: skip
 
     assert 0 == done.returncode, done.stderr

@@ -76,7 +76,6 @@ def done(project: TricksProject) -> subprocess.CompletedProcess[str]:
 def test_tricks_are_measured_and_filed(
     project: TricksProject, done: subprocess.CompletedProcess[str]
 ) -> None:
-    """Both sides of each, with their counts; what is no trick neither helps nor hurts."""
     assert 0 == done.returncode, done.stderr
     report = json.loads(done.stdout)
     by_trick = {one["case"]["trick"]: one for one in report["results"]}
@@ -93,7 +92,6 @@ def test_tricks_are_measured_and_filed(
 def test_a_run_is_told_again_from_the_ledger(
     project: TricksProject, done: subprocess.CompletedProcess[str]
 ) -> None:
-    """To the letter."""
     written = (project.root / "found.md").read_text()
     again = project.tricks("--from-ledger", "--json", "-", "--markdown", "found.md")
 
@@ -117,7 +115,6 @@ def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
 def test_tricks_are_applied_to_a_loop(
     project: TricksProject, applied: subprocess.CompletedProcess[str]
 ) -> None:
-    """Each by itself, then the two that help most together; what the loop has no use for is left out."""
     assert 0 == applied.returncode, applied.stderr
     report = json.loads(applied.stdout)
     by_trick = {one["case"]["trick"]: one for one in report["results"]}
@@ -141,7 +138,6 @@ def test_tricks_are_applied_to_a_loop(
 def test_a_loops_run_ends_in_what_to_change(
     project: TricksProject, applied: subprocess.CompletedProcess[str]
 ) -> None:
-    """In the terminal, where tables go while standard output carries JSON, and in the document."""
     written = (project.root / "loop.md").read_text()
     for text in (applied.stderr, written):
         said = " ".join(text.split())
@@ -169,7 +165,6 @@ def test_a_loops_run_ends_in_what_to_change(
     ],
 )
 def test_mistakes_are_one_line(project: TricksProject, arguments: tuple[str, ...], said: str) -> None:
-    """With exit code 2."""
     failed = project.tricks(*arguments)
 
     assert (2, "") == (failed.returncode, failed.stdout)
@@ -181,7 +176,6 @@ def test_mistakes_are_one_line(project: TricksProject, arguments: tuple[str, ...
 def test_a_full_ledger_takes_no_result_away(
     project: TricksProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was measured is reported with the reason, and stays staged for the next command."""
     recorded = [row for row in project.ledger.rows() if row.source == "tricks"]
     measured = [row for row in recorded if row.run_id == recorded[0].run_id]
 

@@ -42,7 +42,6 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_a_tool_reads_a_ledger_as_documented(
     ledger: Ledger, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is what perfkit's own rows say."""
     pytest.importorskip(tool)
     monkeypatch.chdir(ledger.path.parents[1])
     names: dict[str, Any] = {}

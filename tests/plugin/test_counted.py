@@ -229,7 +229,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
 
 
 def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
-    """Each is an exact row of two iterations, with the lines behind it; the times are as they were."""
     product = rows["test_product"]
     operators = product["operators"].outcome
 
@@ -246,7 +245,6 @@ def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
 
 
 def test_every_time_is_filed_and_nothing_else_than_what_was_counted(rows: dict[str, dict[str, Row]]) -> None:
-    """No row says that something was not counted: neither of a pedantic benchmark, nor of one that raises."""
     assert PEDANTIC | COUNTED | {"test_raises_when_watched"} == set(rows)
     assert {"ok"} == {row.outcome.status for found in rows.values() for row in found.values()}
     for test, found in rows.items():
@@ -255,10 +253,6 @@ def test_every_time_is_filed_and_nothing_else_than_what_was_counted(rows: dict[s
 
 
 def test_what_takes_long_is_counted_only_if_asked_for(tmp_path: Path) -> None:
-    """Four more calls of a function that was called five times would be most of a second benchmark.
-
-    And what pytest-benchmark profiles is called as often as it says, under its profile alone.
-    """
     root = _suite(tmp_path / "project", CHEAP_AND_SLOW).root
     _session(root)
     rows = _rows(root)
@@ -271,7 +265,6 @@ def test_what_takes_long_is_counted_only_if_asked_for(tmp_path: Path) -> None:
     ("options", "configured"), [(("--perfkit-no-counts",), "true"), (("--perfkit-counts",), "false")]
 )
 def test_counting_can_be_switched_off(tmp_path: Path, options: tuple[str, ...], configured: str) -> None:
-    """Then only times are filed."""
     repository = _suite(tmp_path / "project", CHEAP_AND_SLOW)
     repository.commit({"pyproject.toml": f"[tool.perfkit.exact]\ncount = {configured}\n"}, "Configure")
     _session(repository.root, "-k", "cheap", *options)
@@ -280,7 +273,6 @@ def test_counting_can_be_switched_off(tmp_path: Path, options: tuple[str, ...], 
 
 
 def test_calls_end_where_their_time_is_over() -> None:
-    """The time of all calls together is limited, and none is begun that has not the time of a timed one."""
     calls: list[float] = []
 
     def function(seconds: float, *, twice: bool) -> float:

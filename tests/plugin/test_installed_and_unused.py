@@ -97,7 +97,6 @@ def test_fails():
 
 
 def test_a_fixture_of_another_plugin_is_left_alone(pytester: pytest.Pytester) -> None:
-    """It has no clock of pytest-benchmark's."""
     pytester.makeconftest(LOOKALIKE)
     pytester.makepyfile(
         test_a="import torch\n\ndef test_a(benchmark):\n    assert 3 == benchmark(max, 1, 3)\n"
@@ -108,7 +107,6 @@ def test_a_fixture_of_another_plugin_is_left_alone(pytester: pytest.Pytester) ->
 
 @pytest.mark.parametrize("arguments", [(), ("test_own.py",), ("--benchmark-disable",)])
 def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    """Not in a project with a suite of asv either, unless it is asked for."""
     for name, text in asv_files().items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +131,6 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
 def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(
     pytester: pytest.Pytester,
 ) -> None:
-    """Only a path on the command line asks for it."""
     for name, text in asv_files().items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +144,6 @@ def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(
 def test_a_session_with_common_plugins_runs_as_without_perfkit(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several orders of these plugins, perfkit loaded first, between them and last."""
     for name, text in PLUGINS.items():
         pytester.makepyfile(**{f"plugin_{name}": f"import pytest\n{text}\n"})
     pytester.makepyfile(test_suite=SUITE)

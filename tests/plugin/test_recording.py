@@ -67,7 +67,6 @@ def _rows(folder: Path) -> dict[str, Row]:
 
 
 def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester) -> None:
-    """Values, parameters, failures and skips are all rows of one new file."""
     result = suite.runpytest_subprocess("--benchmark-autosave")
 
     result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
@@ -88,7 +87,6 @@ def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester)
 
 
 def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
-    """Raw values per iteration, loops, version, parameters, group, commit and policy are kept."""
     suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum or pedantic")
 
     rows = _rows(suite.path / "rows")
@@ -111,7 +109,6 @@ def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
 
 
 def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) -> None:
-    """--benchmark-save still writes pytest-benchmark's JSON, and the ledger gets its file besides."""
     suite.runpytest_subprocess("--benchmark-save=mine", "--benchmark-sort=name", "-k", "sum")
 
     assert 1 == len(list(suite.path.glob(".benchmarks/*/*_mine.json")))
@@ -119,7 +116,6 @@ def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) ->
 
 
 def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest.Pytester) -> None:
-    """Its times and counts are recovered by the next session, which says so, and are marked partial."""
     suite.makepyfile(
         test_deadly="""
         import os
@@ -152,7 +148,6 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
 def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
-    """As after Ctrl-C: pytest's own exit code, and the benchmarks that were over are filed at once."""
     suite.makepyfile(
         test_told=f"""
         import os, signal
@@ -189,7 +184,6 @@ Recorder._finish = finish_late
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytester, number: str) -> None:
-    """The ledger's file is written whole, none of it stays staged, and the session ends as interrupted."""
     suite.makeconftest(INTERRUPTED.format(number=number))
     done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
 
@@ -211,7 +205,6 @@ def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytest
 def test_what_ends_a_session_before_others_have_finished_it_finds_it_filed(
     suite: pytest.Pytester, ends: str, code: int
 ) -> None:
-    """Other plugins, of which pytest-benchmark is one, do their part of the end, and may be cut off in it."""
     suite.makeconftest(
         f"""
         import os, signal, pytest
@@ -231,7 +224,6 @@ def test_what_ends_a_session_before_others_have_finished_it_finds_it_filed(
 
 
 def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pytester) -> None:
-    """The plugin leaves signals alone where it has nothing to keep."""
     suite.makepyfile(
         test_told="""
         import os, signal
@@ -246,7 +238,6 @@ def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pyte
 
 @pytest.mark.parametrize("broken", ["after_rounds", "_identify", "read_environment", "_counts"])
 def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) -> None:
-    """It ends the session with exit code 70 and a few lines; tests pass or fail by themselves."""
     suite.makeconftest(
         f"""
         from perfkit.plugin import recorder
@@ -267,7 +258,6 @@ def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) ->
 
 
 def test_an_internal_error_before_the_first_test_is_no_failure_either(suite: pytest.Pytester) -> None:
-    """Nothing is measured, and the exit code is 70."""
     suite.makeconftest(
         """
         from perfkit.plugin import recorder
@@ -289,7 +279,6 @@ def _name_and_status(row: Row) -> tuple[str, str, str]:
 
 
 def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -> None:
-    """A benchmark whose teardown fails after all is an error, and later settings of torch are those told."""
     suite.makepyfile(
         test_late="""
         import pytest
@@ -318,7 +307,6 @@ def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -
 
 @pytest.mark.parametrize("arguments", [(), ("--benchmark-autosave", "--collect-only")])
 def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    """A plain session, or a collection, adds nothing."""
     suite.runpytest_subprocess("-k", "sum", *arguments)
 
     assert not (suite.path / "benchmarks").exists()
@@ -326,7 +314,6 @@ def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[st
 
 @pytest.mark.parametrize("switch", ["--benchmark-skip", "--benchmark-disable"])
 def test_benchmarks_that_are_switched_off_leave_no_row(suite: pytest.Pytester, switch: str) -> None:
-    """Skipping all benchmarks is no measurement of any, and a ledger asked for by name is then a mistake."""
     suite.runpytest_subprocess("--benchmark-autosave", switch, "-k", "sum")
     asked = suite.runpytest_subprocess("--perfkit-ledger=rows", switch, "-k", "sum")
 
@@ -337,7 +324,6 @@ def test_benchmarks_that_are_switched_off_leave_no_row(suite: pytest.Pytester, s
 
 @pytest.mark.parametrize("switches", [["--benchmark-skip"], ["--benchmark-disable", "-n1"]])
 def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester, switches: list[str]) -> None:
-    """Where a project's own options switch them off, a session with what the line says files them."""
     suite.makeini(f"[pytest]\naddopts = --benchmark-max-time=0.01 {' '.join(switches)}\n")
 
     off = suite.runpytest_subprocess("--benchmark-autosave", "-k", "pedantic")
@@ -350,7 +336,6 @@ def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester,
 
 
 def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest.Pytester) -> None:
-    """Its time is of the making alone; the test itself goes on as without perfkit."""
     pytester.makepyfile(
         test_a="""
         import asyncio
@@ -389,7 +374,6 @@ def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest
 
 
 def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
-    """A run on uncommitted changes is marked, and says that the log leaves it out."""
     suite.makepyfile(test_suite=SUITE + "\n# changed\n")
 
     result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
@@ -399,7 +383,6 @@ def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
 
 
 def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytester) -> None:
-    """Outside git, or before the first commit, the session ends with one line."""
     pytester.makepyfile(test_a="def test_a(benchmark):\n    open('ran', 'w')\n    benchmark(sum, [])\n")
     outside = pytester.runpytest_subprocess("--benchmark-autosave")
     git.Repo.init(pytester.path)
@@ -426,7 +409,6 @@ def _add_inner_repository(root: Path) -> Path:
 def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Pytest goes up to the next configuration, whose repository is not the one that was measured."""
     inner = _add_inner_repository(suite.path)
     monkeypatch.chdir(suite.path / place)
     tests = str(inner / "tests")
@@ -447,7 +429,6 @@ def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(
 def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
     suite: pytest.Pytester, tmp_path: Path
 ) -> None:
-    """The commit of a repository says which commit of a submodule belongs to it."""
     inner = _add_inner_repository(tmp_path)
     repository = git.Repo(suite.path)
     repository.git.execute(
@@ -466,7 +447,6 @@ def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
 def test_a_claimed_commit_serves_outside_git(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Code copied to another machine files its results under the commit it is told."""
     pytester.makepyfile(test_a="def test_a(benchmark):\n    benchmark(sum, [])\n")
     monkeypatch.setenv("PERFKIT_COMMIT", "c" * 40)
 
@@ -476,7 +456,6 @@ def test_a_claimed_commit_serves_outside_git(
 
 
 def test_asking_for_a_ledger_and_measuring_nothing_fails(suite: pytest.Pytester) -> None:
-    """A ledger asked for by name that gets no row is not a success."""
     result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "no_benchmark")
 
     assert 4 == result.ret
@@ -484,7 +463,6 @@ def test_asking_for_a_ledger_and_measuring_nothing_fails(suite: pytest.Pytester)
 
 
 def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester) -> None:
-    """Its processes measure nothing: the line says why, and a ledger asked for by name is a failure."""
     asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "-n1", "-k", "pedantic")
 
     assert 4 == asked.ret
@@ -494,7 +472,6 @@ def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester)
 
 
 def test_a_test_that_is_run_again_is_judged_by_its_last_run(suite: pytest.Pytester) -> None:
-    """Plugins run a test once more after a failure; its fixtures are over when it is dated."""
     suite.makeconftest(
         """
         from _pytest.runner import runtestprotocol
@@ -535,7 +512,6 @@ def test_a_test_that_is_run_again_is_judged_by_its_last_run(suite: pytest.Pytest
 
 
 def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path) -> None:
-    """A module that exists in the root to prove but came from elsewhere stops the recording."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "test_suite.py").write_text("")
@@ -548,7 +524,6 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
 
 
 def test_a_suite_that_uses_all_of_the_fixture_runs_unmodified(pytester: pytest.Pytester) -> None:
-    """Setup, teardown, extra_info and assertions on the host's own statistics work as without perfkit."""
     pytester.makepyfile(
         test_a="""
         def test_pedantic(benchmark):
@@ -587,7 +562,6 @@ def test_a_suite_that_uses_all_of_the_fixture_runs_unmodified(pytester: pytest.P
 
 
 def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
-    """Each clock reading is preceded by one synchronisation, outside the timed calls."""
     pytester.makepyfile(
         test_a="""
         import torch
@@ -611,7 +585,6 @@ def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
 
 
 def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
-    """Strict markers accept what tells a gate how to judge a benchmark, and pytest explains it."""
     pytester.makepyfile("""
         import pytest
 
@@ -628,7 +601,6 @@ def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
 
 
 def test_a_session_says_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:
-    """Marked as no verdict, with the command that decides; with -q, and at first, there is nothing of it."""
     first = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
     ledger = Ledger(suite.path / "benchmarks/ledger")
     _repeat_faster(ledger)

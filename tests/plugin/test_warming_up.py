@@ -43,7 +43,6 @@ def test_settles(benchmark):
 
 @pytest.mark.slow
 def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
-    """Its first call has a row; what prescribes its calls, or is of the host, is left as it was."""
     for name, text in (
         ("test_suite.py", SUITE),
         ("fake_device.py", SHARED_DEVICE),
@@ -78,7 +77,6 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
 
 
 def test_a_warm_up_without_end_marks_the_times() -> None:
-    """The values stand, the calls before them are counted, and what is not known has no row."""
     record = SessionRecord()
     reading = Reading(
         values=(1.0, 2.0),
