@@ -56,7 +56,8 @@ FILES = {
 def study() -> Iterator[ModuleType]:
     """Return the script that measures first words."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(ROOT / "tests" / "faults"))
+        for folder in ("tests/faults", "benchmarks/faults"):
+            patched.syspath_prepend(str(ROOT / folder))
         patched.syspath_prepend(str(STUDY))
         yield importlib.import_module("first_output")
 

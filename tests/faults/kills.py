@@ -1,29 +1,24 @@
-"""Kills perfkit at moments drawn by lot, and looks from outside at what the next command makes of it.
+"""Kill a command, run the next one, and look from outside at what is lost or left behind.
 
-``make faults`` runs it at length; it goes on where it stood. What was complete is judged by what the staged
-file held when the process was killed, and not by what perfkit says.
+What was complete is judged by the staged file at the kill, and not by the output of perfkit. ``make faults``
+kills at random moments.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
 import psutil
 import pyarrow.parquet as pq
 from gating import CONFIGURATION, PERFKIT, benchmark, work
@@ -93,7 +88,7 @@ _KEY = (
 _KNOWN_BY = (("cmdline", "environ"), ("cwd", "fd/1", "fd/2"))
 _PATIENCE_S = 20.0
 _POLL_S = 0.005
-_LIMIT_S = 300.0
+LIMIT_S = 300.0
 _ANYWHERE = 0.5
 _AGAIN = 0.25
 _STOPPED_FIRST = 0.33
@@ -296,14 +291,14 @@ def after(seconds: float) -> Moment:
 
 def once_staged(scene: Scene, process: subprocess.Popen[bytes]) -> None:
     """Wait for the moment at which the first rows are staged."""
-    deadline = time.monotonic() + _LIMIT_S
+    deadline = time.monotonic() + LIMIT_S
     while process.poll() is None and time.monotonic() < deadline and not any(scene.staged()):
         time.sleep(_POLL_S)
 
 
 def once_compacting(scene: Scene, process: subprocess.Popen[bytes]) -> None:
     """Wait for the moment at which the first file is written that takes the place of others."""
-    deadline = time.monotonic() + _LIMIT_S
+    deadline = time.monotonic() + LIMIT_S
     while process.poll() is None and time.monotonic() < deadline and not any(scene.ledger.glob("*-and-*")):
         time.sleep(_POLL_S)
 
@@ -311,16 +306,6 @@ def once_compacting(scene: Scene, process: subprocess.Popen[bytes]) -> None:
 def first_moment(kind: Kind) -> Moment:
     """Return the moment from which on there is something to lose."""
     return once_compacting if kind.runs else once_staged
-
-
-def after_beginning(kind: Kind, seconds: float) -> Moment:
-    """Return the moment so many seconds after there is something to lose."""
-
-    def wait(scene: Scene, process: subprocess.Popen[bytes]) -> None:
-        first_moment(kind)(scene, process)
-        after(seconds)(scene, process)
-
-    return wait
 
 
 def kill_once(
@@ -351,7 +336,7 @@ def kill_once(
         after(again)(scene, second)
         _kill(second, stop=False)
     last = scene.start(kind.after)
-    last.wait(_LIMIT_S)
+    last.wait(LIMIT_S)
     told = tuple(line for line in scene.said() if "cut off" in line or "swept" in line or "kept" in line)
     problems = (
         *_of_rows(staged, published, scene.recorded()),
@@ -411,87 +396,3 @@ def _of_leftovers(scene: Scene) -> list[str]:
     while (left := list(scene.left_behind())) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return left
-
-
-@dataclass(frozen=True, kw_only=True)
-class Journal(Generic[Done]):
-    """What is done, a line each, so that who is cut off goes on where it stood."""
-
-    file: Path
-    kind: type[Done]
-
-    def outcomes(self) -> list[Done]:
-        """Return what is known."""
-        lines = self.file.read_bytes().splitlines() if self.file.exists() else []
-        return [msgspec.json.decode(line, type=self.kind) for line in lines]
-
-    def add(self, outcome: Done) -> None:
-        """Keep one more."""
-        with self.file.open("ab") as stream:
-            stream.write(msgspec.json.encode(outcome) + b"\n")
-
-
-def _typical_s(kind: Kind, folder: Path) -> float:
-    """Return how long a command takes; known ones are kept beside the journal."""
-    known = folder / f"{kind.name}.seconds"
-    if not known.exists():
-        with tempfile.TemporaryDirectory(prefix="faults-") as place:
-            scene = Scene(Path(place).resolve())
-            scene.commit(kind)
-            begun = time.monotonic()
-            scene.start(kind.killed).wait(_LIMIT_S)
-            known.write_text(f"{time.monotonic() - begun}")
-    return float(known.read_text())
-
-
-def _draw(kind: Kind, number: int, seed: int, typical_s: float) -> dict[str, Any]:
-    lot = random.Random(f"{seed} {kind.name} {number}")  # noqa: S311 (moments, not secrets)
-    share = lot.uniform(0.0, 1.0) * typical_s
-    # Every other one falls where there is something to lose.
-    moment = after(share) if lot.random() < _ANYWHERE else after_beginning(kind, share / 2)
-    stop = lot.random() < _STOPPED_FIRST
-    again = lot.uniform(0.0, 8.0) if lot.random() < _AGAIN else None
-    return {"moment": moment, "stop": stop, "again": again}
-
-
-def main() -> int:
-    """Make the kills that are not made yet, and say what came of all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=25, help="of each kind")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, default=Path(".faults"), help="keeps the journal")
-    parser.add_argument("--kind", choices=[kind.name for kind in KINDS], action="append")
-    said = parser.parse_args()
-    said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "journal.jsonl", kind=Outcome)
-    kinds = [kind for kind in KINDS if said.kind is None or kind.name in said.kind]
-    for number in range(said.kills):
-        for kind in kinds:
-            done = {(one.kind, one.number, one.seed) for one in journal.outcomes()}
-            if (kind.name, number, said.seed) not in done:
-                drawn = _draw(kind, number, said.seed, _typical_s(kind, said.folder))
-                place = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
-                outcome = kill_once(kind, place, number=number, seed=said.seed, **drawn)
-                journal.add(outcome)
-                print(_line(outcome), flush=True)
-                if not outcome.problems:
-                    shutil.rmtree(place)
-    return _report(journal.outcomes())
-
-
-def _line(outcome: Outcome) -> str:
-    found = "; ".join(outcome.problems) or "well"
-    return f"{outcome.kind} {outcome.number} after {outcome.after_s} s, {outcome.staged} rows staged: {found}"
-
-
-def _report(outcomes: Sequence[Outcome]) -> int:
-    for kind in KINDS:
-        mine = [one for one in outcomes if one.kind == kind.name]
-        staged = sum(bool(one.staged) for one in mine)
-        bad = sum(bool(one.problems) for one in mine)
-        print(f"{kind.name}: {len(mine)} kills, {staged} of them with rows staged; {bad} with problems")
-    return int(any(one.problems for one in outcomes))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

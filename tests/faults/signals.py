@@ -6,47 +6,35 @@ case. ``--report`` puts the sums into a file and into a table of the document.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import functools
-import json
 import os
-import platform
 import pty
-import random
 import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import git
-import msgspec
 import pyarrow.parquet as pq
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, PERFKIT, benchmark, work
-from kills import EXPERIMENT, TRAINING, Journal, Scene, row_key
+from kills import EXPERIMENT, TRAINING, Scene, row_key
 from ledger_files import add_run
-from repositories import Repository, create_repository
+from repositories import Repository
 
 Kind = Literal["ctrl-c", "SIGTERM", "SIGHUP", "closed terminal", "closed stdout", "closed stderr"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-RESULTS = Path(__file__).with_name("results.json")
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/measured/reliability.md"
-_BEGIN, _END = "<!-- signals -->\n", "<!-- /signals -->\n"
 _ETX = b"\x03"
 _HIDDEN, _SHOWN = "\x1b[?25l", "\x1b[?25h"
 _TRACEBACK = "Traceback (most recent call last)"
@@ -64,10 +52,9 @@ _PYTEST_MUTE = 1
 _ENDS_WITHIN_S = 20.0
 # A signal that comes so shortly before the end may find nothing left to interrupt.
 _UNHEARD_S = 2.0
-_LIMIT_S = 180.0
+LIMIT_S = 180.0
 _POLL_S = 0.02
-_AGAIN = 0.15
-_KILOBYTE = 1 << 10
+KILOBYTE = 1 << 10
 FILES = {
     "pyproject.toml": CONFIGURATION,
     "work.py": work(steady=20),
@@ -86,11 +73,11 @@ _PYTEST = (
     "no:cacheprovider",
 )
 # These hold for whole processes, also for that of which others are forked.
-_FIXED = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-_SIDES = ("--base", "HEAD~1", "--head", "HEAD")
-_TESTS = ("--benchmarks", "tests")
+FIXED = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
+SIDES = ("--base", "HEAD~1", "--head", "HEAD")
+TESTS = ("--benchmarks", "tests")
 # PASS, REGRESSED and INCONCLUSIVE.
-_ANSWERS = (0, 1, 3)
+ANSWERS = (0, 1, 3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +85,8 @@ class Verb:
     """A command that is interrupted, as short as can be, and what comes after it.
 
     ``folder`` is where it runs, below the scene's; ``word`` is how it says that it was interrupted, and
-    ``code`` its exit code then. ``prepared`` says that it needs what earlier commands made, and ``answers``
-    are the exit codes between which noise decides where nobody interrupts it. ``mute_code`` is the one with
+    ``code`` its exit code then. ``answers`` are the exit codes between which noise decides where nobody
+    interrupts it. ``mute_code`` is the one with
     which it may end where its terminal or its output was closed, so that it cannot say how it ended.
     """
 
@@ -109,75 +96,19 @@ class Verb:
     folder: str = "project"
     word: str = "interrupted"
     code: int = _INTERRUPTED
-    prepared: bool = True
     answers: tuple[int, ...] = ()
     mute_code: int = _INTERRUPTED
 
 
-VERBS = (
-    Verb(
-        name="pytest",
-        arguments=_PYTEST,
-        word=_PYTEST_WORD,
-        code=_PYTEST_INTERRUPTED,
-        prepared=False,
-        mute_code=_PYTEST_MUTE,
-    ),
-    Verb(
-        name="gate",
-        arguments=("gate", *_SIDES, *_TESTS, "--budget", "15"),
-        prepared=False,
-        answers=_ANSWERS,
-    ),
-    Verb(
-        name="gate --target",
-        arguments=("gate", *_SIDES, "--target", "work:steady", "--budget", "15"),
-        answers=_ANSWERS,
-    ),
-    Verb(name="gate --exact-only", arguments=("gate", *_SIDES, *_TESTS, "--exact-only")),
-    Verb(name="gate --plan", arguments=("gate", *_SIDES, *_TESTS, "--plan")),
-    Verb(name="profile", arguments=("profile", "training:main", "--out", "third.stat")),
-    Verb(name="explain", arguments=("explain", "first.stat", "second.stat")),
-    Verb(name="explain commits", arguments=("explain", "HEAD~1", "HEAD", "--target", "training:main")),
-    Verb(
-        name="bisect",
-        arguments=("bisect", "HEAD~2", "HEAD", "--benchmark", "test_a", "--budget", "6"),
-        answers=_ANSWERS,
-    ),
-    Verb(name="backfill", arguments=("backfill", "HEAD~1", "HEAD", *_TESTS, "--launches", "2", "--again")),
-    Verb(
-        name="calibrate",
-        arguments=("calibrate", *_TESTS, "--gates", "1", "--plant", "90%", "--budget", "5"),
-        answers=_ANSWERS,
-    ),
-    Verb(name="experiment", arguments=("experiment", "run", "experiment.toml"), answers=_ANSWERS),
-    Verb(name="tricks", arguments=("tricks", "--only", "item_per_step", "--budget", "8"), answers=_ANSWERS),
-    Verb(name="compare", arguments=("compare", "HEAD~1", "HEAD")),
-    Verb(name="log", arguments=("log",)),
-    Verb(name="history", arguments=("history",)),
-    Verb(name="report", arguments=("report", "--out", "site")),
-    Verb(name="show", arguments=("show", "first.stat")),
-    Verb(name="doctor", arguments=("doctor", "--seconds", "1")),
-    Verb(name="init", arguments=("init", "--yes"), folder="fresh", after=()),
-    Verb(name="comment", arguments=("comment", "--from", "gate.json", "--github-summary")),
-    Verb(name="accept", arguments=("accept", "test_a", "--reason", "wanted")),
-    Verb(name="ledger list", arguments=("ledger", "list")),
-    Verb(name="ledger compact", arguments=("ledger", "compact", "--all"), prepared=False),
-    Verb(name="ledger check", arguments=_CHECK),
-    Verb(
-        name="ledger check --fix",
-        arguments=("ledger", "check", "--fix", "--ledger", "../damaged"),
-        after=(
-            ("ledger", "check", "--fix", "--ledger", "../damaged"),
-            ("ledger", "check", "--ledger", "../damaged"),
-        ),
-    ),
-    Verb(name="ledger merge", arguments=("ledger", "merge", "../other")),
-    Verb(name="ledger import", arguments=("ledger", "import", "session.json")),
-    Verb(name="ledger export", arguments=("ledger", "export", "--format", "csv")),
-    Verb(name="ledger sync", arguments=("ledger", "sync", "--branch", "measured")),
-    Verb(name="engine check", arguments=("engine", "check", "dask://127.0.0.1:9"), after=()),
+PYTEST = Verb(
+    name="pytest",
+    arguments=_PYTEST,
+    word=_PYTEST_WORD,
+    code=_PYTEST_INTERRUPTED,
+    mute_code=_PYTEST_MUTE,
 )
+GATE = Verb(name="gate", arguments=("gate", *SIDES, *TESTS, "--budget", "15"), answers=ANSWERS)
+COMPACT = Verb(name="ledger compact", arguments=("ledger", "compact", "--all"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +165,7 @@ class Copied(Scene):
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
             "TERM": "xterm-256color",
-            **_FIXED,
+            **FIXED,
         }
 
     def run(self, arguments: Sequence[str], *, folder: str = "project") -> subprocess.CompletedProcess[str]:
@@ -248,7 +179,7 @@ class Copied(Scene):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=_LIMIT_S,
+            timeout=LIMIT_S,
             check=False,
         )
 
@@ -266,7 +197,7 @@ class Copied(Scene):
     def internal_errors(self) -> Iterator[str]:
         """Yield what perfkit kept of its own mistakes."""
         for file in (self.folder / "cache/perfkit/errors").glob("*.txt"):
-            yield f"internal error: {file.read_text(errors='replace')[-2 * _KILOBYTE :]}"
+            yield f"internal error: {file.read_text(errors='replace')[-2 * KILOBYTE :]}"
 
     def held(self) -> Iterator[str]:
         """Yield each lock that somebody holds, and each that git would wait for in vain."""
@@ -340,7 +271,7 @@ class Terminal:
 
     def read_piped(self, most: int) -> bool:
         """Read so many bytes of the pipe, close it, and tell whether the command still ran by then."""
-        deadline = self.begun + _LIMIT_S
+        deadline = self.begun + LIMIT_S
         while self.piped < most and self.process.poll() is None and time.monotonic() < deadline:
             self._take(_POLL_S, most=most - self.piped)
         ran = self.process.poll() is None
@@ -378,12 +309,12 @@ class Terminal:
             os.close(descriptor)
         self._open.clear()
 
-    def _take(self, seconds: float, most: int = _KILOBYTE << 6) -> bool:
+    def _take(self, seconds: float, most: int = KILOBYTE << 6) -> bool:
         """Take what there is to read, once somewhere there is something; tell whether there was."""
         ready, _, _ = select.select([*self._open], [], [], seconds)
         for descriptor in ready:
             with contextlib.suppress(OSError):
-                said = os.read(descriptor, most if descriptor == self._reading else _KILOBYTE << 6)
+                said = os.read(descriptor, most if descriptor == self._reading else KILOBYTE << 6)
                 self._open[descriptor] += said
                 if not said:
                     self.close_pipe()
@@ -468,11 +399,11 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     if (_TRACEBACK in said and _is_before_perfkit(case, said)) or said.strip() == _BEFORE_PYTHON:
         return
     if case.code is None:
-        yield f"it did not end within {case.ended_after_s} s: {said[-4 * _KILOBYTE :]!r}"
+        yield f"it did not end within {case.ended_after_s} s: {said[-4 * KILOBYTE :]!r}"
     elif case.code not in (*expected, usual.code, *verb.answers):
         yield f"it ended with {case.code}: {said[-300:]!r}"
     if _TRACEBACK in said:
-        yield f"it printed a traceback: {said[said.index(_TRACEBACK) :][-2 * _KILOBYTE :]!r}"
+        yield f"it printed a traceback: {said[said.index(_TRACEBACK) :][-2 * KILOBYTE :]!r}"
     if case.reached and not case.heard and not piped and case.ended_after_s > _UNHEARD_S:
         yield f"it went on for {case.ended_after_s} s as if nothing had happened"
     spoken = verb.word in said or case.code in by_signal or case.kind == "closed terminal"
@@ -526,8 +457,8 @@ def _of_rows(
     yield from (f"recorded {times} times: {key}" for key, times in found.items() if times > 1)
 
 
-def make_template(folder: Path, *, prepared: bool) -> Path:
-    """Make a repository with three commits and a ledger; ``prepared``, also what the commands begin with."""
+def make_template(folder: Path) -> Scene:
+    """Make a repository with three commits and a ledger."""
     folder.mkdir()
     scene = Scene(folder)
     scene.repository.commit(
@@ -537,177 +468,4 @@ def make_template(folder: Path, *, prepared: bool) -> Path:
     scene.repository.commit({"work.py": work(steady=60)}, "Slow down")
     for number in range(30):
         add_run(scene.ledger, number, month=number // 10)
-    if prepared:
-        _prepare(scene)
-    return folder
-
-
-def _prepare(scene: Scene) -> None:
-    for number in range(30, 40):
-        add_run(scene.folder / "other", number)
-        add_run(scene.folder / "damaged", number)
-    damaged = min((scene.folder / "damaged").glob("*.parquet"))
-    damaged.write_bytes(damaged.read_bytes()[:-_KILOBYTE])
-    fresh = scene.folder / "fresh"
-    fresh.mkdir()
-    Repository(fresh, create_repository(fresh)).commit(
-        {
-            "pyproject.toml": '[project]\nname = "fresh"\nversion = "1"\n',
-            "fresh/__init__.py": "",
-            "fresh/work.py": FILES["work.py"],
-        }
-    )
-    git.Repo.init(scene.folder / "remote.git", bare=True)
-    scene.repository.git.create_remote("origin", "../remote.git")
-    for arguments in (
-        (*_PYTEST, "--benchmark-json=session.json"),
-        ("gate", *_SIDES, *_TESTS, "--budget", "15", "--json", "gate.json"),
-        ("backfill", "HEAD~1", "HEAD", *_TESTS, "--launches", "1"),
-        ("profile", "training:main", "--out", "first.stat"),
-        ("profile", "training:main", "--out", "second.stat"),
-        ("ledger", "sync", "--branch", "measured"),
-    ):
-        process = scene.start(arguments)
-        if process.wait(_LIMIT_S) not in (0, 1, 3):
-            raise RuntimeError(f"{arguments}: {scene.said()[-5:]}")
-
-
-def usual_of(verb: Verb, template: Path, folder: Path) -> Usual:
-    """Run a command to its end, twice, and return what is usual for it: the outputs come through pipes."""
-    found = {}
-    outputs: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
-    for output in outputs:
-        terminal = Terminal(Copied(folder / output, template), verb, pipe=output)
-        try:
-            terminal.read(_LIMIT_S)
-            found[output] = terminal.piped
-            seconds, code = time.monotonic() - terminal.begun, terminal.process.poll()
-        finally:
-            terminal.close()
-    if code is None or code not in (0, 1, 2, 3, 4):
-        raise RuntimeError(f"{verb.name} ends with {code}: {terminal.said[-1000:]}")
-    return Usual(seconds=round(seconds, 3), code=code, **found)
-
-
-def draw(verb: Verb, kind: Kind, number: int, usual: Usual) -> dict[str, Any]:
-    """Return the moment of a case, and whether the command is run again after it."""
-    lot = random.Random(f"{verb.name} {kind} {number}")  # noqa: S311 (moments, not secrets)
-    most = {"closed stdout": usual.stdout, "closed stderr": usual.stderr}.get(kind, usual.seconds)
-    return {"at": lot.uniform(0.0, most), "again": lot.random() < _AGAIN}
-
-
-@dataclass
-class _Study:
-    """The cases of a study: what is done, and where what all of them begin with is kept."""
-
-    folder: Path
-    journal: Journal[Case]
-    _usual: dict[str, Usual] = field(default_factory=dict)
-    _turn: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def template(self) -> Path:
-        return self.folder / "signals-template"
-
-    def prepare(self, verbs: Sequence[Verb]) -> None:
-        """Make what is missing of the template, and learn how long each command takes."""
-        if not self.template.exists():
-            making = self.folder / "signals-template-in-the-making"
-            shutil.rmtree(making, ignore_errors=True)
-            make_template(making, prepared=True).rename(self.template)
-        for verb in verbs:
-            known = self.folder / f"signals {verb.name}.json"
-            if not known.exists():
-                with tempfile.TemporaryDirectory(prefix="faults-") as place:
-                    usual = usual_of(verb, self.template, Path(place).resolve())
-                known.write_bytes(msgspec.json.encode(usual))
-                print(f"{verb.name}: {usual}", flush=True)
-            self._usual[verb.name] = msgspec.json.decode(known.read_bytes(), type=Usual)
-
-    def do(self, verb: Verb, kind: Kind, number: int) -> None:
-        """Do one case, and keep what came of it."""
-        usual = self._usual[verb.name]
-        folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
-        drawn = draw(verb, kind, number, usual)
-        case = interrupt_once(verb, kind, self.template, folder, usual=usual, number=number, **drawn)
-        with self._turn:
-            self.journal.add(case)
-            if case.problems:
-                print(_line(case, folder), flush=True)
-            else:
-                shutil.rmtree(folder)
-
-
-def _line(case: Case, folder: Path) -> str:
-    return f"{case.verb}, {case.kind} {case.number} at {case.at}: {'; '.join(case.problems)} ({folder})"
-
-
-def main() -> int:
-    """Do the cases that are not done yet, and say what came of all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path(".faults"), help="keeps the journal")
-    parser.add_argument("--cases", type=int, default=20, help="of each kind and command")
-    parser.add_argument("--verb", action="append", help="the beginning of a command's name; all by default")
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--report", action="store_true", help=f"write {RESULTS.name}, and do nothing else")
-    said = parser.parse_args()
-    os.environ.update(_FIXED)
-    said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "signals.jsonl", kind=Case)
-    if not said.report:
-        verbs = [verb for verb in VERBS if said.verb is None or verb.name.startswith(tuple(said.verb))]
-        done = {(one.verb, one.kind, one.number) for one in journal.outcomes()}
-        study = _Study(folder=said.folder.resolve(), journal=journal)
-        study.prepare(verbs)
-        # Who is cut off has some of each.
-        wanted = [
-            (verb, KINDS[(place + turn) % len(KINDS)], number)
-            for number in range(said.cases)
-            for turn in range(len(KINDS))
-            for place, verb in enumerate(verbs)
-        ]
-        with ThreadPoolExecutor(said.at_once) as at_once:
-            left = [one for one in wanted if (one[0].name, one[1], one[2]) not in done]
-            for _ in at_once.map(lambda one: study.do(*one), left):
-                pass
-    return _report(journal.outcomes(), write=said.report)
-
-
-def _report(cases: Sequence[Case], *, write: bool) -> int:
-    parts: dict[str, dict[str, int]] = {}
-    for verb in VERBS:
-        mine = [case for case in cases if case.verb == verb.name]
-        parts[verb.name] = {
-            **{kind: sum(case.kind == kind for case in mine) for kind in KINDS},
-            "reached": sum(case.reached for case in mine),
-            "bad": sum(bool(case.problems) for case in mine),
-        }
-        print(f"{verb.name}: {', '.join(f'{what} {number}' for what, number in parts[verb.name].items())}")
-    if write:
-        about = {
-            "date": f"{datetime.now(UTC):%Y-%m-%d}",
-            "machine": f"{platform.system()} {platform.machine()}",
-        }
-        signals = {**about, "parts": parts}
-        RESULTS.write_text(
-            json.dumps({**json.loads(RESULTS.read_text()), "signals": signals}, indent=1) + "\n"
-        )
-        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-        DOCUMENT.write_text(before + _BEGIN + signals_table(signals) + _END + rest.partition(_END)[2])
-    return int(any(case.problems for case in cases))
-
-
-def signals_table(signals: Mapping[str, Any]) -> str:
-    """Return the results of all commands together as a table in Markdown."""
-    parts = signals["parts"].values()
-    cells = [sum(part[key] for part in parts) for key in (*KINDS, "reached", "bad")]
-    lines = [
-        f"| commands | {' | '.join(KINDS)} | still ran | with a problem |",
-        f"| ---: |{' ---: |' * len(cells)}",
-        f"| {len(parts)} | {' | '.join(map(str, cells))} |",
-    ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return scene

@@ -163,23 +163,3 @@ def test_a_head_that_git_has_lost_is_named(one: Repository) -> None:
         RepositoryError, match=f"git has lost the commit {sha} that HEAD of .* is; see `git fsck`"
     ):
         read_commit(one.root)
-
-
-def test_head_of_a_long_history_is_found_without_walking_it(tmp_path: Path) -> None:
-    from git_history import long_history, seconds_for_head
-
-    long_history(tmp_path, commits=2000)
-
-    assert seconds_for_head(tmp_path) < 20 * seconds_of_git(tmp_path)
-
-
-def seconds_of_git(folder: Path) -> float:
-    """Return the least of some times that git takes for nothing but to start and look at HEAD."""
-    import time
-
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        _git(folder, "diff", "HEAD", "--stat")
-        times.append(time.perf_counter() - begun)
-    return min(times)

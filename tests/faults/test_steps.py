@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,8 @@ from pathlib import Path
 import pytest
 from calls import IS_SUPPORTED, Plan, traced
 from damage import damaged_once, ledger_of_all_kinds, with_few_for_an_index
-from fault_study import DOCUMENT, RESULTS, table_of
 from killing import kill_after
 from ledger_files import add_run, add_runs, seen, whole
-from soak import soak, soak_launches
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
 from synthetic import START
 from writers import write_at_once
@@ -83,26 +80,6 @@ def test_writers_a_compacting_and_readers_at_once(tmp_path: Path, *, store: bool
 
     assert [] == problems
     assert 15 == facts["runs"]
-
-
-@pytest.mark.slow
-def test_nothing_grows(tmp_path: Path) -> None:
-    problems, facts = soak(tmp_path, runs=40)
-
-    assert [] == [problem for problem in problems if "memory" not in problem]
-    assert facts["handles"] == facts["handles_after"]
-
-
-@pytest.mark.slow
-def test_launches_leave_nothing_behind(tmp_path: Path) -> None:
-    problems, facts = soak_launches(tmp_path, launches=40)
-
-    assert [] == [problem for problem in problems if "memory" not in problem]
-    assert 0 == facts["files_after"]
-
-
-def test_the_document_has_the_figures_of_the_study() -> None:
-    assert table_of(json.loads(RESULTS.read_text())) in DOCUMENT.read_text()
 
 
 # What each of these shows was wrong once.

@@ -12,6 +12,7 @@ import platform
 import random
 import shutil
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,15 +22,16 @@ from typing import Any
 
 from calls import CHANGES, Plan
 from damage import damaged_once
-from git_history import head_of_many
-from kills import Journal
+from journal import Journal, replace_table
+from repositories import long_history
 from soak import soak, soak_launches
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
 from writers import write_at_once
 
+from perfkit.repo.commits import read_commit
+
 RESULTS = Path(__file__).with_name("results.json")
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/measured/reliability.md"
-_BEGIN, _END = "<!-- study -->\n", "<!-- /study -->\n"
+DOCUMENT = Path(__file__).parents[2] / "docs/measured/reliability.md"
 _KILLS = 500
 _FLIPS = 1000
 # Reads are many and much alike: of a failure's places in one step so many are drawn.
@@ -39,6 +41,8 @@ _TORN = 0.5
 _COUNTS = ("cases", "reached", "bad")
 # So many states of the ledger are drawn for each step.
 _SCENES = 12
+_LOOKS = 7
+_LONGEST_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +172,26 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         results = {**known, **about, "parts": found}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-        DOCUMENT.write_text(before + _BEGIN + table_of(results) + _END + rest.partition(_END)[2])
+        replace_table(DOCUMENT, "study", table_of(results))
     return int(any(case.problems for case in cases))
+
+
+def seconds_for_head(folder: Path) -> float:
+    """Return the least of some times that it takes to say which commit is checked out, and what differs."""
+    times = []
+    for _ in range(_LOOKS):
+        begun = time.perf_counter()
+        read_commit(folder)
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def head_of_many(folder: Path, *, commits: int) -> tuple[Sequence[str], Mapping[str, float]]:
+    """Look for HEAD among so many commits; return what is left to be desired, and how long it took."""
+    long_history(folder, commits=commits)
+    seconds = seconds_for_head(folder)
+    problems = [f"HEAD took {seconds:.2f} s"] if seconds > _LONGEST_S else []
+    return problems, {"commits": commits, "head_s": round(seconds, 3)}
 
 
 def table_of(results: Mapping[str, Any]) -> str:

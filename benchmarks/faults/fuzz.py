@@ -1,11 +1,11 @@
 """Feeds every reader of perfkit with what a fuzzer finds, led by the lines that an input reaches.
 
-    python tests/faults/fuzz.py [--inputs 100000] [--target imports] [--chunk 20000]
+    python benchmarks/faults/fuzz.py [--inputs 100000] [--target imports] [--chunk 20000]
 
 Each target gets so many inputs in all; what was done before counts, so that it goes on where it stood. A
 child process takes a chunk of them, with a limit of seconds for each input and one of memory for all of them:
-memory that grows ends it. The counts are in ``fuzzed.json``, and some inputs that reach most lines are in
-``corpus/``.
+memory that grows ends it. The counts are in ``fuzzed.json``, and some inputs that reach most lines in
+``tests/faults/corpus/``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "fuzzed.json"
-CORPUS = HERE / "corpus"
-WORK = HERE.parents[1] / ".faults" / "fuzz"
+ROOT = HERE.parents[1]
+CORPUS = ROOT / "tests/faults/corpus"
+WORK = ROOT / ".faults/fuzz"
 _INPUT_S = 20
 _MEMORY_MB = 1_500
 _LONGEST = 2_048
