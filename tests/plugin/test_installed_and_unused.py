@@ -96,15 +96,6 @@ def test_fails():
 """
 
 
-def test_a_fixture_of_another_plugin_is_left_alone(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(LOOKALIKE)
-    pytester.makepyfile(
-        test_a="import torch\n\ndef test_a(benchmark):\n    assert 3 == benchmark(max, 1, 3)\n"
-    )
-
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
-
-
 @pytest.mark.parametrize("arguments", [(), ("test_own.py",), ("--benchmark-disable",)])
 def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
     for name, text in asv_files().items():

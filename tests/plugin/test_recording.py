@@ -67,13 +67,14 @@ def _rows(folder: Path) -> dict[str, Row]:
 
 
 def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("--benchmark-autosave")
+    result = suite.runpytest_subprocess("--benchmark-autosave", "--benchmark-sort=name")
 
     result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
+    assert 1 == len(list(suite.path.glob(".benchmarks/*/*.json"))), "the host's own file"
     ledger = suite.path / "benchmarks/ledger"
     assert 1 == len(list(ledger.iterdir()))
     rows = _rows(ledger)
-    # Without torch nothing is counted, and nothing says so.
+    # Without torch nothing is counted, and nothing mentions it.
     assert len(rows) == len(list(Ledger(ledger).rows()))
     assert {
         "test_suite.py::test_sum[10]": "ok",
@@ -85,11 +86,6 @@ def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester)
     } == {name: row.outcome.status for name, row in rows.items()}
     result.stdout.fnmatch_lines(["perfkit: 6 benchmarks, 3 not measured, commit *.parquet"])
 
-
-def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
-    suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum or pedantic")
-
-    rows = _rows(suite.path / "rows")
     pedantic = rows["test_suite.py::test_pedantic"].outcome
     ten = rows["test_suite.py::test_sum[10]"]
     assert (4, 3, "pedantic", None) == (
@@ -108,13 +104,6 @@ def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
     assert {"python", "torch"} <= set(ten.environment.facts)
 
 
-def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) -> None:
-    suite.runpytest_subprocess("--benchmark-save=mine", "--benchmark-sort=name", "-k", "sum")
-
-    assert 1 == len(list(suite.path.glob(".benchmarks/*/*_mine.json")))
-    assert 1 == len(Ledger(suite.path / "benchmarks/ledger").files())
-
-
 def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         test_deadly="""
@@ -131,7 +120,6 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
             os.kill(os.getpid(), 9)
         """
     )
-    suite.runpytest_subprocess("--perfkit-ledger=whole", "test_deadly.py", "-k", "not dies")
     killed = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_deadly.py")
     after = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
 
@@ -139,14 +127,14 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
     after.stderr.fnmatch_lines(["perfkit: a pytest session of * was cut off; its * rows are recovered in *"])
     after.assert_outcomes(passed=1, deselected=9)
     rows = [row for row in Ledger(suite.path / "rows").rows() if row.partial]
-    assert sorted(_name_and_status(row) for row in Ledger(suite.path / "whole").rows()) == sorted(
-        _name_and_status(row) for row in rows
-    )
+    assert {("test_deadly.py::test_first", "ok"), ("test_deadly.py::test_fails", "error")} == {
+        (row.outcome.benchmark.name, row.outcome.status) for row in rows
+    }
     assert 1 == len({row.run_id for row in rows})
     assert 2 == len(Ledger(suite.path / "rows").files())
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
     suite.makepyfile(
         test_told=f"""
@@ -175,16 +163,15 @@ from perfkit.plugin.recorder import Recorder
 finish = Recorder._finish
 
 def finish_late(self, session):
-    os.kill(os.getpid(), signal.{number})
+    os.kill(os.getpid(), signal.SIGTERM)
     finish(self, session)
 
 Recorder._finish = finish_late
 """
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
-def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytester, number: str) -> None:
-    suite.makeconftest(INTERRUPTED.format(number=number))
+def test_an_interrupted_end_of_a_session_is_filed(suite: pytest.Pytester) -> None:
+    suite.makeconftest(INTERRUPTED)
     done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret
@@ -236,7 +223,7 @@ def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pyte
     assert -15 == suite.runpytest_subprocess("test_told.py").ret
 
 
-@pytest.mark.parametrize("broken", ["after_rounds", "_identify", "read_environment", "_counts"])
+@pytest.mark.parametrize("broken", ["after_rounds", "_counts"])
 def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) -> None:
     suite.makeconftest(
         f"""
@@ -274,10 +261,6 @@ def test_an_internal_error_before_the_first_test_is_no_failure_either(suite: pyt
     done.stderr.fnmatch_lines(["*perfkit: internal error: KeyError: 'unforeseen'*"])
 
 
-def _name_and_status(row: Row) -> tuple[str, str, str]:
-    return row.outcome.benchmark.name, row.outcome.metric.name, row.outcome.status
-
-
 def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         test_late="""
@@ -312,12 +295,9 @@ def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[st
     assert not (suite.path / "benchmarks").exists()
 
 
-@pytest.mark.parametrize("switch", ["--benchmark-skip", "--benchmark-disable"])
-def test_benchmarks_that_are_switched_off_leave_no_row(suite: pytest.Pytester, switch: str) -> None:
-    suite.runpytest_subprocess("--benchmark-autosave", switch, "-k", "sum")
-    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", switch, "-k", "sum")
+def test_a_ledger_without_benchmarks_that_run_is_a_mistake(suite: pytest.Pytester) -> None:
+    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "--benchmark-skip", "-k", "sum")
 
-    assert not (suite.path / "benchmarks").exists()
     assert pytest.ExitCode.USAGE_ERROR == asked.ret
     asked.stderr.fnmatch_lines(["ERROR: perfkit: --perfkit-ledger needs benchmarks that run*"])
 
@@ -395,7 +375,7 @@ def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytes
 
 
 def _add_inner_repository(root: Path) -> Path:
-    """Make a repository that nobody but itself knows of, without a configuration of pytest."""
+    """Make a repository without a configuration of pytest."""
     inner = root / "vendored" / "inner"
     (inner / "tests").mkdir(parents=True)
     (inner / "tests/test_inner.py").write_text("def test_inner(benchmark):\n    benchmark(sum, [1, 2])\n")
@@ -405,12 +385,8 @@ def _add_inner_repository(root: Path) -> Path:
     return inner
 
 
-@pytest.mark.parametrize("place", [".", "vendored/inner"])
-def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(
-    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(suite: pytest.Pytester) -> None:
     inner = _add_inner_repository(suite.path)
-    monkeypatch.chdir(suite.path / place)
     tests = str(inner / "tests")
 
     result = suite.runpytest_subprocess(tests, "--benchmark-autosave")
@@ -442,24 +418,6 @@ def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
     (row,) = _rows(suite.path / "benchmarks/ledger").values()
     assert row.commit.sha == repository.head.commit.hexsha
     assert not row.commit.dirty
-
-
-def test_a_claimed_commit_serves_outside_git(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytester.makepyfile(test_a="def test_a(benchmark):\n    benchmark(sum, [])\n")
-    monkeypatch.setenv("PERFKIT_COMMIT", "c" * 40)
-
-    pytester.runpytest_subprocess("--perfkit-ledger=rows", "--benchmark-max-time=0.01")
-
-    assert {"c" * 40} == {row.commit.sha for row in Ledger(pytester.path / "rows").rows()}
-
-
-def test_asking_for_a_ledger_and_measuring_nothing_fails(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "no_benchmark")
-
-    assert 4 == result.ret
-    result.stdout.fnmatch_lines(["perfkit: nothing was measured*"])
 
 
 def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester) -> None:
@@ -521,44 +479,6 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
     assert 4 == result.ret
     result.stdout.fnmatch_lines(["perfkit: wrong code imported: test_suite came from *"])
     assert [] == Ledger(suite.path / "rows").files()
-
-
-def test_a_suite_that_uses_all_of_the_fixture_runs_unmodified(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        test_a="""
-        def test_pedantic(benchmark):
-            seen = []
-
-            def setup():
-                return (seen,), {"what": "call"}
-
-            def call(where, what):
-                where.append(what)
-                return 7
-
-            def teardown(where, what):
-                where.append("down")
-
-            benchmark.extra_info["why"] = "because"
-            assert 7 == benchmark.pedantic(call, setup=setup, teardown=teardown, rounds=3, warmup_rounds=1)
-            assert ["call", "down"] * 4 == seen
-            assert 3 == len(benchmark.stats.stats.data) == benchmark.stats["rounds"]
-
-        def test_call(benchmark):
-            assert 3 == benchmark(max, 1, 3)
-            assert benchmark.stats["mean"] > 0
-        """
-    )
-    repository = create_repository(pytester.path)
-    repository.git.add("--all")
-    repository.git.commit("--quiet", "-m", "Add a suite")
-
-    result = pytester.runpytest_subprocess("--benchmark-autosave", "--benchmark-max-time=0.01")
-
-    result.assert_outcomes(passed=2)
-    values = {n: len(r.outcome.values) for n, r in _rows(pytester.path / "benchmarks/ledger").items()}
-    assert 3 == values["test_a.py::test_pedantic"]
-    assert values["test_a.py::test_call"] >= 5
 
 
 def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
