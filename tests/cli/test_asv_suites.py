@@ -133,10 +133,7 @@ def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"asv.conf.json": "{'benchmark_dir': 'x'}"},
-            "asv.conf.json cannot be read as JSON with comments",
-        ),
+        ({"asv.conf.json": "{'benchmark_dir': 'x'}"}, "asv.conf.json cannot be read as JSON with comments"),
         (
             {"asv.conf.json": '{"benchmark_dir": "../elsewhere"}'},
             'asv.conf.json: benchmark_dir "../elsewhere" lies outside of the project',

@@ -150,10 +150,7 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
         (("run", "precision.toml", "--budget", "soon"), "--budget must be a time above zero"),
         (("run", "precision.toml", "--blocks", "1"), "blocks must be at least 2, found 1"),
         (("run", "precision.toml", "--factor", "precision=bf16"), "expected at least one factor"),
-        (
-            ("precision", "--workload", "nothing"),
-            "run benchmarks/experiments/precision.toml",
-        ),
+        (("precision", "--workload", "nothing"), "run benchmarks/experiments/precision.toml"),
         (("show", "nothing"), 'no run "nothing"'),
     ],
 )

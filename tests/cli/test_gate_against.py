@@ -70,11 +70,7 @@ def scene(project: GitProject) -> Scene:
 def test_the_worse_of_both_counts(scene: Scene) -> None:
     assert {"test_steady": "UNCHANGED", "test_slower": "UNCHANGED"} == scene.gated.verdicts
     assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == _verdicts(scene.against)
-    assert (0, 1, 1) == (
-        scene.gated.report["exit_code"],
-        scene.against["exit_code"],
-        scene.gated.exit_code,
-    )
+    assert (0, 1, 1) == (scene.gated.report["exit_code"], scene.against["exit_code"], scene.gated.exit_code)
 
 
 @pytest.mark.alone

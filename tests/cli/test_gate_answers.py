@@ -158,12 +158,7 @@ def left_open(project: GitProject) -> Open:
         project.gate(*OPEN, "--budget", "0.01", "--inconclusive", "pass"),
         project.gate(*OPEN, "--budget", "0.01", "--fail-on", "proven"),
     ]
-    return Open(
-        went_on=gates[0],
-        let_pass=gates[1],
-        proven=gates[2],
-        again=project.judge(gates[2].run_id),
-    )
+    return Open(went_on=gates[0], let_pass=gates[1], proven=gates[2], again=project.judge(gates[2].run_id))
 
 
 def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:

@@ -69,8 +69,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.parametrize(
-    ("run", "expected"),
-    [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')],
+    ("run", "expected"), [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')]
 )
 def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected: str) -> None:
     judged = project.judge(run)

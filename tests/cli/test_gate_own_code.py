@@ -19,10 +19,7 @@ ONE_BENCHMARK = "from {module} import steady\n" + benchmark("steady", "steady")
 
 
 OTHERS = {
-    "as it lies": {
-        "src/found/__init__.py": "",
-        "package/__init__.py": "from package.core import steady\n",
-    },
+    "as it lies": {"src/found/__init__.py": "", "package/__init__.py": "from package.core import steady\n"},
     "served": {"src/package/__init__.py": ""},
 }
 # The file of each module; "served" ones are found as an editable installation serves them.
@@ -39,9 +36,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("how", LAYOUTS)
 def test_each_side_is_measured_with_its_own_code(tmp_path: Path, how: str) -> None:
     modules = LAYOUTS[how]
-    others = (
-        {"src/found/__init__.py": "", **PACKAGE} if how == "as it lies" else {"src/package/__init__.py": ""}
-    )
+    others = OTHERS[how]
     names = [module.replace(".", "_") for module in modules]
     tests = {
         f"tests/test_{name}.py": f"from {module} import steady\n" + benchmark(name, "steady")

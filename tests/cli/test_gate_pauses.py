@@ -41,11 +41,7 @@ BENCHMARK = "from demo import call\n\n\ndef test_call(benchmark):\n    benchmark
 
 
 def test_garbage_that_calls_leave_is_theirs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    files = {
-        "pyproject.toml": CONFIGURATION,
-        "demo.py": WORK + PLAIN,
-        "benchmarks/test_demo.py": BENCHMARK,
-    }
+    files = {"pyproject.toml": CONFIGURATION, "demo.py": WORK + PLAIN, "benchmarks/test_demo.py": BENCHMARK}
     project = git_project(tmp_path_factory.mktemp("pauses"), files)
     project.commit({"demo.py": WORK + CYCLES}, "Leave cycles")
 

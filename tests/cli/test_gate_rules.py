@@ -20,11 +20,7 @@ gate = ["python_calls"]
 """
 WORK = "def spin():\n    return sum(map(one, range({number})))\n\ndef one(number):\n    return number\n"
 BENCHMARKS = "import pytest\nimport work\n" + benchmark("spin", "work.spin") + benchmark("two", "work.spin")
-FILES = {
-    "pyproject.toml": EXACT,
-    "tests/test_speed.py": BENCHMARKS,
-    "work.py": WORK.format(number=50),
-}
+FILES = {"pyproject.toml": EXACT, "tests/test_speed.py": BENCHMARKS, "work.py": WORK.format(number=50)}
 SLOWER = {"work.py": WORK.format(number=150)}
 
 

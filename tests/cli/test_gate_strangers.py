@@ -273,10 +273,7 @@ COMPILED = {
 @pytest.mark.parametrize(
     ("prepare", "told"),
     [
-        (
-            "",
-            'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under',
-        ),
+        ("", 'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under'),
         ('prepare = "true"', "has to be compiled, and tool.perfkit.prepare did not: check that it builds"),
     ],
     ids=["nothing builds it", "prepare does not build it"],

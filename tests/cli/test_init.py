@@ -403,12 +403,7 @@ def _clone(project: GitProject, place: Path, yaml: Any, job: str) -> tuple[Path,
 
 def _cloned(project: GitProject, place: Path) -> Path:
     """Return a clean clone with a slower commit on a branch, and the files of all services."""
-    project.commit(
-        {
-            "pyproject.toml": COUNTING,
-            "work.py": work(steady=10) + LESS_COUNTED,
-        }
-    )
+    project.commit({"pyproject.toml": COUNTING, "work.py": work(steady=10) + LESS_COUNTED})
     assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
     project.commit({}, "Begin to measure")
     hub = place / "hub.git"

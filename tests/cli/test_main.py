@@ -50,12 +50,7 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
 
 @pytest.mark.parametrize(
     "error",
-    [
-        'KeyError("lost")',
-        "OSError(5, 'Input/output error')",
-        "EOFError()",
-        'RuntimeError("one\\ntwo")',
-    ],
+    ['KeyError("lost")', "OSError(5, 'Input/output error')", "EOFError()", 'RuntimeError("one\\ntwo")'],
 )
 def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     done = _run(error, tmp_path)

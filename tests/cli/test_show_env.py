@@ -92,10 +92,9 @@ def test_what_forbids_a_comparison_comes_first(folder: Path) -> None:
 
 
 def test_another_machine_forbids_a_comparison(folder: Path) -> None:
-    assert [
-        "perfkit compares no times of these two, since",
-        "  CPU Fast CPU became Slow CPU",
-    ] == lines(folder, "first", "other")[2:]
+    assert ["perfkit compares no times of these two, since", "  CPU Fast CPU became Slow CPU"] == lines(
+        folder, "first", "other"
+    )[2:]
 
 
 def test_a_commit_and_a_file_name_runs_too(folder: Path) -> None:

@@ -101,11 +101,7 @@ class Verb:
 
 
 PYTEST = Verb(
-    name="pytest",
-    arguments=_PYTEST,
-    word=_PYTEST_WORD,
-    code=_PYTEST_INTERRUPTED,
-    mute_code=_PYTEST_MUTE,
+    name="pytest", arguments=_PYTEST, word=_PYTEST_WORD, code=_PYTEST_INTERRUPTED, mute_code=_PYTEST_MUTE
 )
 GATE = Verb(name="gate", arguments=("gate", *SIDES, *TESTS, "--budget", "15"), answers=ANSWERS)
 COMPACT = Verb(name="ledger compact", arguments=("ledger", "compact", "--all"))

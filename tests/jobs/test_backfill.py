@@ -58,11 +58,7 @@ def _run(
 def two_commits(repository: Repository) -> tuple[Repository, str, str]:
     """Return a repository whose second commit does a hundred times the work of the first."""
     quick = repository.commit(
-        {
-            "benchmarks/bench_work.py": BENCHMARK,
-            "mycode.py": _code(2_000),
-            "pyproject.toml": CONFIGURATION,
-        },
+        {"benchmarks/bench_work.py": BENCHMARK, "mycode.py": _code(2_000), "pyproject.toml": CONFIGURATION},
         "Add work",
     )
     slow = repository.commit({"mycode.py": _code(200_000)}, "Do more")
@@ -119,9 +115,7 @@ def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Reposi
     assert {quick: "ok", raising: "error"} == rows
 
 
-def test_what_was_measured_before_an_interruption_is_kept(
-    two_commits: tuple[Repository, str, str],
-) -> None:
+def test_what_was_measured_before_an_interruption_is_kept(two_commits: tuple[Repository, str, str]) -> None:
     repository, quick, slow = two_commits
 
     with pytest.raises(RunInterruptedError, match="its rows so far are in") as caught:
@@ -137,9 +131,7 @@ def _interrupt_at_third(number: int, *_: object) -> None:
         raise KeyboardInterrupt
 
 
-def test_a_launch_that_is_killed_keeps_what_it_had_measured(
-    two_commits: tuple[Repository, str, str],
-) -> None:
+def test_a_launch_that_is_killed_keeps_what_it_had_measured(two_commits: tuple[Repository, str, str]) -> None:
     repository, _, _ = two_commits
     another = "def test_another(benchmark):\n    benchmark.pedantic(mycode.more, rounds=3, iterations=1)\n"
     whole = repository.commit(
@@ -189,11 +181,7 @@ def _die_at_second(number: int, *_: object) -> None:
 
 def test_a_commit_that_is_on_no_branch_any_more_is_measured(repository: Repository) -> None:
     before = repository.commit(
-        {
-            "benchmarks/bench_work.py": BENCHMARK,
-            "mycode.py": _code(2_000),
-            "pyproject.toml": CONFIGURATION,
-        },
+        {"benchmarks/bench_work.py": BENCHMARK, "mycode.py": _code(2_000), "pyproject.toml": CONFIGURATION},
         "Add work",
     )
     (repository.root / "mycode.py").write_text(_code(1_000))
@@ -242,7 +230,7 @@ def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> Non
             f"{one}/pyproject.toml": settings,
             f"{one}/benchmarks/bench_work.py": BENCHMARK,
             f"{one}/mycode.py": "from _made import N\nfrom built import M\ndef work():\n    return N + M\n",
-        },
+        }
     )
     built = repository.commit({f"{one}/built.txt": "M = 1\n"})
     (repository.root / one / "_made.py").write_text("N = 1\n")

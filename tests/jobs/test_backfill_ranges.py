@@ -91,9 +91,7 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
 
 
 @pytest.mark.slow
-def test_what_other_runs_measured_is_known_by_its_version(
-    history: tuple[Repository, list[str]],
-) -> None:
+def test_what_other_runs_measured_is_known_by_its_version(history: tuple[Repository, list[str]]) -> None:
     repository, shas = history
     _run(repository, shas[0], shas[4], own_benchmarks=False, launches=2)
 
@@ -107,9 +105,7 @@ def _known(result: RangeResult) -> tuple[int, int]:
     return result.measured, result.known
 
 
-def test_a_commit_that_fails_is_a_row_and_is_not_tried_again(
-    history: tuple[Repository, list[str]],
-) -> None:
+def test_a_commit_that_fails_is_a_row_and_is_not_tried_again(history: tuple[Repository, list[str]]) -> None:
     repository, shas = history
     broken = repository.commit({"mycode.py": "import nothing_at_all\n"}, "Break it")
     tried = f"{shas[4]}..{broken}"

@@ -230,10 +230,7 @@ def ambiguous(repository: Repository) -> Repository:
         (("first", "HEAD", "--steps", "0"), "--steps must be at least 1"),
         (("first", "b.stat", "--target", "train", "--steps", "0"), "--steps must be at least 1"),
         (("./first", "HEAD"), "./first is a file and HEAD a commit: name two files or two commits"),
-        (
-            ("a.stat", "HEAD"),
-            "two files or two commits (with --target both are commits)",
-        ),
+        (("a.stat", "HEAD"), "two files or two commits (with --target both are commits)"),
         (("none.stat", "a.stat"), "there is no file none.stat"),
         (("a.stat", "none"), "there is no file none"),
     ],

@@ -240,8 +240,7 @@ SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
 
 
 @pytest.mark.parametrize(
-    ("moved", "total"),
-    [(1, 4), (2, 4), (3, 4), (4, 4), (3, 5), (3, 6), (4, 6), (5, 8), (6, 10), (8, 12)],
+    ("moved", "total"), [(1, 4), (2, 4), (3, 4), (4, 4), (3, 5), (3, 6), (4, 6), (5, 8), (6, 10), (8, 12)]
 )
 def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, moved: int, total: int) -> None:
     names = [f"benchmarks/bench_a.py::test_a[{number:02}]" for number in range(total)]
@@ -346,8 +345,7 @@ def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
         rows = _gate(scene.shas[number], scene.shas[number + 1], 1.0, run=f"gate-{number:012}", day=number)
         scaled = [
             replace(
-                row,
-                outcome=replace(row.outcome, values=tuple(hour * value for value in row.outcome.values)),
+                row, outcome=replace(row.outcome, values=tuple(hour * value for value in row.outcome.values))
             )
             for row in rows
         ]

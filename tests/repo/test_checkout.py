@@ -377,10 +377,7 @@ def test_a_link_is_copied_as_a_link_to_the_same_place(generated: Repository) -> 
 def test_a_pattern_without_a_match_names_its_key(two: Repository, pattern: str, key: str) -> None:
     copy, link = ((pattern,), ()) if key == "copy" else ((), (pattern,))
 
-    with (
-        pytest.raises(ConfigError, match=f'tool.perfkit.{key}: "'),
-        _checked_out(two, copy=copy, link=link),
-    ):
+    with pytest.raises(ConfigError, match=f'tool.perfkit.{key}: "'), _checked_out(two, copy=copy, link=link):
         pass
     _assert_nothing_left(two)
 

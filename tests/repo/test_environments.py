@@ -178,10 +178,7 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
     [
         (PIP_CONFLICT, "The user requested planted==2.0; needing 1.0 depends on planted==1.0"),
         (PIP_UNKNOWN, "Could not find a version that satisfies the requirement none==9 (from versions: 1.0)"),
-        (
-            UV,
-            UV_TOLD,
-        ),
+        (UV, UV_TOLD),
         ("killed", "killed"),
         ("", ""),
     ],

@@ -101,9 +101,7 @@ def test_nothing_of_a_killed_perfkit_stays(
     assert expected == line
 
 
-def test_a_second_sweep_has_nothing_to_say(
-    killed: tuple[Path, list[psutil.Process], int],
-) -> None:
+def test_a_second_sweep_has_nothing_to_say(killed: tuple[Path, list[psutil.Process], int]) -> None:
     heard: list[str] = []
     sweep(lambda _: None)
     sweep(heard.append)
