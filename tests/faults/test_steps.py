@@ -32,7 +32,7 @@ from perfkit.temporary import hold_lock
 _KILLS = 5
 _PLACES = (1, 3)
 # In the last of these DuckDB cannot decode what Arrow can.
-_DAMAGES = (*range(36), 235)
+_DAMAGES = (*range(12), 235)
 
 traces = pytest.mark.skipif(not IS_SUPPORTED, reason="processes are stopped at their calls on Linux x86-64")
 

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from killing import in_child, killed_at
+from killing import in_child
 from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.annotations import Note, add_note, read_notes
-from perfkit.ledger.files import OnStep, run_stem, write_table
+from perfkit.ledger.files import run_stem, write_table
 from perfkit.ledger.maintenance import compact, merge
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.schema import to_table
@@ -82,34 +82,6 @@ def test_no_row_comes_twice_whichever_is_compacted(
         compact(ledger, before=None)
         assert whole(range(6)) == seen(ledger)
         assert 1 == len([*ledger.glob("*.parquet")])
-
-
-def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    add_runs(theirs, range(2))
-    shutil.copytree(theirs, tmp_path / "begun")
-    add_runs(theirs, range(2, 4))
-    compact(theirs, before=None)
-    add_runs(theirs, range(4, 6), month=1)
-    add_note(theirs, NOTE)
-    step = 0
-    while True:
-        step += 1
-        ours = tmp_path / f"ours{step}"
-        shutil.copytree(tmp_path / "begun", ours)
-
-        def work(on_step: OnStep, ours: Path = ours) -> None:
-            merge(ours, theirs, on_step=on_step)
-
-        if not killed_at(step, work):
-            break
-        found = seen(ours)
-        assert {2} == set(found.values())
-        assert whole(range(2)).keys() <= found.keys()
-        merge(ours, theirs)
-        assert whole(range(6)) == seen(ours)
-        assert [] == _problems(ours)
-    assert 11 == step
 
 
 def test_all_of_a_run_comes_over_where_a_part_of_it_is_here(tmp_path: Path) -> None:

@@ -84,9 +84,8 @@ def test_files_of_several_versions_answer_together(tmp_path: Path) -> None:
     assert before == partial
 
 
-@pytest.mark.parametrize("name", ["plain", "a=b", "a[1]*", "it's", "ünïcode", 'qu"ote', "a?b"])
-def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
+def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a=b [1]* it's ünïcode qu\"ote a?b"
     Ledger(folder).append([build_row(1.0, 2.0)])
 
     assert 1 == _count(folder)

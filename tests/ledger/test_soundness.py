@@ -139,20 +139,6 @@ def test_a_file_without_a_checksum_is_decoded_whole(tmp_path: Path) -> None:
     assert ("damaged", old.name) in _problems(tmp_path)
 
 
-def test_other_libraries_read_files_with_a_checksum(tmp_path: Path) -> None:
-    table = to_table([build_row(0.5, 0.25)])
-    files = [tmp_path / name for name in ("a.parquet", "b.parquet")]
-    for file in files:
-        write_table(table, file)
-
-    assert files[0].read_bytes() == files[1].read_bytes()
-    pandas = pytest.importorskip("pandas")
-    assert [0.375] == pandas.read_parquet(files[0])["mean"].tolist()
-    duckdb = pytest.importorskip("duckdb")
-    read = f"SELECT sum(mean), count(*) FROM '{tmp_path}/*.parquet'"  # noqa: S608 (a folder of this test)
-    assert [(0.75, 2)] == duckdb.sql(read).fetchall()
-
-
 def _table(**columns: object) -> pa.Table:
     """Return a run with a column whose cells are others."""
     table = to_table([build_row(0.1, 0.3, run=run_id(7), launch=launch) for launch in range(2)])
@@ -408,28 +394,3 @@ def test_files_that_hide_each_other_are_found(tmp_path: Path) -> None:
 
     assert {("hidden", name) for name in names} <= set(_problems(tmp_path))
     assert () == repair(tmp_path).left or _verify(tmp_path).problems
-
-
-def test_a_repair_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    _with_copies(begun)
-    _foreign(begun)
-    _bytes("notes/a.json", b"{}")(begun)
-    _temporary(begun)
-    _staged(begun)
-    _replaced(begun)
-    step = 0
-    while True:
-        step += 1
-        ledger = tmp_path / str(step)
-        shutil.copytree(begun, ledger)
-
-        def work(on_step: OnStep, ledger: Path = ledger) -> None:
-            repair(ledger, on_step=on_step)
-
-        if not killed_at(step, work):
-            break
-        assert _verify(ledger).runs >= 5
-        assert () == repair(ledger).left
-        assert {**whole([0, 1, 2, 30, 31]), run_id(60): 1} == seen(ledger)
-    assert step > 10
