@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +9,7 @@ from pathlib import Path
 import pytest
 from asv_project import WORK, asv_files
 from forked_commands import run_perfkit
-from gating import CONFIGURATION, PERFKIT, Gated, GitProject, git_project
-from repositories import Repository, create_repository
+from gating import CONFIGURATION, Gated, GitProject, git_project
 
 from perfkit.ledger.store import Ledger
 
@@ -23,8 +20,6 @@ WORSE = (
     .replace("units << 20", "units << 21")
     .replace("SIZE = 10", "SIZE = 20")
 )
-DOCUMENT = Path(__file__).parents[2] / "docs/asv.md"
-_BLOCKS = re.compile(r"^```bash\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 FEW = "time_spin or time_used_up or time_cached or timeraw_spin or track_ or peakmem or mem_list or failures"
 
 
@@ -154,27 +149,6 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
     gated = project.gate("--budget", "1", "--rules", "head")
     assert 2 == gated.exit_code
     assert message in gated.stderr
-
-
-@pytest.mark.slow
-def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
-    project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
-    files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}
-    project.commit(files)
-    project.commit({"work.py": WORK + "\n"})
-    path = f"{PERFKIT.parent}{os.pathsep}{os.environ['PATH']}"
-    lines = [line for block in _BLOCKS.findall(DOCUMENT.read_text()) for line in block.splitlines()]
-    assert lines
-    for line in lines:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert 0 == done.returncode, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:

@@ -136,21 +136,6 @@ def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_p
     assert not set(found.report["runs"]).intersection(again.report["runs"])
 
 
-def test_a_benchmark_of_the_working_tree_travels(scene: Scene, shared: Cluster, tmp_path: Path) -> None:
-    file = scene.project.root / "tests/test_new.py"
-    file.write_text(BENCHMARK.replace("test_steady", "test_uncommitted"))
-
-    found = _bisect(
-        scene.project, shared.url, "--metric", "python_calls", "--benchmark", "test_uncommitted",
-        ledger=tmp_path / "ledger",
-    )  # fmt: skip
-    file.unlink()
-
-    assert 0 == found.exit_code, found.stderr
-    assert [[scene.shas[CHANGED]]] == found.suspects
-    assert "working tree" in " ".join(found.report["notes"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

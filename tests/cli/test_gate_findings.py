@@ -270,27 +270,6 @@ def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.Tem
     assert "accept" not in gated.stderr
 
 
-def test_a_mistake_that_ends_pytest_after_collecting_is_told(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    tests = "import work\n" + STEADY
-    project = git_project(
-        tmp_path_factory.mktemp("strict"),
-        {
-            "work.py": work(steady=10),
-            "pytest.ini": "[pytest]\naddopts = --strict-config\ndoctest_plus = enabled\n",
-            "tests/test_speed.py": tests,
-        },
-    )
-    project.commit({"work.py": work(steady=30)})
-
-    gated = project.gate()
-
-    assert (4, "") == (gated.exit_code, gated.stdout)
-    assert "Unknown config option: doctest_plus" in gated.stderr
-    assert "accept" not in gated.stderr
-
-
 def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -305,19 +284,6 @@ def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
     gated = project.gate("--budget", "0.01")
 
     assert {"test_steady": COMPARED} == gated.verdicts
-
-
-def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
-    tests = "import work\n" + benchmark("raises", "work.raises")
-    project = git_project(
-        tmp_path_factory.mktemp("base"), {"work.py": MISBEHAVIOUR, "tests/test_speed.py": tests}
-    )
-    project.commit({"work.py": work(raises=10)})
-
-    gated = project.gate()
-
-    assert "on base: ValueError: no such value (work.py:6)" == gated.comparisons["test_raises"]["message"]
-    assert (4, {"test_raises": "FAILED"}) == (gated.exit_code, gated.verdicts)
 
 
 def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -37,8 +37,10 @@ def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["backfill HEAD", "calibrate", "doctor", "gate", "tricks"])
-@pytest.mark.parametrize("seed", [-1, 2**63])
+@pytest.mark.parametrize(
+    ("command", "seed"),
+    [("backfill HEAD", -1), ("calibrate", 2**63), ("doctor", -1), ("gate", 2**63), ("tricks", -1)],
+)
 def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, seed: int) -> None:
     program = [sys.executable, "-m", "perfkit", *command.split(), "--seed", str(seed)]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -93,7 +95,7 @@ def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "shown"), [({}, False), ({"PERFKIT_DEBUG": "0"}, False), ({"PERFKIT_DEBUG": "1"}, True)]
+    ("variables", "shown"), [({"PERFKIT_DEBUG": "0"}, False), ({"PERFKIT_DEBUG": "1"}, True)]
 )
 def test_tracebacks_are_shown_to_who_asks(
     tmp_path: Path, variables: Mapping[str, str], *, shown: bool
@@ -316,17 +318,6 @@ def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
     assert -1 < said.rfind(b"\x1b[?25l") < said.rfind(b"\x1b[?25h")
 
 
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
-def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
-    before = signal.signal(signal.SIGHUP, handler)
-    try:
-        with ended_like_ctrl_c():
-            assert handler == signal.getsignal(signal.SIGHUP)
-        assert handler == signal.getsignal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
 FORKED = """
 import os, signal, sys
 from perfkit.invocation import Invocation, ended_like_ctrl_c
@@ -351,3 +342,14 @@ def test_a_command_is_text_whatever_its_locale(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "argv", ["perfkit", "profile", os.fsdecode("tr\u00e4n.py".encode()), "x\udcff"])
 
     assert "perfkit profile 'tr\u00e4n.py' 'x\ufffd'" == Invocation.this().command
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with ended_like_ctrl_c():
+            assert handler == signal.getsignal(signal.SIGHUP)
+        assert handler == signal.getsignal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

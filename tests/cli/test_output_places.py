@@ -12,19 +12,15 @@ from forked_commands import run_perfkit
     "command",
     [
         "gate --markdown",
-        "gate --json",
         "experiment run --markdown",
         "experiment run none.toml --json",
         "experiment show 0199 --markdown",
         "tricks --markdown",
-        "tricks --json",
         "explain a.stat b.stat --markdown",
         "explain main HEAD --html",
-        "explain main HEAD --json",
         "show a.stat --json",
         "compare main HEAD --json",
         "doctor --json",
-        "calibrate --json",
     ],
 )
 def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: Path) -> None:

@@ -139,25 +139,6 @@ def test_a_wrong_place_is_one_line(project: Path, place: str, said: str) -> None
     assert not [path for path in project.iterdir() if path.name.startswith("s")]
 
 
-def test_many_files_are_copied_with_a_word(
-    project: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = Ledger(project / "there")
-    for number in range(60):
-        there.append([build_row(run=f"{number:012}")])
-    folder = ledger_folder(url)
-    for file in there.files():
-        file.rename(folder / file.name)
-    put = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
-    copied = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
-
-    assert f"perfkit: 60 files of earlier commands are in {url} now\n" == put.stderr
-    assert f"copying 60 files of {url}\n" == copied.stderr
-    assert put.stdout == copied.stdout
-
-
 def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url: str) -> None:
     there = Ledger(project / "there")
     for number in range(3):

@@ -98,17 +98,6 @@ def test_a_file_that_cannot_be_read_is_one_line(folder: Path, files: tuple[str, 
     assert "Traceback" not in done.stderr
 
 
-def test_without_a_file_the_usage_is_told(tmp_path: Path) -> None:
-    done = show(cwd=tmp_path)
-    assert 2 == done.returncode
-    assert "FILE" in done.stderr
-
-
-def test_the_help_has_an_example(tmp_path: Path) -> None:
-    done = show("--help", cwd=tmp_path)
-    assert "$ perfkit show old.prof new.trace.json.gz" in done.stdout
-
-
 def test_nothing_of_torch_is_loaded(folder: Path) -> None:
     program = (
         "import sys; sys.argv = ['perfkit', 'show', 'a.prof']\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from perfkit.commands.backfill import BackfillRequest, BackfillResult, run_backf
 from perfkit.commands.log import read_change_log
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
 from perfkit.runner.launches import SessionSlot
 
@@ -86,20 +83,6 @@ def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str,
     assert 1 == len(repository.git.git.worktree("list").splitlines())
 
 
-def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
-    two_commits: tuple[Repository, str, str],
-) -> None:
-    repository, quick, _ = two_commits
-    broken = repository.commit({"mycode.py": "import nothing_at_all\n"}, "Break it")
-
-    result = _run(repository, quick, broken, launches=1)
-
-    rows = {row.commit.sha: row for row in Ledger(repository.root / "benchmarks/ledger").rows()}
-    assert ("ok", "error") == (rows[quick].outcome.status, rows[broken].outcome.status)
-    assert "nothing_at_all" in str(rows[broken].outcome.message)
-    assert 1 == len(result.failures)
-
-
 def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Repository, str, str]) -> None:
     repository, quick, _ = two_commits
     raising = repository.commit(
@@ -155,42 +138,6 @@ def test_a_launch_that_is_killed_keeps_what_it_had_measured(two_commits: tuple[R
         (deadly, "test_another"): ("error", False),
     } == rows
     assert 1 == len(result.failures)
-
-
-def test_a_backfill_that_is_killed_is_recovered(two_commits: tuple[Repository, str, str]) -> None:
-    repository, quick, slow = two_commits
-    ledger = repository.root / "benchmarks/ledger"
-    child = os.fork()
-    if child == 0:
-        try:
-            _run(repository, quick, slow, progress=_die_at_second)
-        finally:
-            os._exit(1)
-    os.waitpid(child, 0)
-
-    (found,) = recover(ledger)
-
-    assert ("backfill", 1) == (found.source, found.rows)
-    assert [True] == [row.partial for row in Ledger(ledger).rows()]
-
-
-def _die_at_second(number: int, *_: object) -> None:
-    if number == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_commit_that_is_on_no_branch_any_more_is_measured(repository: Repository) -> None:
-    before = repository.commit(
-        {"benchmarks/bench_work.py": BENCHMARK, "mycode.py": _code(2_000), "pyproject.toml": CONFIGURATION},
-        "Add work",
-    )
-    (repository.root / "mycode.py").write_text(_code(1_000))
-    repository.git.git.commit("--quiet", "--all", "--amend", "-m", "Add less work")
-
-    result = _run(repository, "HEAD", "HEAD@{1}", launches=1)
-
-    assert before in {row.commit.sha for row in Ledger(result.file.parent).rows()}
-    assert 2 == result.rows
 
 
 def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:

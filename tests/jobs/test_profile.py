@@ -7,12 +7,6 @@ import gzip
 import json
 import pstats
 import re
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +21,6 @@ from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.invocation import Invocation
 from perfkit.ledger.store import Ledger
 from perfkit.model import PassName, ProfileSummary
-from perfkit.profiling.passes.ranks import free_port
 from perfkit.profiling.read.summary_file import load_summary
 from perfkit.temporary import Owner
 
@@ -246,10 +239,6 @@ def test_whom_the_loop_waits_for_is_known(demo: Demo) -> None:
     assert waits["the loader's workers"] > 0
 
 
-def test_summary_is_saved(demo: Demo) -> None:
-    assert demo.summary == load_summary(demo.artifact(".json"))
-
-
 def test_summary_knows_commit_and_environment(demo: Demo) -> None:
     assert demo.summary.commit is not None
     assert git.Repo(demo.root).head.commit.hexsha == demo.summary.commit.sha
@@ -323,13 +312,6 @@ def test_operator_table_is_per_step(demo: Demo) -> None:
     )
 
 
-def test_lines_are_timed(demo: Demo) -> None:
-    line = next(
-        row for row in demo.artifact("_lines.txt").read_text().splitlines() if "values * values" in row
-    )
-    assert "8" == line.split()[1]
-
-
 def test_times_of_lines_are_told_for_a_step_and_for_a_hit(demo: Demo) -> None:
     text = demo.artifact("_lines.txt").read_text()
     function, head, *rows = text[text.index("Function: mean_square") :].splitlines()
@@ -361,41 +343,6 @@ def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
     assert "| first_profile |" in index
     assert "`old.json` cannot be read" in index
     assert "flame.speedscope.json" not in index
-
-
-def test_snakeviz_serves_the_profile(demo: Demo) -> None:
-    file = demo.artifact(".stat")
-    with served_by_snakeviz(file) as port:
-        page = answer(f"http://127.0.0.1:{port}/snakeviz/{urllib.parse.quote(str(file), safe='')}")
-    assert "training.py" in page
-
-
-class served_by_snakeviz:  # noqa: N801 (reads as what it does)
-    """A running snakeviz; as a context it gives its port."""
-
-    def __init__(self, file: Path) -> None:
-        self.port = free_port()
-        command = [sys.executable, "-m", "snakeviz", "-s", "-p", str(self.port), str(file)]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def __enter__(self) -> int:
-        return self.port
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(60)
-
-
-def answer(url: str) -> str:
-    """Return the body of a page, asked for until the server is up."""
-    for _ in range(600):
-        try:
-            with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310 (localhost)
-                assert 200 == response.status
-                return str(response.read().decode())
-        except (ConnectionError, urllib.error.URLError):
-            time.sleep(0.1)
-    raise AssertionError(f"no answer from {url}")
 
 
 def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:
