@@ -137,7 +137,7 @@ def make_template(folder: Path) -> Path:
     ):
         process = scene.start(arguments)
         if process.wait(LIMIT_S) not in (0, 1, 3):
-            raise RuntimeError(f"{arguments}: {scene.said()[-5:]}")
+            raise RuntimeError(f"{arguments}: {scene.printed()[-5:]}")
     return folder
 
 
@@ -154,7 +154,7 @@ def usual_of(verb: Verb, template: Path, folder: Path) -> Usual:
         finally:
             terminal.close()
     if code is None or code not in (0, 1, 2, 3, 4):
-        raise RuntimeError(f"{verb.name} ends with {code}: {terminal.said[-1000:]}")
+        raise RuntimeError(f"{verb.name} ends with {code}: {terminal.output[-1000:]}")
     return Usual(seconds=round(seconds, 3), code=code, **found)
 
 

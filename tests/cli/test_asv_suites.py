@@ -1,4 +1,4 @@
-"""`perfkit gate` measures a suite of asv as it is, and says of each benchmark what became of it."""
+"""`perfkit gate` measures a suite of asv as it is, with a verdict for each benchmark."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_times_are_compared(worse: Scene, name: str) -> None:
 
 def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
     exact = {one["benchmark"]["name"].rpartition("::")[2]: one for one in worse.gated.report["exact"]}
-    said = {
+    output = {
         name: (exact[name]["metric"]["name"], exact[name]["verdict"], exact[name]["gating"])
         for name in ("track_size", "track_zero", "track_wavering", "peakmem_fill[64]")
     }
@@ -68,7 +68,7 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
         "track_zero": ("tracked value", "UNCHANGED", True),
         "track_wavering": ("tracked value", "INCONCLUSIVE", True),
         "peakmem_fill[64]": ("peak memory", "REGRESSED", True),
-    } == said
+    } == output
     assert (10.0, 20.0) == (exact["track_size"]["base"], exact["track_size"]["head"])
 
 
@@ -85,7 +85,7 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
         ("asv_bench/benchmarks/lost.py", "SKIPPED", "No module named 'nowhere_at_all'"),
     ],
 )
-def test_what_is_not_measured_is_told(worse: Scene, name: str, verdict: str, message: str) -> None:
+def test_what_is_not_measured_is_reported(worse: Scene, name: str, verdict: str, message: str) -> None:
     found = worse.gated.comparisons[name]
     assert verdict == found["verdict"]
     assert message in found["message"]

@@ -1,16 +1,20 @@
-"""`perfkit bisect` finds the commit that changed a benchmark, on real repositories by real processes."""
+"""`perfkit bisect` finds the commit that changed a benchmark, here and by workers of a real cluster."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bisected import SYNC, history
+from cluster import Cluster, cluster
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 from synthetic import build_row
@@ -27,7 +31,7 @@ CALLS = "\ndef helper():\n    pass\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Bisected:
-    """What a bisection left: its exit code, what it said, and its JSON (empty where it wrote none)."""
+    """What a bisection left: its exit code, its messages, and its JSON (empty where it wrote none)."""
 
     exit_code: int
     stderr: str
@@ -138,12 +142,12 @@ def test_a_stopped_bisection_keeps_its_launches(
             if pairs > 1:
                 break
         running.send_signal(number)
-        said = running.stderr.read()
+        message = running.stderr.read()
 
     again = _bisect(slowed.project, *question, "--budget", "0.01")
 
     assert (-number if number == signal.SIGKILL else 130) == running.returncode
-    assert ("the same command goes on" in said) == (number == signal.SIGINT)
+    assert ("the same command goes on" in message) == (number == signal.SIGINT)
     assert again.report["earlier"] > 0
 
 
@@ -157,7 +161,7 @@ def test_equal_ends_are_no_change(slowed: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("HEAD", "HEAD", "--benchmark", "test_steady"), "GOOD and BAD are one commit"),
         (("HEAD", "HEAD~2", "--benchmark", "test_steady"), "name the older commit first"),
@@ -171,11 +175,11 @@ def test_equal_ends_are_no_change(slowed: Scene) -> None:
         (("--from-history", "0123abcd"), "names no one change point"),
     ],
 )
-def test_what_cannot_be_asked_is_told_in_a_line(slowed: Scene, arguments: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_asked_is_one_line(slowed: Scene, arguments: tuple[str, ...], message: str) -> None:
     found = _bisect(slowed.project, *arguments, "--ledger", str(slowed.project.root.parent / "none"))
 
     assert 2 == found.exit_code
-    assert said in found.stderr
+    assert message in found.stderr
     assert 1 == len(found.stderr.splitlines())
 
 
@@ -186,10 +190,10 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
         level = (1.0 if run < 12 else 3.0) + 0.001 * (run % 3)
         row = build_row(level, level, name=name, sha=slowed.shas[run // 4], run=f"run-{run}", minute=90 * run)
         Ledger(ledger).append([row])
-    told = run_perfkit(
+    shown = run_perfkit(
         "history", "show", "--ledger", str(ledger), "--json", "-", cwd=project.root, check=True
     )
-    (point,) = json.loads(told.stdout)["points"]
+    (point,) = json.loads(shown.stdout)["points"]
 
     found = _bisect(
         project, "--from-history", point["point_id"][:6], "--budget", "0.01", "--ledger", str(ledger)
@@ -200,7 +204,7 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
     assert name == found.report["benchmark"]["name"]
 
 
-def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None:
+def test_commits_that_do_not_import_are_skipped_and_reported(tmp_path: Path) -> None:
     project, shas = history(tmp_path, commits=6, changed=4, work=SYNC, broken=frozenset({3}))
 
     found = _bisect(project, "HEAD~6", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
@@ -240,3 +244,108 @@ def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> 
     assert 4 == found.exit_code
     assert "No module named 'nowhere'" in found.stderr.splitlines()[-1]
     assert {"skipped"} == {row.outcome.status for row in Ledger(project.ledger).rows()}
+
+
+# The commit at this place calls one function more, and takes three times as long.
+CHANGED = 4
+
+
+def _bisect_by(scene: Scene, url: str, *arguments: str, ledger: Path) -> Bisected:
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--engine", url)
+    return _bisect(scene.project, *question, *arguments, "--ledger", str(ledger))
+
+
+def _module(number: int) -> str:
+    """Return the module of a commit; its second one does not import."""
+    dose = 30 if number >= CHANGED else 10
+    text = work(steady=dose, other=number) + "\ndef callee():\n    pass\n"
+    if number >= CHANGED:
+        text = text.replace(f"return spin({dose})", f"return callee() or spin({dose})")
+    return "import nowhere\n" if number == 1 else text
+
+
+@pytest.fixture(scope="module")
+def partly_broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Return a project whose fourth commit changed a benchmark, and whose first one does not import."""
+    files = {"tests/test_speed.py": BENCHMARK, "work.py": _module(0)}
+    project = git_project(tmp_path_factory.mktemp("scene"), files)
+    shas = [project.repository.git.head.commit.hexsha]
+    shas += [project.commit({"work.py": _module(number)}, f"Change {number}") for number in range(1, 7)]
+    return Scene(project=project, shas=tuple(shas))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster whose one worker nobody kills."""
+    pytest.importorskip("distributed", reason="the extra `engine` is not installed")
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=1) as made:
+        yield made
+
+
+def test_a_commit_is_found_by_counts(partly_broken: Scene, shared: Cluster, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+
+    found = _bisect_by(partly_broken, shared.url, "--metric", "python_calls", ledger=ledger)
+
+    assert 0 == found.exit_code, found.stderr
+    assert [[partly_broken.shas[CHANGED]]] == found.suspects
+    (step,) = found.report["steps"]
+    assert 1 == step["after"]["mean"] - step["before"]["mean"]
+    rows = Ledger(ledger).rows()
+    counted = Counter(row.commit.sha for row in rows if row.outcome.metric.name == "python_calls")
+    assert {1} == set(counted.values())
+    assert {(partly_broken.shas[0], partly_broken.shas[6])} == {
+        (row.policy.good, row.policy.bad) for row in rows if isinstance(row.policy, BisectPolicy)
+    }
+    assert sorted({row.run_id for row in rows}) == sorted(found.report["runs"])
+    assert {"bisect"} == {row.source for row in rows}
+
+
+@pytest.mark.slow
+def test_a_commit_is_found_by_time_though_a_worker_is_killed(partly_broken: Scene, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    ledger = tmp_path / "ledger"
+    with cluster(tmp_path / "cluster", workers=2) as made:
+        made.wait_for_workers(2)
+        killer = threading.Thread(target=made.kill_worker_at_work)
+        killer.start()
+        found = _bisect_by(partly_broken, made.url, "--budget", "240", ledger=ledger)
+        killer.join()
+        measured = Ledger(ledger).runs()
+        again = _bisect_by(partly_broken, made.url, "--budget", "0.01", ledger=ledger)
+
+    assert 0 == found.exit_code, found.stderr
+    assert "is lost; its task is done anew" in found.stderr
+    assert partly_broken.shas[CHANGED] == found.suspects[0][-1]
+    assert "profiling" not in found.stderr
+    (step, *_) = found.report["steps"]
+    assert step["low"] < step["ratio"] < step["high"]
+    assert 1.5 < step["ratio"]
+    assert step["before"]["mean"] < step["after"]["mean"]
+    assert sorted(found.report["runs"]) == sorted(run.run_id for run in measured)
+    assert len(set(found.report["runs"])) == len(found.report["runs"])
+    launches = Counter(
+        (row.run_id, row.commit.sha, row.placement.launch, row.outcome.metric.name)
+        for row in Ledger(ledger).rows()
+    )
+    assert {1} == set(launches.values())
+    assert again.report["earlier"] >= found.report["launches"]
+    assert not set(found.report["runs"]).intersection(again.report["runs"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--engine", "local", "--machine", "0123abcd"), "--machine and --clone need an engine"),
+        (("--engine", "tcp://host:1"), "an engine must read local or dask://HOST:PORT"),
+        (("--machine", "nobody"), "its machine is"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    partly_broken: Scene, shared: Cluster, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    found = _bisect_by(partly_broken, shared.url, *arguments, ledger=tmp_path / "ledger")
+
+    assert found.exit_code in (2, 4)
+    assert message in found.stderr.splitlines()[-1]
+    assert [] == list((tmp_path / "ledger").glob("*.parquet"))

@@ -35,7 +35,7 @@ def measured(repository: Repository) -> Repository:
 @pytest.mark.parametrize(
     "command", [("ledger", "list"), ("log",), ("compare", "HEAD", "HEAD"), ("experiment", "show", "0199")]
 )
-def test_a_command_recovers_what_was_cut_off_and_says_so(
+def test_a_command_recovers_what_was_cut_off_and_reports_it(
     measured: Repository, command: tuple[str, ...]
 ) -> None:
     ledger = measured.root / "benchmarks/ledger"
@@ -54,7 +54,7 @@ def test_a_command_recovers_what_was_cut_off_and_says_so(
     assert 2 == sum(row.partial for row in Ledger(ledger).rows())
 
 
-def test_quiet_tells_of_nothing_that_went_well(measured: Repository) -> None:
+def test_quiet_reports_nothing_that_went_well(measured: Repository) -> None:
     ledger = measured.root / "benchmarks/ledger"
     for name in ("0199-cccc", "0199-dddd"):
         run = Ledger(ledger).run(source="gate", run_id=name, recorded_at=START)
@@ -164,7 +164,7 @@ def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
     assert "replace the file or remove it" in error
 
 
-def test_a_configuration_mistake_is_told_by_every_command(measured: Repository) -> None:
+def test_a_configuration_mistake_is_reported_by_every_command(measured: Repository) -> None:
     (measured.root / "pyproject.toml").write_text("[tool.perfkit]\nmargn = '2%'\n")
 
     done = _perfkit("log", cwd=measured.root)
@@ -219,7 +219,7 @@ def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
     assert "tcsh" in done.stdout + done.stderr
 
 
-def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> None:
+def test_tables_in_a_pipe_are_as_wide_as_columns_allows(measured: Repository) -> None:
     name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
     widths = {}

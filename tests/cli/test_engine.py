@@ -66,8 +66,8 @@ def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, pro
     }
     assert 1 == len(project.worktrees())
     again = _perfkit(project, shared, *command)
-    said = json.loads(again.stdout)
-    assert (0, 0, 3) == (again.returncode, said["measured"], said["known"]), again.stderr
+    message = json.loads(again.stdout)
+    assert (0, 0, 3) == (again.returncode, message["measured"], message["known"]), again.stderr
     # Measured here, it is the same run of the same task.
     here = _perfkit(project, shared, *command[:-2], "--every", "1")
     assert 3 == json.loads(here.stdout)["known"], here.stderr
@@ -101,7 +101,7 @@ def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (
             ("engine", "check", "somewhere"),
@@ -115,12 +115,12 @@ def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> Non
         (("work", "nowhere.json", "--into", "."), 2, "cannot read the task nowhere.json"),
     ],
 )
-def test_mistakes_are_told_in_a_line(
-    project: GitProject, arguments: tuple[str, ...], code: int, said: str
+def test_mistakes_are_one_line(
+    project: GitProject, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     more = ("--every", "1") if arguments[0] == "backfill" else ()
     done = run_perfkit(*arguments, *more, cwd=project.root, env=project.environment())
 
     assert code == done.returncode, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr

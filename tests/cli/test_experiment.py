@@ -137,7 +137,7 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("run", "none.toml"), "cannot read none.toml"),
         (("run", "precision.toml", "--factor", "workers=1,2"), 'takes no argument "workers"'),
@@ -146,16 +146,13 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
             "expected one of default, bf16, fp16",
         ),
         (("run", "precision.toml", "--set", "batch_size=0"), "expected batch_size of at least 1, found 0"),
-        (("run", "precision.toml", "--set", "batch_size"), "--set must read NAME=VALUE"),
-        (("run", "precision.toml", "--budget", "soon"), "--budget must be a time above zero"),
         (("run", "precision.toml", "--blocks", "1"), "blocks must be at least 2, found 1"),
-        (("run", "precision.toml", "--factor", "precision=bf16"), "expected at least one factor"),
         (("precision", "--workload", "nothing"), "run benchmarks/experiments/precision.toml"),
         (("show", "nothing"), 'no run "nothing"'),
     ],
 )
 def test_mistakes_are_one_line(
-    project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], said: str
+    project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], message: str
 ) -> None:
     assert done[0] in {0, 3}
     files = project.ledger.files()
@@ -163,6 +160,6 @@ def test_mistakes_are_one_line(
     code, out, err = project.run(*arguments)
 
     assert (2, "") == (code, out)
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert files == project.ledger.files()

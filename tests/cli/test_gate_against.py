@@ -1,4 +1,4 @@
-"""`perfkit gate --against` judges head against a release as well; `--plan` tells what a gate would find."""
+"""`perfkit gate --against` judges head against a release as well; `--plan` shows what a gate would find."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
 
 
 @pytest.mark.alone
-def test_the_output_says_against_what(scene: Scene) -> None:
+def test_the_output_shows_against_what(scene: Scene) -> None:
     for text in (scene.gated.stderr, scene.comment):
         words = " ".join(text.split())
         assert "PASS against its base, FAIL against v1: exit code 1 for both." in words
@@ -149,7 +149,7 @@ def test_the_last_release_is_the_newest_tag_before_head(project: GitProject) -> 
         project.repository.git.delete_tag(tag)
 
 
-def test_without_a_release_it_is_said_how_to_name_one(repository: Repository) -> None:
+def test_without_a_release_it_is_shown_how_to_name_one(repository: Repository) -> None:
     repository.commit({"a.py": ""})
 
     with pytest.raises(RepositoryError, match="HEAD comes from no tag; fetch them with `git fetch --tags"):
@@ -164,7 +164,7 @@ def test_a_release_that_is_the_base_is_compared_once(project: GitProject) -> Non
     assert 3 == gated.exit_code
 
 
-def test_the_first_result_is_told_where_the_second_cannot_be_had(project: GitProject) -> None:
+def test_the_first_result_is_reported_where_the_second_cannot_be_had(project: GitProject) -> None:
     gated = project.gate(
         "--budget", "0.01", "--against", "v0", "--ledger", str(project.root.with_name("none"))
     )

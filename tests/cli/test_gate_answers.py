@@ -1,4 +1,4 @@
-"""`perfkit gate` fails what it was told to fail, answers what stays open as configured, and stops early."""
+"""`perfkit gate` fails what it has to fail, answers what stays open as configured, and stops early."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 def _sentence(gated: Gated) -> str:
     text = re.sub(r" +$", "", gated.stderr, flags=re.MULTILINE)
-    told = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
-    assert told is not None, gated.stderr
-    return " ".join(told[0].split())
+    shown = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
+    assert shown is not None, gated.stderr
+    return " ".join(shown[0].split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +77,8 @@ class Stopped:
     accepted: Gated
 
     @property
-    def said(self) -> str:
-        """What it said, on one line."""
+    def output(self) -> str:
+        """Its output, on one line."""
         return " ".join(self.gated.stderr.split())
 
 
@@ -115,26 +115,28 @@ def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
     assert ["tests/test_speed.py::test_looped"] == [one["benchmark"] for one in report["explanations"]]
 
 
-def test_a_slowdown_without_more_calls_is_told(stopped: Stopped) -> None:
+def test_a_slowdown_without_more_calls_is_reported(stopped: Stopped) -> None:
     (explanation,) = stopped.gated.report["explanations"]
 
-    said = explanation["findings"][0]
+    output = explanation["findings"][0]
     assert re.fullmatch(
         r"the same counts, \d\.\d times as slow: the machine, a library, the cache or a longer loop"
         r" within a function, not more Python calls",
-        said,
+        output,
     )
-    assert said.partition(":")[0] in stopped.said
+    assert output.partition(":")[0] in stopped.output
     assert "not more Python calls" in stopped.comment
 
 
-def test_less_work_without_a_gain_is_told_with_where_to_look(project: GitProject) -> None:
+def test_less_work_without_a_gain_is_reported_with_where_to_look(project: GitProject) -> None:
     gated = project.gate("--select", "elsewhere", "--budget", "60")
 
     assert (0, "UNCHANGED") == (gated.exit_code, gated.verdicts["test_elsewhere"]), gated.stderr
     (explanation,) = gated.report["explanations"]
-    said = r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
-    assert re.match(said, explanation["findings"][0])
+    output = (
+        r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
+    )
+    assert re.match(output, explanation["findings"][0])
     assert "test_elsewhere: what moved, per call under cProfile" in gated.stderr
     again = project.judge(gated.run_id)
     assert "the time is spent elsewhere" in " ".join(again.stderr.split())
@@ -182,8 +184,8 @@ def test_what_stays_open_may_pass(left_open: Open, which: str, setting: str) -> 
     gated: Gated = getattr(left_open, which)
 
     assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-    said = rf"PASS: 1 of 1 benchmark is undecided and let pass by {setting}: test_open \(at most \+.* %\)\."
-    assert re.fullmatch(said, _sentence(gated))
+    output = rf"PASS: 1 of 1 benchmark is undecided and let pass by {setting}: test_open \(at most \+.* %\)\."
+    assert re.fullmatch(output, _sentence(gated))
 
 
 def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:

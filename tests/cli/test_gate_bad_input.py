@@ -67,7 +67,7 @@ def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected
 
 
 @pytest.mark.parametrize("head", [("--head", "HEAD"), ()])
-def test_benchmarks_that_are_not_committed_are_told_of(tmp_path: Path, head: tuple[str, ...]) -> None:
+def test_benchmarks_that_are_not_committed_are_reported(tmp_path: Path, head: tuple[str, ...]) -> None:
     project = git_project(tmp_path, FILES)
     project.commit({"work.py": work(steady=20)})
     (project.root / "extra").mkdir()
@@ -132,7 +132,7 @@ def test_collecting_that_breaks_pytest_is_exit_code_4(tmp_path: Path) -> None:
     assert "Traceback" not in gated.stderr
 
 
-# The benchmark tells when its n-th launch runs, and is still running when the signal comes.
+# The benchmark signals when its n-th launch runs, and is still running when the signal comes.
 WAITING = """
 import os, threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A gate that finds less wall time says first where head takes more CPU time for it."""
+"""A gate that finds less wall time shows first where head takes more CPU time for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_leave(benchmark, kind):
 """
 
 
-def test_work_that_was_moved_to_the_background_is_told_first(
+def test_work_that_was_moved_to_the_background_comes_first(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     files = {

@@ -10,7 +10,6 @@ from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, wor
 from perfkit.ledger.store import Ledger
 from perfkit.model.policies import judged_policy
 
-# A side that other work holds up for a second is told as the one that hangs.
 # What a comparable benchmark is in a gate that has time for one launch only.
 COMPARED = "NOT REACHED"
 STEADY = benchmark("steady", "work.steady")
@@ -143,7 +142,7 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
 
 @pytest.fixture(scope="module")
 def gone(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """Gate a commit that takes a benchmark away, and says in its message that it may."""
+    """Gate a commit that takes a benchmark away, which its message accepts."""
     tests = "import work\n" + benchmark("gone", "work.steady")
     project = git_project(
         tmp_path_factory.mktemp("trailer"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
@@ -205,7 +204,7 @@ def test_heads_benchmarks_are_laid_over_base(
     assert verdict == laid_over.gated.verdicts[f"test_{name}"], behaviour
 
 
-def test_a_new_benchmark_says_why_base_cannot_run_it(laid_over: Scene) -> None:
+def test_a_new_benchmark_shows_why_base_cannot_run_it(laid_over: Scene) -> None:
     message = laid_over.gated.comparisons["test_absent"]["message"]
 
     assert "base has no such benchmark, and head's file does not import on base: ImportError" in message

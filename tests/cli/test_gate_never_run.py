@@ -76,9 +76,9 @@ def test_what_is_made_and_never_run_has_failed(tmp_path_factory: pytest.TempPath
     verdicts = gated.verdicts
     assert "FAILED" != verdicts.pop("test_run")
     assert ["FAILED"] * 10 == list(verdicts.values())
-    told = {name: one["message"] for name, one in gated.comparisons.items()}
-    assert all("made and never run" in told[name] for name in verdicts)
-    assert "benchmark(lambda: list(batches()))" in told["test_pedantic[batches]"]
+    shown = {name: one["message"] for name, one in gated.comparisons.items()}
+    assert all("made and never run" in shown[name] for name in verdicts)
+    assert "benchmark(lambda: list(batches()))" in shown["test_pedantic[batches]"]
     assert gated.exit_code in {1, 4}
 
 

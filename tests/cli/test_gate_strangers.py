@@ -54,7 +54,7 @@ class Scene:
     gated: Gated
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it printed for people, in one line."""
         return " ".join(self.gated.stderr.split())
 
@@ -87,9 +87,9 @@ def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: st
 
 def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
     assert 4 == skipping.gated.exit_code
-    assert "3 SKIPPED" in skipping.said
-    assert "or accept it with a reason" in skipping.said
-    assert "perfkit accept test_body" not in skipping.said
+    assert "3 SKIPPED" in skipping.output
+    assert "or accept it with a reason" in skipping.output
+    assert "perfkit accept test_body" not in skipping.output
 
 
 def test_instructions_of_no_benchmark_do_not_pass(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_instructions_of_no_benchmark_do_not_pass(tmp_path: Path) -> None:
     path = os.pathsep.join((str(tmp_path / "commands"), os.environ["PATH"]))
     gated = project.gate("--instructions", *ONE_LAUNCH, "--margin", "1000%", extra={"PATH": path})
 
-    said = " ".join(gated.stderr.split())
+    output = " ".join(gated.stderr.split())
     assert 4 == gated.exit_code
-    assert "NOT MEASURED: the instructions of no benchmark could be counted" in said
-    assert "illegal instruction" in said
+    assert "NOT MEASURED: the instructions of no benchmark could be counted" in output
+    assert "illegal instruction" in output
 
 
 DOCTESTS = CONFIGURATION + '[tool.pytest.ini_options]\naddopts = ["--doctest-modules"]\n'
@@ -133,23 +133,23 @@ def unimportable(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_a_file_without_benchmarks_is_not_looked_at(unimportable: Scene) -> None:
-    assert "wsgi" not in unimportable.said
+    assert "wsgi" not in unimportable.output
 
 
-def test_what_neither_side_can_import_is_told_and_does_not_decide(unimportable: Scene) -> None:
+def test_what_neither_side_can_import_is_reported_and_does_not_decide(unimportable: Scene) -> None:
     known = unimportable.gated.verdicts
 
-    assert 0 == unimportable.gated.exit_code, unimportable.said
+    assert 0 == unimportable.gated.exit_code, unimportable.output
     assert "UNCHANGED" == known["test_steady"]
-    assert 1 == unimportable.said.count(
+    assert 1 == unimportable.output.count(
         "does not import on either side: ModuleNotFoundError: No module named 'nowhere';"
         " install what provides it here: `pip install nowhere`; so it is with"
     )
-    assert "Not looked at, for the reason above: tests/test_another.py" in unimportable.said
-    assert "accept" not in unimportable.said
+    assert "Not looked at, for the reason above: tests/test_another.py" in unimportable.output
+    assert "accept" not in unimportable.output
 
 
-def test_a_file_that_skips_itself_is_told(unimportable: Scene) -> None:
+def test_a_file_that_skips_itself_is_reported(unimportable: Scene) -> None:
     found = unimportable.gated.comparisons["tests/test_gpu.py"]
 
     assert "SKIPPED" == found["verdict"]
@@ -180,18 +180,18 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
 
     gated = project.gate("--margin", "1000%", "--budget", "60")
 
-    said = " ".join(gated.stderr.split())
+    output = " ".join(gated.stderr.split())
     lacking = {"tests/test_gen.py": "FAILED", "tests/test_data.py": "FAILED"}
     assert {"test_steady": "UNCHANGED", **lacking} == gated.verdicts
     assert 4 == gated.exit_code
-    assert "pkg/_gen.py is ignored by git" in said
-    assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in said
-    assert 'set copy = ["tests/table.bin"] under [tool.perfkit]' in said
-    assert "accept" not in said
+    assert "pkg/_gen.py is ignored by git" in output
+    assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in output
+    assert 'set copy = ["tests/table.bin"] under [tool.perfkit]' in output
+    assert "accept" not in output
 
 
 @pytest.mark.parametrize(
-    ("conftest", "told"),
+    ("conftest", "expected"),
     [
         ("import pkg._gen\n", 'set copy = ["pkg/_gen.py"] under [tool.perfkit]'),
         (
@@ -205,14 +205,14 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
     ],
     ids=["imports what is ignored", "ends the session", "ends the process"],
 )
-def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> None:
+def test_what_ends_pytest_is_reported(tmp_path: Path, conftest: str, expected: str) -> None:
     project = git_project(tmp_path, {**GENERATED, "work.py": work(steady=10)})
     project.commit({"conftest.py": conftest})
 
     gated = project.gate()
 
     assert (4, "") == (gated.exit_code, gated.stdout)
-    assert told in " ".join(gated.stderr.split())
+    assert expected in " ".join(gated.stderr.split())
     assert "session is over" not in gated.stderr
 
 
@@ -247,14 +247,14 @@ COMPILED = {
 
 
 @pytest.mark.parametrize(
-    ("prepare", "told"),
+    ("prepare", "expected"),
     [
         ("", 'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under'),
         ('prepare = "true"', "has to be compiled, and tool.perfkit.prepare did not: check that it builds"),
     ],
     ids=["nothing builds it", "prepare does not build it"],
 )
-def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str, told: str) -> None:
+def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str, expected: str) -> None:
     configuration = CONFIGURATION.replace("[tool.perfkit]", f"[tool.perfkit]\n{prepare}", 1)
     project = git_project(tmp_path, {**COMPILED, "pyproject.toml": configuration})
     (project.root / "pkg/_C.abi3.so").touch()
@@ -263,7 +263,7 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str,
     gated = project.gate()
 
     assert (4, {"tests/test_speed.py": "FAILED"}) == (gated.exit_code, gated.verdicts)
-    assert told in gated.comparisons["tests/test_speed.py"]["message"]
+    assert expected in gated.comparisons["tests/test_speed.py"]["message"]
     assert "accept" not in gated.stderr
 
 
@@ -338,7 +338,7 @@ def test_many(benchmark, number):
 """
 
 
-def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
+def test_very_many_benchmarks_are_reported(tmp_path: Path) -> None:
     project = git_project(tmp_path, {**FILES, "tests/test_speed.py": MANY})
     project.commit({"work.py": work(steady=11)})
 
@@ -348,13 +348,13 @@ def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
     assert {"NOT REACHED"} == set(gated.verdicts.values())
     assert "measuring 250 benchmarks: about " in gated.stderr
     assert "or --select to measure fewer)" in gated.stderr
-    told = "250 of 250 benchmarks were not reached, since the budget of 10.0 ms was over before."
-    assert f"{told} The same command with --budget " in gated.notes
+    expected = "250 of 250 benchmarks were not reached, since the budget of 10.0 ms was over before."
+    assert f"{expected} The same command with --budget " in gated.notes
     launched = {row.outcome.benchmark.name for row in Ledger(project.ledger).rows() if row.outcome.values}
     assert 10 == len(launched)
 
 
-def test_an_option_that_pytest_does_not_know_is_told(tmp_path: Path) -> None:
+def test_an_option_that_pytest_does_not_know_is_reported(tmp_path: Path) -> None:
     project = git_project(tmp_path, FILES)
     project.commit({"work.py": work(steady=11)})
 

@@ -52,7 +52,7 @@ def test_a_function_is_a_benchmark(project: GitProject) -> None:
     assert {"test_work_steady": "REGRESSED"} == gated.verdicts, gated.stderr
 
 
-def test_a_script_that_ends_in_an_error_is_told_with_its_words(project: GitProject) -> None:
+def test_a_script_that_ends_in_an_error_is_reported_with_its_words(project: GitProject) -> None:
     gated = project.gate("--target", "scripts/train.py --times many", *SHORT)
 
     assert 4 == gated.exit_code
@@ -109,8 +109,15 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("how", READERS)
-@pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
+@pytest.mark.parametrize(
+    ("how", "option"),
+    [
+        ("ignored", ()),
+        ("beside", ("--exact-only",)),
+        ("by the file", ("--exact-only",)),
+        ("an argument", ("--exact-only",)),
+    ],
+)
 def test_data_that_no_checkout_has_is_linked(tmp_path: Path, how: str, option: tuple[str, ...]) -> None:
     script = READING.format(code=READERS[how])
     project = git_project(tmp_path, {"train.py": script, ".gitignore": "/data\n"})

@@ -29,19 +29,19 @@ def _shown(root: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> st
 
 
 @pytest.mark.parametrize("names", [(), ("gate",), ("ledger",), ("ledger", "compact"), ("history", "accept")])
-def test_help_says_what_the_option_says(
+def test_help_is_what_the_option_prints(
     root: Any,  # noqa: ANN401
     names: tuple[str, ...],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    told = _shown(root, capsys, *names, "--help")
+    shown = _shown(root, capsys, *names, "--help")
 
-    assert told == _shown(root, capsys, "help", *names)
-    assert " ".join(("Usage: perfkit", *names, "[OPTIONS]")) in told
+    assert shown == _shown(root, capsys, "help", *names)
+    assert " ".join(("Usage: perfkit", *names, "[OPTIONS]")) in shown
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (("gat",), 'no command "perfkit gat"; did you mean `perfkit gate`? `perfkit help` lists'),
         (("ledger", "compat"), "did you mean `perfkit ledger compact`? `perfkit help ledger` lists"),
@@ -50,17 +50,17 @@ def test_help_says_what_the_option_says(
         (("gate", "now"), "`perfkit gate` has no commands of its own; `perfkit help gate` shows"),
     ],
 )
-def test_an_unknown_name_is_told_with_the_nearest(
+def test_an_unknown_name_is_reported_with_the_nearest(
     root: Any,  # noqa: ANN401
     names: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     with pytest.raises(Exception) as raised:  # noqa: PT011 (the command line wraps it)
         root.main(["help", *names], prog_name="perfkit", standalone_mode=False)
 
     error = getattr(raised.value, "error", raised.value)
     assert isinstance(error, UsageError)
-    assert said in str(error)
+    assert message in str(error)
 
 
 def test_a_bug_report_begins_with_the_versions(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def traces(repository: Repository, tmp_path: Path) -> Path:
     return traces
 
 
-def told(traces: Path) -> list[str]:
+def shown(traces: Path) -> list[str]:
     """Return the programs that ran."""
     return traces.read_text().splitlines() if traces.exists() else []
 
@@ -102,18 +102,18 @@ def test_a_command_that_reads_runs_nothing(
     done = run_perfkit(*command, cwd=repository.root)
 
     assert done.returncode in {0, 1, 3, 4}, done.stderr
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
 
 def test_a_look_at_the_working_tree_runs_nothing(repository: Repository, traces: Path) -> None:
     with reading_only():
         read = describe_working_tree(repository.root, ignored=())
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
     describe_working_tree(repository.root, ignored=())
 
     assert read.dirty
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
 
 def test_a_look_at_a_submodule_runs_nothing(repository: Repository, traces: Path) -> None:
@@ -127,4 +127,4 @@ def test_a_look_at_a_submodule_runs_nothing(repository: Repository, traces: Path
     with reading_only():
         describe_working_tree(repository.root, ignored=())
 
-    assert [] == told(traces)
+    assert [] == shown(traces)

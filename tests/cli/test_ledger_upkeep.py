@@ -33,13 +33,13 @@ def ledger(repository: Repository) -> Path:
 
 
 def test_a_ledger_is_compacted_and_stays_sound(ledger: Path) -> None:
-    told = _perfkit("compact", "--dry-run", cwd=ledger)
+    shown = _perfkit("compact", "--dry-run", cwd=ledger)
     done = _perfkit("compact", cwd=ledger)
     again = _perfkit("compact", "--json", "-", cwd=ledger)
     verified = _perfkit("check", "--json", "-", cwd=ledger)
 
-    assert [0] * 4 == [one.returncode for one in (told, done, again, verified)]
-    assert "3 files would be put into 1, which leaves 1 file." == told.stdout.splitlines()[0]
+    assert [0] * 4 == [one.returncode for one in (shown, done, again, verified)]
+    assert "3 files would be put into 1, which leaves 1 file." == shown.stdout.splitlines()[0]
     assert done.stdout.startswith("3 files became 1, ")
     assert "Git keeps the removed files in its history" in done.stdout
     assert [] == json.loads(again.stdout)["parts"]
@@ -72,14 +72,14 @@ def test_what_is_wrong_is_reported_and_repaired(ledger: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
     found = _perfkit("check", cwd=ledger)
-    told = _perfkit("check", "--fix", "--dry-run", cwd=ledger)
+    shown = _perfkit("check", "--fix", "--dry-run", cwd=ledger)
     done = _perfkit("check", "--fix", cwd=ledger)
     after = _perfkit("check", cwd=ledger)
 
-    assert [4, 0, 0, 0] == [one.returncode for one in (found, told, done, after)]
+    assert [4, 0, 0, 0] == [one.returncode for one in (found, shown, done, after)]
     assert found.stdout.startswith("NOT SOUND: 1 problem in ")
     assert f"  {file.name}: its bytes are not those that were written" in found.stdout
-    assert "1 repair would be made" in told.stdout
+    assert "1 repair would be made" in shown.stdout
     assert done.stdout.startswith("SOUND: 1 repair made, and nothing is left to do")
     assert after.stdout.startswith("SOUND: ")
     assert "1 file in quarantine" in after.stdout

@@ -1,4 +1,4 @@
-"""Where something is missing that perfkit needs, it says so in one line and never hangs."""
+"""Where something is missing that perfkit needs, perfkit ends with one line and never hangs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def gate(repository: Repository, *options: str, **variables: str) -> subprocess.
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line in which a command says what was wrong."""
+    """Return the line that names what was wrong."""
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("perfkit: ")]
     return line
 
 
 @pytest.mark.parametrize("kib", [150_000, 500_000, 800_000])
-def test_a_limit_of_memory_is_told_at_once(tmp_path: Path, kib: int) -> None:
+def test_a_limit_of_memory_is_refused_at_once(tmp_path: Path, kib: int) -> None:
     done = subprocess.run(
         [PERFKIT, "gate"],
         cwd=tmp_path,

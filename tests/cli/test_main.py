@@ -173,12 +173,12 @@ perfkit.cli.main()
 
 
 @pytest.mark.parametrize(
-    ("program", "code", "told"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
+    ("program", "code", "expected"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
 )
-def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, told: str) -> None:
+def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, expected: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    assert (code, told) == (done.returncode, done.stderr)
+    assert (code, expected) == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 130), (("ledger", "list"), 2)])
@@ -240,13 +240,13 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         ("RuntimeError('Query interrupted')", ""),
         ("perfkit.errors.LedgerError('cannot read')", ": cannot read"),
     ],
 )
-def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, told: str) -> None:
+def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, expected: str) -> None:
     fails = (
         "    import perfkit.errors\n"
         "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
@@ -258,11 +258,11 @@ def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str,
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
-    assert (130, f"perfkit: interrupted{told}") == (done.returncode, done.stderr.splitlines()[-1])
+    assert (130, f"perfkit: interrupted{expected}") == (done.returncode, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 
-def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> None:
+def test_an_interruption_that_python_would_forget_ends_the_command(tmp_path: Path) -> None:
     program = [sys.executable, "-c", LOST]
 
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -291,7 +291,7 @@ main()
 """
 
 
-def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> None:
+def test_an_interrupted_command_ends_with_all_it_began(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
@@ -310,12 +310,12 @@ def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
         stderr=slave,
         check=False,
     )
-    said = os.read(master, 1 << 16)
+    output = os.read(master, 1 << 16)
     os.close(master)
     os.close(slave)
 
     assert 130 == done.returncode
-    assert -1 < said.rfind(b"\x1b[?25l") < said.rfind(b"\x1b[?25h")
+    assert -1 < output.rfind(b"\x1b[?25l") < output.rfind(b"\x1b[?25h")
 
 
 FORKED = """
@@ -338,7 +338,7 @@ def test_a_forked_process_dies_of_the_signal() -> None:
     assert f"{-signal.SIGTERM}" == done.stdout.strip()
 
 
-def test_a_command_is_text_whatever_its_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_is_text_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["perfkit", "profile", os.fsdecode("tr\u00e4n.py".encode()), "x\udcff"])
 
     assert "perfkit profile 'tr\u00e4n.py' 'x\ufffd'" == Invocation.this().command

@@ -48,8 +48,8 @@ def _commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tup
         yield from _commands(one, (*path, name))
 
 
-def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what a command prints; run in this process, it says the same as in one of its own."""
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return what a command prints; run in this process."""
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main(list(arguments), prog_name="perfkit", standalone_mode=False)
     return capsys.readouterr().out
@@ -60,7 +60,7 @@ def _too_long(text: str) -> list[str]:
 
 
 def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    told = 0
+    reported = 0
     root = whole_command_line()
     for path, command in _commands(root):
         if command.hidden:
@@ -75,8 +75,8 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
         assert [] == _too_long(shown), path
         assert f"$ {' '.join(('perfkit', *path))}" in " ".join(shown.split()), path
         assert set() == names - set(shown.replace(",", " ").split()), path
-        told += 1
-    assert told > 35
+        reported += 1
+    assert reported > 35
 
 
 def test_no_colour_means_none(
@@ -85,9 +85,9 @@ def test_no_colour_means_none(
     monkeypatch.chdir(project)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    coloured = _told(capsys, "show", "env", "5f26b8cf")
+    coloured = _printed(capsys, "show", "env", "5f26b8cf")
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = _told(capsys, "show", "env", "5f26b8cf")
+    plain = _printed(capsys, "show", "env", "5f26b8cf")
 
     assert _COLOUR.search(coloured)
     assert not _COLOUR.search(plain)
@@ -117,11 +117,11 @@ def test_reports_fit(
 ) -> None:
     monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
 
-    shown = _told(capsys, *arguments)
+    shown = _printed(capsys, *arguments)
 
     assert [] == _too_long(shown)
     if name is None:
-        runs = json.loads(_told(capsys, *arguments[:2], "--json", "-"))
+        runs = json.loads(_printed(capsys, *arguments[:2], "--json", "-"))
         assert [one["run_id"][-8:] for one in runs[-3:]] == [
             line for line in shown.splitlines() if len(line.strip()) == 8 and line == line.strip()
         ]
@@ -130,27 +130,27 @@ def test_reports_fit(
 
 
 class _Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
+    """A stream that acts as a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
 def test_a_text_is_folded_between_words_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = "/".join(["a-long-folder"] * 6)
     text = f"accepted {'word ' * 20}with [brackets]\n{path}: commit this file"
-    said = {}
+    printed = {}
     for kind in (_Terminal, io.TextIOWrapper):
         stream = kind(io.BytesIO(), encoding="utf-8")
         monkeypatch.setattr(sys, "stdout", stream)
         show(text)
-        said[kind] = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        printed[kind] = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
-    lines = said[_Terminal].splitlines()
-    assert text.split() == said[_Terminal].split()
+    lines = printed[_Terminal].splitlines()
+    assert text.split() == printed[_Terminal].split()
     assert [f"{path}:"] == [line for line in lines if len(line) > COLUMNS]
-    assert f"{text}\n" == said[io.TextIOWrapper]
+    assert f"{text}\n" == printed[io.TextIOWrapper]
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,7 @@ def test_quiet_leaves_the_verdict(
 
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main([*arguments, "--quiet"], standalone_mode=False)
-    told = capfd.readouterr()
+    reported = capfd.readouterr()
 
-    # Whoever has measured here has more of them.
-    assert told.out.startswith(verdict.format(runs=len(Ledger(project / "benchmarks/ledger").runs())))
-    assert (1, "") == (told.out.count("\n"), told.err)
+    assert reported.out.startswith(verdict.format(runs=len(Ledger(project / "benchmarks/ledger").runs())))
+    assert (1, "") == (reported.out.count("\n"), reported.err)

@@ -23,14 +23,14 @@ from forked_commands import run_perfkit
         "doctor --json",
     ],
 )
-def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused_at_once(command: str, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
 
     done = run_perfkit(*command.split(), "taken", cwd=tmp_path)
 
     option = command.rsplit(maxsplit=1)[-1]
-    said = f"perfkit: cannot write taken (it is a folder); choose another with {option}\n"
-    assert (2, "", said) == (done.returncode, done.stdout, done.stderr)
+    output = f"perfkit: cannot write taken (it is a folder); choose another with {option}\n"
+    assert (2, "", output) == (done.returncode, done.stdout, done.stderr)
     assert ["taken"] == [path.name for path in tmp_path.iterdir()]
 
 

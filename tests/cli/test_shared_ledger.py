@@ -83,7 +83,7 @@ def test_a_session_files_into_the_configured_store(project: Path, url: str) -> N
     assert not row.commit.dirty
 
 
-def test_a_session_that_could_not_file_says_so(project: Path, url: str, server: ObjectServer) -> None:
+def test_a_session_that_could_not_file_reports_it(project: Path, url: str, server: ObjectServer) -> None:
     server.denied = {"PUT"}
     refused = _pytest("--benchmark-autosave", folder=project)
     server.denied = set()
@@ -122,7 +122,7 @@ def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, 
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("s3://none/x", "cannot read the ledger s3://none/x (there is no such bucket)"),
         ("s4://rows/x", "a ledger in a store must read s3://BUCKET/PATH"),
@@ -130,11 +130,11 @@ def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, 
         ("nowhere", "there is no ledger at nowhere"),
     ],
 )
-def test_a_wrong_place_is_one_line(project: Path, place: str, said: str) -> None:
+def test_a_wrong_place_is_one_line(project: Path, place: str, message: str) -> None:
     done = _run("perfkit", "ledger", "list", "--ledger", place, folder=project)
 
     assert 2 == done.returncode
-    assert done.stderr.startswith(f"perfkit: {said}")
+    assert done.stderr.startswith(f"perfkit: {message}")
     assert 1 == done.stderr.count("\n")
     assert not [path for path in project.iterdir() if path.name.startswith("s")]
 

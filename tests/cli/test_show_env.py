@@ -1,4 +1,4 @@
-"""`perfkit show env` says where a run measured, and what differs between two runs."""
+"""`perfkit show env` shows where a run measured, and what differs between two runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measured(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a ledger of runs whose surroundings differ in what their names say."""
+    """Return a folder with a ledger of runs whose surroundings differ as their names do."""
     folder = tmp_path_factory.mktemp("surroundings")
     ledger = Ledger(folder / "ledger")
     ledger.append([measured("first-run")])
@@ -104,9 +104,9 @@ def test_a_commit_and_a_file_name_runs_too(folder: Path) -> None:
     assert "pytest er-torch" in lines(folder, NEW)[0]
 
 
-def test_runs_that_are_alike_are_said_to_be(folder: Path) -> None:
-    told = "The machines and environments are alike in all that is recorded of them."
-    assert told == lines(folder, "first", "same")[-1]
+def test_runs_that_are_alike_are_called_so(folder: Path) -> None:
+    expected = "The machines and environments are alike in all that is recorded of them."
+    assert expected == lines(folder, "first", "same")[-1]
 
 
 def test_both_sides_of_a_gate_of_environments_are_compared(folder: Path) -> None:
@@ -125,7 +125,7 @@ def test_json_has_the_changes(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (
             ["nowhere"],
@@ -137,8 +137,8 @@ def test_json_has_the_changes(folder: Path) -> None:
         (["first", "--txt"], "--txt, --filtered, --speedscope, --firefox and --fits show files"),
     ],
 )
-def test_what_is_not_known_ends_with_one_line(folder: Path, arguments: list[str], told: str) -> None:
+def test_what_is_not_known_ends_with_one_line(folder: Path, arguments: list[str], expected: str) -> None:
     done = show_env(folder, *arguments)
     assert (2, "") == (done.returncode, done.stdout)
     assert 1 == len(done.stderr.splitlines())
-    assert told in done.stderr
+    assert expected in done.stderr

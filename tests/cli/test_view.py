@@ -48,7 +48,7 @@ def _address(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (
             b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 2}]}',
@@ -57,12 +57,12 @@ def _address(process: subprocess.Popen[str]) -> str:
         (b"nothing of the kind", "no profile that perfkit knows"),
     ],
 )
-def test_what_snakeviz_cannot_show_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+def test_what_snakeviz_cannot_show_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
     file = tmp_path / "other.json"
     file.write_bytes(content)
 
     done = run_perfkit("view", str(file))
 
     assert 2 == done.returncode
-    assert said in done.stderr
+    assert message in done.stderr
     assert 1 == len(done.stderr.strip().splitlines())

@@ -1,4 +1,4 @@
-"""Every command that measures waits for the machine, says whom it waits for, and ends when interrupted."""
+"""Every command that measures waits for the machine, shows what it waits for, and ends when interrupted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_command_measures_beside_another(project: GitProject, verb: str) -> N
     assert set() == project.left_behind()
 
 
-def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None:
+def test_the_time_waited_is_reported_and_eats_no_budget(project: GitProject) -> None:
     with contextlib.ExitStack() as machine:
         machine.enter_context(machine_lock(log=print))
         with subprocess.Popen(
@@ -118,12 +118,12 @@ def test_a_waiting_command_can_be_ended(project: GitProject, verb: str, number: 
         text=True,
     ) as process:
         assert process.stdout is not None
-        told = next(line for line in process.stdout if line.startswith("waiting for "))
+        shown = next(line for line in process.stdout if line.startswith("waiting for "))
         process.send_signal(number)
-        said = process.stdout.read()
+        output = process.stdout.read()
 
-    assert 130 == process.returncode, said
-    assert f"(process {os.getpid()}, since " in told
-    assert "interrupted" in said
-    assert "Traceback" not in said
+    assert 130 == process.returncode, output
+    assert f"(process {os.getpid()}, since " in shown
+    assert "interrupted" in output
+    assert "Traceback" not in output
     assert set() == project.left_behind()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,9 +44,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     made.commit({"work.py": work(steady=10, slower=5 * SLOWER)})
     _record(made)
     assert REGRESSED == made.gate().exit_code
-    for name in ("a", "b"):
-        profiled = run_perfkit("profile", "train.py", "--out", f"{name}.stat", cwd=made.root)
-        assert DONE == profiled.returncode, profiled.stderr
+    command = ("profile", "train.py", "--passes", "clean,cprofile", "--out", "a.stat")
+    profiled = run_perfkit(*command, cwd=made.root)
+    assert DONE == profiled.returncode, profiled.stderr
+    shutil.copy(made.root / "a.stat", made.root / "b.stat")
     return made
 
 

@@ -64,7 +64,7 @@ def test_a_package_can_bring_a_feature(tmp_path: Path) -> None:
     assert not done.stderr
 
 
-def test_each_built_in_feature_says_what_it_is() -> None:
+def test_each_built_in_feature_shows_what_it_is() -> None:
     assert all(isinstance(feature, Feature) for feature in features())
 
 

@@ -71,7 +71,7 @@ FILES = {
     "tests/test_speed.py": BENCHMARKS,
     "many/test_many.py": MANY,
 }
-# What tells one row from another; a recovered one is marked partial, and its policy may say more.
+# What distinguishes rows; a recovered one is marked partial, and its policy may hold more.
 _KEY = (
     "run_id",
     "commit",
@@ -153,7 +153,7 @@ class Outcome:
     staged: int
     published: int
     again: bool = False
-    told: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -199,7 +199,7 @@ class Scene:
             add_run(self.ledger, number, month=number * 3 // kind.runs)
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a command; what it says goes to a file."""
+        """Start a command; its output goes to a file."""
         program = sys.executable if arguments[0].startswith("-") else str(PERFKIT)
         variables = {
             "TMPDIR": str(self.temporary),
@@ -208,20 +208,20 @@ class Scene:
             "OMP_NUM_THREADS": "1",
         }
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
-        with (self.folder / "said").open("wb") as said:
+        with (self.folder / "output").open("wb") as output:
             return subprocess.Popen(
                 [program, *arguments],
                 cwd=self.root,
                 env={**inherited, **variables},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
-    def said(self) -> list[str]:
+    def printed(self) -> list[str]:
         """Return the lines that the last command printed."""
-        return (self.folder / "said").read_text(errors="replace").splitlines()
+        return (self.folder / "output").read_text(errors="replace").splitlines()
 
     def staged(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows that stand complete in staged files, read without perfkit's own reader."""
@@ -265,11 +265,11 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 def _knows(process: psutil.Process, folder: str) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         if process.status() != psutil.STATUS_ZOMBIE:
-            return any(folder in text for text in _told(Path("/proc", str(process.pid))))
+            return any(folder in text for text in _texts(Path("/proc", str(process.pid))))
     return False
 
 
-def _told(place: Path) -> Iterator[str]:
+def _texts(place: Path) -> Iterator[str]:
     texts, links = _KNOWN_BY
     for name in texts:
         with contextlib.suppress(OSError):
@@ -337,7 +337,7 @@ def kill_once(
         _kill(second, stop=False)
     last = scene.start(kind.after)
     last.wait(LIMIT_S)
-    told = tuple(line for line in scene.said() if "cut off" in line or "swept" in line or "kept" in line)
+    shown = tuple(line for line in scene.printed() if "cut off" in line or "swept" in line or "kept" in line)
     problems = (
         *_of_rows(staged, published, scene.recorded()),
         *_of_the_command(last, scene),
@@ -351,7 +351,7 @@ def kill_once(
         staged=len(staged),
         published=len(published),
         again=again is not None,
-        told=told,
+        shown=shown,
         problems=problems,
     )
 
@@ -378,16 +378,19 @@ def _of_rows(
 
 
 def row_key(row: Mapping[str, Any]) -> str:
-    """Return what tells a row from all others, its values included."""
-    told = {name: row[name] for name in _KEY} | {"params": dict(row["params"]), "values": list(row["values"])}
-    return json.dumps(told, sort_keys=True)
+    """Return what distinguishes a row from all others, its values included."""
+    known = {name: row[name] for name in _KEY} | {
+        "params": dict(row["params"]),
+        "values": list(row["values"]),
+    }
+    return json.dumps(known, sort_keys=True)
 
 
 def _of_the_command(process: subprocess.Popen[bytes], scene: Scene) -> Iterator[str]:
     """Yield what is wrong with the command that came after."""
-    said = scene.said()
-    if process.returncode not in (0, 3) or any("Traceback" in line for line in said):
-        yield f"the next command ended with {process.returncode}: {said[-6:]}"
+    lines = scene.printed()
+    if process.returncode not in (0, 3) or any("Traceback" in line for line in lines):
+        yield f"the next command ended with {process.returncode}: {lines[-6:]}"
 
 
 def _of_leftovers(scene: Scene) -> list[str]:

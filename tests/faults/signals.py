@@ -40,7 +40,7 @@ _HIDDEN, _SHOWN = "\x1b[?25l", "\x1b[?25h"
 _TRACEBACK = "Traceback (most recent call last)"
 # The line of the installed command by which Python finds perfkit.
 _FINDING = "from perfkit.cli import main\r\n"
-# What Python says that was interrupted before it could show where, and the key that did it.
+# What Python prints when interrupted before it could show where, and the key that did it.
 _BEFORE_PYTHON = "^CKeyboardInterrupt"
 _LINES, _COLUMNS = 40, 120
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
@@ -48,7 +48,7 @@ _INTERRUPTED, _PIPE_CLOSED = 130, 141
 _PYTEST_INTERRUPTED, _PYTEST_WORD = 2, "KeyboardInterrupt"
 # Writing its summary to what is closed raises, which Python ends with 1.
 _PYTEST_MUTE = 1
-# A command that was told to end may tidy up for so long, on a busy machine.
+# An interrupted command may tidy up for so long, on a busy machine.
 _ENDS_WITHIN_S = 20.0
 # A signal that comes so shortly before the end may find nothing left to interrupt.
 _UNHEARD_S = 2.0
@@ -84,10 +84,10 @@ ANSWERS = (0, 1, 3)
 class Verb:
     """A command that is interrupted, as short as can be, and what comes after it.
 
-    ``folder`` is where it runs, below the scene's; ``word`` is how it says that it was interrupted, and
+    ``folder`` is where it runs, below the scene's; ``word`` is its word for an interruption, and
     ``code`` its exit code then. ``answers`` are the exit codes between which noise decides where nobody
     interrupts it. ``mute_code`` is the one with
-    which it may end where its terminal or its output was closed, so that it cannot say how it ended.
+    which it may end where its terminal or its output was closed, so that it cannot report how it ended.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Case:
     """What came of one case; all is well without ``problems``.
 
     ``at`` are the seconds, or the bytes, after which the fault came. It was ``reached`` if the command was
-    still running then, and ``heard`` if it ended the command.
+    still running then, and ``interrupted`` if it ended the command.
     """
 
     verb: str
@@ -131,7 +131,7 @@ class Case:
     at: float
     code: int | None = None
     reached: bool = False
-    heard: bool = False
+    interrupted: bool = False
     ended_after_s: float = 0.0
     problems: tuple[str, ...] = ()
 
@@ -221,7 +221,7 @@ def rows_of(template: Path) -> tuple[Mapping[str, Any], ...]:
 
 
 class Terminal:
-    """A command that leads the session of a terminal of its own, and what it says.
+    """A command that leads the session of a terminal of its own, and its output.
 
     One of its outputs may be a pipe instead, whose reader ends after so many bytes.
     """
@@ -248,7 +248,7 @@ class Terminal:
         self._reading = reading
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """What it wrote to the terminal, and to the pipe."""
         return (self._terminal + self._pipe).decode(errors="replace")
 
@@ -258,7 +258,7 @@ class Terminal:
         return len(self._pipe)
 
     def read(self, limit_s: float) -> None:
-        """Read what it says until it ends, for so many seconds at most."""
+        """Read its output until it ends, for so many seconds at most."""
         deadline = time.monotonic() + limit_s
         while self.process.poll() is None and (left := deadline - time.monotonic()) > 0:
             self._take(min(left, _POLL_S))
@@ -266,7 +266,7 @@ class Terminal:
             pass
 
     def read_piped(self, most: int) -> bool:
-        """Read so many bytes of the pipe, close it, and tell whether the command still ran by then."""
+        """Read so many bytes of the pipe, close it, and return whether the command still ran by then."""
         deadline = self.begun + LIMIT_S
         while self.piped < most and self.process.poll() is None and time.monotonic() < deadline:
             self._take(_POLL_S, most=most - self.piped)
@@ -293,7 +293,7 @@ class Terminal:
         if self._master in self._open:
             if termios.tcgetattr(self._slave) != self.modes:
                 yield "the terminal's modes were changed"
-            if self.said.rfind(_HIDDEN) > self.said.rfind(_SHOWN):
+            if self.output.rfind(_HIDDEN) > self.output.rfind(_SHOWN):
                 yield "the cursor stays hidden"
 
     def close(self) -> None:
@@ -306,13 +306,13 @@ class Terminal:
         self._open.clear()
 
     def _take(self, seconds: float, most: int = KILOBYTE << 6) -> bool:
-        """Take what there is to read, once somewhere there is something; tell whether there was."""
+        """Take what there is to read, once somewhere there is something; return whether there was."""
         ready, _, _ = select.select([*self._open], [], [], seconds)
         for descriptor in ready:
             with contextlib.suppress(OSError):
-                said = os.read(descriptor, most if descriptor == self._reading else KILOBYTE << 6)
-                self._open[descriptor] += said
-                if not said:
+                output = os.read(descriptor, most if descriptor == self._reading else KILOBYTE << 6)
+                self._open[descriptor] += output
+                if not output:
                     self.close_pipe()
         return bool(ready)
 
@@ -351,12 +351,12 @@ def interrupt_once(
         terminal.read(_ENDS_WITHIN_S + (3 * usual.seconds if pipe in ("stdout", "stderr") else 0.0))
         code = terminal.process.poll()
         if code is None:
-            # It says where it stands.
+            # It prints a traceback then.
             terminal.process.send_signal(signal.SIGABRT)
             terminal.read(_ENDS_WITHIN_S)
         case = replace(case, code=code, reached=reached, ended_after_s=round(time.monotonic() - struck, 3))
-        case = replace(case, heard=reached and code not in (usual.code, *verb.answers))
-        problems = [*_of_the_end(case, verb, usual, terminal.said), *terminal.problems()]
+        case = replace(case, interrupted=reached and code not in (usual.code, *verb.answers))
+        problems = [*_of_the_end(case, verb, usual, terminal.output), *terminal.problems()]
     finally:
         terminal.close()
     problems += [*_left(scene), *scene.internal_errors(), *_of_what_follows(scene, verb, usual, again=again)]
@@ -383,8 +383,8 @@ def _strike(terminal: Terminal, scene: Copied, kind: Kind, at: float) -> list[Ma
     return before
 
 
-def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str]:
-    """Yield what is wrong with how a command ended and with what it said."""
+def _of_the_end(case: Case, verb: Verb, usual: Usual, output: str) -> Iterator[str]:
+    """Yield what is wrong with how a command ended and with its output."""
     number = {"ctrl-c": signal.SIGINT, "SIGTERM": signal.SIGTERM}.get(case.kind, signal.SIGHUP)
     # A signal that comes before perfkit's first line is Python's or the kernel's to answer.
     by_signal = (-number, 128 + number)
@@ -392,24 +392,24 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     expected = (_PIPE_CLOSED, verb.code) if piped else (verb.code, *by_signal)
     if case.kind.startswith("closed"):
         expected = (*expected, verb.mute_code)
-    if (_TRACEBACK in said and _is_before_perfkit(case, said)) or said.strip() == _BEFORE_PYTHON:
+    if (_TRACEBACK in output and _is_before_perfkit(case, output)) or output.strip() == _BEFORE_PYTHON:
         return
     if case.code is None:
-        yield f"it did not end within {case.ended_after_s} s: {said[-4 * KILOBYTE :]!r}"
+        yield f"it did not end within {case.ended_after_s} s: {output[-4 * KILOBYTE :]!r}"
     elif case.code not in (*expected, usual.code, *verb.answers):
-        yield f"it ended with {case.code}: {said[-300:]!r}"
-    if _TRACEBACK in said:
-        yield f"it printed a traceback: {said[said.index(_TRACEBACK) :][-2 * KILOBYTE :]!r}"
-    if case.reached and not case.heard and not piped and case.ended_after_s > _UNHEARD_S:
+        yield f"it ended with {case.code}: {output[-300:]!r}"
+    if _TRACEBACK in output:
+        yield f"it printed a traceback: {output[output.index(_TRACEBACK) :][-2 * KILOBYTE :]!r}"
+    if case.reached and not case.interrupted and not piped and case.ended_after_s > _UNHEARD_S:
         yield f"it went on for {case.ended_after_s} s as if nothing had happened"
-    spoken = verb.word in said or case.code in by_signal or case.kind == "closed terminal"
-    if case.heard and not piped and case.code == verb.code and not spoken:
-        yield f"it did not say that it was interrupted: {said[-300:]!r}"
+    spoken = verb.word in output or case.code in by_signal or case.kind == "closed terminal"
+    if case.interrupted and not piped and case.code == verb.code and not spoken:
+        yield f"it did not report that it was interrupted: {output[-300:]!r}"
 
 
-def _is_before_perfkit(case: Case, said: str) -> bool:
-    """Tell whether a traceback is of Python's own start, until perfkit is found, or of pytest's start."""
-    traceback = said[said.index(_TRACEBACK) :]
+def _is_before_perfkit(case: Case, output: str) -> bool:
+    """Return whether a traceback is of Python's own start, until perfkit is found, or of pytest's start."""
+    traceback = output[output.index(_TRACEBACK) :]
     is_python = f"{os.sep}perfkit{os.sep}" not in traceback or _FINDING in traceback
     # Python ends with 1 where it was interrupted before it could run anything.
     return case.code in (-signal.SIGINT, 1) and (is_python or case.verb == "pytest")
@@ -428,8 +428,8 @@ def _of_what_follows(scene: Copied, verb: Verb, usual: Usual, *, again: bool) ->
     for arguments in verb.after:
         done = scene.run(arguments)
         if done.returncode != 0 or _TRACEBACK in done.stderr:
-            said = f"{done.stdout[-300:]} {done.stderr[-300:]}"
-            yield f"{' '.join(arguments)} ended with {done.returncode}: {said}"
+            output = f"{done.stdout[-300:]} {done.stderr[-300:]}"
+            yield f"{' '.join(arguments)} ended with {done.returncode}: {output}"
     if again:
         done = scene.run(verb.arguments, folder=verb.folder)
         # What was measured before counts, so that a gate may decide what it could not before.

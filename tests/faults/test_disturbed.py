@@ -1,4 +1,4 @@
-"""Identical code is not accused or praised because something disturbed it, and the report says what did."""
+"""Identical code is not accused or praised because something disturbed it, and the report names it."""
 
 from __future__ import annotations
 

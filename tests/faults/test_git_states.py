@@ -1,4 +1,4 @@
-"""In whatever state a repository is: the right commit, or one line that says why there is none."""
+"""The right commit in any state of a repository, or one line with the reason."""
 
 from __future__ import annotations
 

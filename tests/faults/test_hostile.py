@@ -20,11 +20,11 @@ from hostile import (
     GATE_RUN,
     MARK,
     PAYLOADS,
-    Told,
+    Output,
     markdown_faults,
     page_faults,
+    run_command,
     terminal_faults,
-    told,
     write_hostile_ledger,
 )
 from ledger_files import contents
@@ -61,10 +61,10 @@ class Stage:
 
     def run(
         self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
-    ) -> Told:
-        """Return what a command says in the project."""
+    ) -> Output:
+        """Run a command in the project."""
         monkeypatch.chdir(self.root)
-        return told(capfd, monkeypatch, *arguments)
+        return run_command(capfd, monkeypatch, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,10 @@ def test_no_view_lets_a_text_be_more(
 ) -> None:
     before = contents(stage.root)
 
-    said = stage.run(capfd, monkeypatch, *_COMMANDS[name](stage, tmp_path))
+    output = stage.run(capfd, monkeypatch, *_COMMANDS[name](stage, tmp_path))
 
-    assert said.code in (0, 1, 2, 3)
-    assert [] == terminal_faults(said.out) + terminal_faults(said.err)
+    assert output.code in (0, 1, 2, 3)
+    assert [] == terminal_faults(output.out) + terminal_faults(output.err)
     assert before == contents(stage.root)
     for file in filter(Path.is_file, tmp_path.rglob("*")):
         assert _faults_of(file) == []
@@ -160,7 +160,7 @@ def test_free_text_is_text_in_markdown(payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_json_says_what_was_said(payload: str) -> None:
+def test_json_shows_the_same(payload: str) -> None:
     spelled = visible_json(json.dumps({payload: [payload]}, ensure_ascii=False))
 
     assert {payload: [payload]} == json.loads(spelled)
@@ -169,12 +169,12 @@ def test_json_says_what_was_said(payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_a_ref_is_a_commit_or_told_in_a_line(payload: str, stage: Stage) -> None:
+def test_a_ref_is_a_commit_or_reported_in_a_line(payload: str, stage: Stage) -> None:
     with pytest.raises(RepositoryError, match=r"unknown commit|is not a commit"):
         resolve(open_repository(stage.root), payload)
 
 
-@pytest.mark.parametrize("first", ["--output=told", "--no-index", "-h", "HEAD", "", _SHA + "\n", "../../x"])
+@pytest.mark.parametrize("first", ["--output=file", "--no-index", "-h", "HEAD", "", _SHA + "\n", "../../x"])
 def test_a_commit_of_a_ledger_is_no_option_of_git(first: str, stage: Stage, tmp_path: Path) -> None:
     before = contents(stage.root)
 
@@ -248,7 +248,7 @@ def test_a_ledger_cannot_name_the_store_it_is_put_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "column", ["run_id", "recorded_at", "source", "commit", "benchmark", "values", "status"]
 )
-def test_a_row_without_its_parts_is_told(column: str, tmp_path: Path) -> None:
+def test_a_row_without_its_parts_is_reported(column: str, tmp_path: Path) -> None:
     table = to_table([build_row(1.0, run=_ID)])
     empty = pa.nulls(1, SCHEMA.field(column).type)
     place = table.column_names.index(column)
@@ -365,10 +365,10 @@ def test_no_reader_runs_or_swallows_what_it_reads(reader: str, bomb: str, tmp_pa
     file = tmp_path / "given.json"
     file.write_bytes(_BOMBS[bomb](trap))
 
-    said = _refusal(lambda: _READERS[reader](file))
+    output = _refusal(lambda: _READERS[reader](file))
 
-    assert len(said.splitlines()) <= 1
-    assert [] == terminal_faults(said)
+    assert len(output.splitlines()) <= 1
+    assert [] == terminal_faults(output)
     assert not trap.exists()
 
 
@@ -433,7 +433,7 @@ _FORMATS: Mapping[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", _FORMATS)
-def test_names_of_every_format_are_kept_and_told_safely(
+def test_names_of_every_format_are_kept_and_reported_safely(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "given"
@@ -442,10 +442,10 @@ def test_names_of_every_format_are_kept_and_told_safely(
         (folder / f"{number}.json").write_text(json.dumps(_FORMATS[name](payload)))
     monkeypatch.chdir(tmp_path)
 
-    said = told(capfd, monkeypatch, "ledger", "import", folder, "--ledger", "kept")
+    output = run_command(capfd, monkeypatch, "ledger", "import", folder, "--ledger", "kept")
 
-    assert [] == terminal_faults(said.out) + terminal_faults(said.err)
-    assert 0 == said.code, said.err
+    assert [] == terminal_faults(output.out) + terminal_faults(output.err)
+    assert 0 == output.code, output.err
     names = {row.outcome.benchmark.name for row in Ledger(tmp_path / "kept").rows()}
     assert all(any(payload in one for one in names) for payload in PAYLOADS.values())
     assert {"given", "kept"} == {file.name for file in tmp_path.iterdir()}

@@ -152,10 +152,10 @@ def test_a_session_of_pytest(project: GitProject) -> None:
 def test_a_gate(project: GitProject) -> None:
     done = project.gate("--budget", "90", "--seed", "1")
 
-    told = done.verdicts
+    shown = done.verdicts
     bad = {f"test_fatal_{name}" for name in FATAL} | {f"test_wild_{name}" for name in _FAILING}
-    assert bad == {name for name, verdict in told.items() if verdict in ("FAILED", "TIMEOUT")}
-    assert INNOCENT | HARMLESS | bad == set(told)
+    assert bad == {name for name, verdict in shown.items() if verdict in ("FAILED", "TIMEOUT")}
+    assert INNOCENT | HARMLESS | bad == set(shown)
     assert 4 == done.exit_code
     assert [] == _left(project)
 

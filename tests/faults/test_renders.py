@@ -1,4 +1,4 @@
-"""What is rendered from a ledger twice is the same bytes, whatever the place where it is rendered is like.
+"""What is rendered from a ledger twice is the same bytes, in any locale, time zone and width.
 
 Files are the same at any width of the terminal, too; what is printed is fitted to it.
 """
@@ -49,9 +49,9 @@ COMMANDS = {
 def _rendered(arguments: list[str], out: Path, place: Mapping[str, str]) -> dict[str, bytes]:
     """Return what a command prints and writes in a place, by the names of the files."""
     out.mkdir()
-    said = [one.format(out=out, gate=GATE) for one in arguments]
+    output = [one.format(out=out, gate=GATE) for one in arguments]
     done = subprocess.run(
-        [str(PERFKIT), *said], cwd=ROOT, env={**os.environ, **place}, capture_output=True, check=False
+        [str(PERFKIT), *output], cwd=ROOT, env={**os.environ, **place}, capture_output=True, check=False
     )
     assert done.returncode in (0, 1, 3, 4), done.stderr.decode()
     assert b"Traceback" not in done.stderr

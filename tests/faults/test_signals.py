@@ -1,4 +1,4 @@
-"""Whoever interrupts a command, or leaves its terminal or its output, finds nothing left and nothing lost."""
+"""Interrupting a command, or closing its terminal or its output, finds nothing left and nothing lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("verb", "kind"), _CASES)
 def test_nothing_is_left_and_nothing_is_lost(template: Path, tmp_path: Path, verb: Verb, kind: Kind) -> None:
     usual = Usual(seconds=_SECONDS[0], code=1 if verb.name == "gate" else 0, stdout=0, stderr=0)
-    # Whoever reads a pipe may be late on a busy machine, and the command over by then.
+    # The reader of a pipe may be late on a busy machine, and the command over by then.
     moments = [_BYTES] * len(_SECONDS) if kind.startswith("closed std") else _SECONDS
     for number, at in enumerate(moments):
         folder = tmp_path / str(number)

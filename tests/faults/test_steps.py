@@ -1,4 +1,4 @@
-"""Whatever a step of the ledger is stopped by, what was recorded stays, once, and what is left is named."""
+"""What was recorded stays, once, however a step of the ledger is stopped; what is left is named."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_kill_at_a_call_loses_nothing(tmp_path: Path, step: Step) -> None:
 @traces
 @pytest.mark.parametrize("failure", FAILURES, ids=[failure.name for failure in FAILURES])
 @pytest.mark.parametrize("name", ["record", "compact"])
-def test_a_failing_disk_is_told_in_one_line(tmp_path: Path, failure: Failure, name: str) -> None:
+def test_a_failing_disk_is_reported_in_one_line(tmp_path: Path, failure: Failure, name: str) -> None:
     (step,) = (step for step in STEPS if step.name == name)
     for first in _PLACES[: 1 if failure.passes else None]:
         scene = scene_of(step, tmp_path / str(first), 0)
@@ -128,7 +128,7 @@ def test_a_sound_file_that_cannot_be_read_now_is_not_moved_away(tmp_path: Path, 
 
 @traces
 @pytest.mark.parametrize("kind", ["open", "list", "lock"])
-def test_a_staged_run_that_cannot_be_gone_on_with_is_told(tmp_path: Path, kind: str) -> None:
+def test_a_staged_run_that_cannot_be_gone_on_with_is_reported(tmp_path: Path, kind: str) -> None:
     def stage() -> None:
         Run.begin(tmp_path, source="gate", run_id="run-1", recorded_at=START)
 
@@ -142,24 +142,24 @@ def test_a_staged_run_that_cannot_be_gone_on_with_is_told(tmp_path: Path, kind: 
 
 
 @traces
-def test_a_folder_of_what_people_said_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_what_annotations_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     ledger, other = tmp_path / "ledger", tmp_path / "other"
     for folder in (ledger, other):
         add_runs(folder, range(2))
         add_note(folder, Note(commit="a" * 40, text="Mine", recorded_at=START))
     refused = Plan(fails=errno.EIO, kinds=frozenset({"list"}))
-    told = f"cannot read {other / 'notes'} (Input/output error)"
+    shown = f"cannot read {other / 'notes'} (Input/output error)"
 
-    assert told in _failing(other / "notes", refused, lambda: read_notes(other))
-    assert told in _failing(other / "notes", refused, lambda: merge(ledger, other))
-    told_problems = tmp_path / "problems"
+    assert shown in _failing(other / "notes", refused, lambda: read_notes(other))
+    assert shown in _failing(other / "notes", refused, lambda: merge(ledger, other))
+    problems_file = tmp_path / "problems"
 
     def look() -> None:
         found = verify(other)[0].problems
-        told_problems.write_text("\n".join(f"{one.kind} {one.file}" for one in found))
+        problems_file.write_text("\n".join(f"{one.kind} {one.file}" for one in found))
 
     assert "" == _failing(other / "notes", refused, look)
-    assert "unreadable notes" == told_problems.read_text()
+    assert "unreadable notes" == problems_file.read_text()
 
 
 def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(
@@ -186,13 +186,13 @@ def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(
 
 def test_a_damaged_index_is_named_and_nobody_believes_it(tmp_path: Path) -> None:
     _, _, _, part, _, _ = ledger_of_all_kinds(tmp_path)
-    told = with_few_for_an_index(Ledger(tmp_path).runs)
+    shown = with_few_for_an_index(Ledger(tmp_path).runs)
     content = part.read_bytes()
     for place in range(4, len(content), len(content) // 40):
         part.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         named = [(one.kind, one.file) for one in verify(tmp_path)[0].problems if one.kind != "staged"]
         assert [("damaged", f"{INDEX_FOLDER}/{part.name}")] == named
-        assert told == with_few_for_an_index(Ledger(tmp_path).runs)
+        assert shown == with_few_for_an_index(Ledger(tmp_path).runs)
         assert content == part.read_bytes()
 
 

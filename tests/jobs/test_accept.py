@@ -245,11 +245,11 @@ def uncommitted(repository: Repository) -> Repository:
 
 
 def _accepted_of(repository: Repository, base: str) -> str | None:
-    """Return what a gate of HEAD against ``base`` says of a slower benchmark that was accepted."""
-    return _told_of(repository, base).comparisons[0].accepted
+    """Return the acceptance of a slower benchmark in a gate of HEAD against ``base``."""
+    return _marked(repository, base).comparisons[0].accepted
 
 
-def _told_of(repository: Repository, base: str) -> Marked:
+def _marked(repository: Repository, base: str) -> Marked:
     """Return what people accepted of a slower benchmark in a gate of HEAD against ``base``."""
     found = Comparison(
         benchmark=Benchmark(name="bench_a.py::test_a", version="v1"), verdict="REGRESSED", margin=0.02
@@ -301,7 +301,7 @@ def test_changes_that_are_not_there_any_more_are_accepted_alone(uncommitted: Rep
     )
 
 
-def test_the_command_says_that_a_commit_of_the_same_code_is_covered(uncommitted: Repository) -> None:
+def test_the_command_shows_that_a_commit_of_the_same_code_is_covered(uncommitted: Repository) -> None:
     done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
 
     assert (
@@ -355,10 +355,10 @@ def test_another_change_than_the_accepted_one_is_named_and_does_not_pass(
     branch.git.git.checkout("feature", "--", "benchmarks")
     branch.commit({"app.py": STEP.replace("3000", "6000").replace(old, new), "new.py": "1"}, "Rewritten")
 
-    told = _told_of(branch, "HEAD~1")
+    shown = _marked(branch, "HEAD~1")
 
-    assert told.comparisons[0].accepted is None
-    (note,) = [note for note in told.notes if "was accepted in another change" in note]
+    assert shown.comparisons[0].accepted is None
+    (note,) = [note for note in shown.notes if "was accepted in another change" in note]
     assert "bench_a.py::test_a" in note
     assert "perfkit accept bench_a.py::test_a --reason Wanted" in note
 
@@ -381,7 +381,7 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
     assert (kept.text if passes else None) == found.accepted
 
 
-def test_the_command_says_what_was_accepted(gated: Repository) -> None:
+def test_the_command_shows_what_was_accepted(gated: Repository) -> None:
     done = _perfkit(
         "accept", "x/bench_a.py::test_slow", "--reason", "Exact [distances]", "--json", "-", cwd=gated.root
     )
@@ -408,7 +408,7 @@ def test_the_command_says_what_was_accepted(gated: Repository) -> None:
         (("test_broken", "--reason", "x", "--ledger", "nowhere"), "there is no ledger at nowhere"),
     ],
 )
-def test_a_mistake_is_told_and_exits_2(gated: Repository, arguments: tuple[str, ...], expected: str) -> None:
+def test_a_mistake_exits_2(gated: Repository, arguments: tuple[str, ...], expected: str) -> None:
     done = _perfkit("accept", *arguments, cwd=gated.root)
 
     assert 2 == done.returncode
@@ -428,7 +428,7 @@ def test_an_acceptance_of_what_base_has_is_not_named(branch: Repository) -> None
     head = branch.git.head.commit.hexsha
     branch.commit({"later.py": "1"}, "Go on")
 
-    assert () == _told_of(branch, head).notes
+    assert () == _marked(branch, head).notes
 
 
 def test_a_commit_that_was_not_gated_has_nothing_to_accept(gated: Repository) -> None:

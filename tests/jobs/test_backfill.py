@@ -28,7 +28,7 @@ def _code(iterations: int) -> str:
     return f"def work():\n    return sum(range({iterations}))\n"
 
 
-def _say_nothing(number: int, of: int, slot: SessionSlot) -> None:
+def _no_progress(number: int, of: int, slot: SessionSlot) -> None:
     """Let the launch begin."""
 
 
@@ -37,7 +37,7 @@ def _run(
     *commits: str,
     launches: int = 2,
     select: str | None = None,
-    progress: Callable[[int, int, SessionSlot], None] = _say_nothing,
+    progress: Callable[[int, int, SessionSlot], None] = _no_progress,
 ) -> BackfillResult:
     project = load_project(repository.root)
     request = BackfillRequest(
@@ -83,7 +83,7 @@ def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str,
     assert 1 == len(repository.git.git.worktree("list").splitlines())
 
 
-def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Repository, str, str]) -> None:
+def test_a_benchmark_that_raises_at_one_commit_is_reported(two_commits: tuple[Repository, str, str]) -> None:
     repository, quick, _ = two_commits
     raising = repository.commit(
         {"mycode.py": "def work():\n    raise ValueError('no work')\n"}, "Stop working"

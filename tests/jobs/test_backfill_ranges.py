@@ -70,9 +70,9 @@ def history(repository: Repository) -> tuple[Repository, list[str]]:
 
 def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[str]]) -> None:
     repository, shas = history
-    said: list[str] = []
+    expected: list[str] = []
 
-    result = _run(repository, f"{shas[0]}..", log=said.append, every=2)
+    result = _run(repository, f"{shas[0]}..", log=expected.append, every=2)
 
     name = "benchmarks/bench_work.py::test_work ok"
     assert {shas[0]: [name], shas[2]: [name], shas[4]: [name]} == _rows(repository)
@@ -81,9 +81,9 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
     assert {(False, "backfill")} == {(row.commit.dirty, row.source) for row in rows}
     assert 3 == len({row.run_id for row in rows})
     assert 1 == len(repository.git.git.worktree("list").splitlines())
-    order = [line.split("commit ")[1][:10] for line in said if " of 3: commit" in line]
+    order = [line.split("commit ")[1][:10] for line in expected if " of 3: commit" in line]
     assert [sha[:10] for sha in (shas[0], shas[4], shas[2])] == order
-    assert "left" in next(line for line in said if line.startswith("1 of 3"))
+    assert "left" in next(line for line in expected if line.startswith("1 of 3"))
 
     again = _run(repository, f"{shas[0]}..HEAD", every=2)
 
@@ -168,7 +168,7 @@ def test_own_benchmarks_and_tags(history: tuple[Repository, list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commits", "choice", "kind", "said"),
+    ("commits", "choice", "kind", "expected"),
     [
         (("HEAD..HEAD~1",), {}, RepositoryError, "write the older one first"),
         (("HEAD~1...HEAD",), {}, RepositoryError, "three dots; write HEAD~1..HEAD"),
@@ -178,16 +178,16 @@ def test_own_benchmarks_and_tags(history: tuple[Repository, list[str]]) -> None:
         ((), {"around": "0123456789"}, Exception, "no time of a commit yet"),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_reported(
     history: tuple[Repository, list[str]],
     commits: tuple[str, ...],
     choice: dict[str, Any],
     kind: type[Exception],
-    said: str,
+    expected: str,
 ) -> None:
     repository, _ = history
 
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=expected):
         _run(repository, *commits, **choice)
 
     assert [] == list((repository.root / "benchmarks/ledger").glob("*.parquet"))

@@ -43,15 +43,15 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
         text=True,
     ) as running:
         assert running.stderr is not None
-        said = ""
-        while "gate 1 of 2" not in said:
+        message = ""
+        while "gate 1 of 2" not in message:
             line = running.stderr.readline()
-            assert line, said
-            said += line
+            assert line, message
+            message += line
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
-        said = running.stderr.read()
-    assert (130, True) == (running.returncode, "1 of 2 gates are kept" in said), said
+        message = running.stderr.read()
+    assert (130, True) == (running.returncode, "1 of 2 gates are kept" in message), message
     assert set() == project.left_behind()
 
     done = _calibrate(project, *COMMAND)
@@ -73,7 +73,7 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--gates", "0"), "--gates must be at least 1"),
         (("--plant", "150%"), "--plant must be below 100 %"),
@@ -82,9 +82,9 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
         (("--repo", "nowhere"), "--repo nowhere is not a folder"),
     ],
 )
-def test_mistakes_are_told_in_a_line(project: GitProject, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_line(project: GitProject, arguments: tuple[str, ...], message: str) -> None:
     done = _calibrate(project, *arguments)
 
     assert 2 == done.returncode, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -89,15 +89,15 @@ def test_what_is_not_allowed_is_one_line(service: Service, tmp_path: Path, statu
     service.refuses = status
     step = github(service, tmp_path, {"pull_request": {"number": 7}})
 
-    said = comment_on_github("one", step)
+    output = comment_on_github("one", step)
 
-    assert f"answered {status} (Resource not accessible by integration)" in said
-    assert "permissions: pull-requests: write" in said
-    assert "\n" not in said
+    assert f"answered {status} (Resource not accessible by integration)" in output
+    assert "permissions: pull-requests: write" in output
+    assert "\n" not in output
     assert "needs the scope api" in comment_on_gitlab("one", gitlab(service))
 
 
-def test_without_a_token_or_a_service_it_is_said(service: Service, tmp_path: Path) -> None:
+def test_without_a_token_or_a_service_it_is_reported(service: Service, tmp_path: Path) -> None:
     step = github(service, tmp_path, {"pull_request": {"number": 7}}, GITHUB_TOKEN="")
 
     assert "GITHUB_TOKEN is not set" in comment_on_github("one", step)
@@ -132,39 +132,41 @@ def test_a_line_end_behind_a_token_is_left_out(service: Service, tmp_path: Path,
 
 
 @pytest.mark.parametrize("token", ["glpat-SECRET\nrest", "glpat-SECRET\u20ac"])
-def test_a_token_that_no_header_may_have_is_not_told(service: Service, tmp_path: Path, token: str) -> None:
+def test_a_token_that_no_header_may_have_is_not_printed(service: Service, tmp_path: Path, token: str) -> None:
     event = {"pull_request": {"number": 7}}
     tokens = dict.fromkeys(("GITHUB_TOKEN", "PERFKIT_GITLAB_TOKEN"), token)
 
-    told = (
+    expected = (
         comment_on_gitlab("text", gitlab(service) | tokens),
         comment_on_github("text", github(service, tmp_path, event) | tokens),
     )
 
-    assert [True] * 2 == [one.endswith("the token holds a character that no header may have") for one in told]
-    assert "SECRET" not in "".join(told)
+    assert [True] * 2 == [
+        one.endswith("the token holds a character that no header may have") for one in expected
+    ]
+    assert "SECRET" not in "".join(expected)
     assert {} == service.comments
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "expected"),
     [
         ("http://a..b", "a..b cannot be reached"),
         ("nowhere", "is no address of a service"),
         ("http://[", "no address"),
     ],
 )
-def test_an_address_that_is_none_is_told_as_such(
-    service: Service, tmp_path: Path, address: str, told: str
+def test_an_address_that_is_none_is_reported_as_such(
+    service: Service, tmp_path: Path, address: str, expected: str
 ) -> None:
     event = {"pull_request": {"number": 7}}
 
-    said = (
+    output = (
         comment_on_gitlab("text", gitlab(service) | {"CI_API_V4_URL": address}),
         comment_on_github("text", github(service, tmp_path, event) | {"GITHUB_API_URL": address}),
     )
 
-    assert [True] * 2 == [told in one for one in said]
+    assert [True] * 2 == [expected in one for one in output]
 
 
 def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Path) -> None:

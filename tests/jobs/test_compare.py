@@ -24,7 +24,7 @@ from perfkit.model.counters import count_outcomes
 from perfkit.runner.agent.counters.model import Cause, Count, Counts
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
-# A clock that counts the work: what a session reads says nothing of what else the machine does.
+# A clock that counts the work: what a session reads depends on nothing else.
 WORK = """
 ticks = 0
 
@@ -121,10 +121,10 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
     (found,) = report["comparisons"]
     assert (3, "INCONCLUSIVE", None) == (done.returncode, found["verdict"], found["estimate"]), done.stderr
     assert 1.5 < found["head_s"] / found["base_s"] < 6, "the numbers come first, then why they decide nothing"
-    told = " ".join(done.stderr.split())
-    assert "nothing known yet" not in told
-    assert "base was measured in 1 session and head in 1" in told
-    assert f"perfkit backfill {scene.base[:10]} {scene.head[:10]}" in told
+    shown = " ".join(done.stderr.split())
+    assert "nothing known yet" not in shown
+    assert "base was measured in 1 session and head in 1" in shown
+    assert f"perfkit backfill {scene.base[:10]} {scene.head[:10]}" in shown
 
     scene.spread_over_hours()
     done, report = scene.compare("--margin", "20%", scene.base[:8], "HEAD")
@@ -178,7 +178,7 @@ def test_code_that_was_changed_on_purpose_is_not_compared(scene: Scene, source: 
     assert ["UNCHANGED"] == [one["verdict"] for one in report["comparisons"]]
 
 
-def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
+def test_dirty_and_foreign_runs_are_left_out_and_reported(scene: Scene) -> None:
     levels = [0.0100, 0.0101, 0.0102, 0.0099]
     elsewhere = replace(MACHINE, machine_id="m2")
     for sha in (scene.base, scene.head):
@@ -242,7 +242,7 @@ def test_a_commit_without_times_is_named(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (("HEAD", "HEAD"), "base and head are one commit"),
         (("nothing", "HEAD"), 'unknown commit "nothing"'),
@@ -250,11 +250,11 @@ def test_a_commit_without_times_is_named(scene: Scene) -> None:
         (("HEAD~1", "HEAD", "--margin", "much"), "--margin must be a percentage"),
     ],
 )
-def test_mistakes_are_told_in_a_line(scene: Scene, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_line(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
     done, _ = scene.compare(*arguments)
 
     assert 2 == done.returncode
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
 
 

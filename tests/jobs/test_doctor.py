@@ -44,14 +44,14 @@ def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--seconds", "0"), "--seconds must be above zero"),
         (("--margin", "x"), "--margin must be a percentage"),
     ],
 )
-def test_mistakes_are_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = _doctor(tmp_path, *arguments)
 
     assert 2 == done.returncode
-    assert said in done.stderr
+    assert message in done.stderr

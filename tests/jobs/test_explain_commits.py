@@ -1,4 +1,4 @@
-"""``perfkit explain`` between two commits of a small repository names what was planted."""
+"""``perfkit explain`` between two commits of a small repository names the injected slowdowns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ HEAD = {"items": 4, "repeats": 750, "seconds": 0.004}
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """What the command said of two commits, as JSON and to a person."""
+    """What the command found between two commits, as JSON and to a person."""
 
     exit_code: int
     report: dict[str, Any]
@@ -120,7 +120,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 @pytest.fixture(scope="module")
 def explained(project: Repository) -> Explained:
-    """Return what the command says of the two commits."""
+    """Return what the command finds between the two commits."""
     done = _explain(project.root, "HEAD~1", "HEAD", "--steps", "24", "--json", "-")
     assert 0 == done.returncode, done.stderr
     return Explained(exit_code=done.returncode, report=json.loads(done.stdout), shown=done.stderr)
@@ -178,7 +178,7 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("HEAD", "HEAD"), 2, "base and head are one commit"),
         (("nothing", "HEAD"), 2, '"nothing" is neither a file nor a commit; name two profiles'),
@@ -189,11 +189,13 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
         (("HEAD~1", "HEAD", "--steps", "0"), 2, "--steps must be at least 1"),
     ],
 )
-def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], code: int, said: str) -> None:
+def test_mistakes_are_one_line(
+    project: Repository, arguments: tuple[str, ...], code: int, message: str
+) -> None:
     done = _explain(project.root, *arguments)
 
     assert code == done.returncode
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -223,9 +225,9 @@ def ambiguous(repository: Repository) -> Repository:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        # That steps are refused tells that both were taken for commits.
+        # That steps are refused shows that both were taken for commits.
         (("first", "HEAD", "--steps", "0"), "first is a commit and a file: the commit is compared; ./first"),
         (("first", "HEAD", "--steps", "0"), "--steps must be at least 1"),
         (("first", "b.stat", "--target", "train", "--steps", "0"), "--steps must be at least 1"),
@@ -235,11 +237,13 @@ def ambiguous(repository: Repository) -> Repository:
         (("a.stat", "none"), "there is no file none"),
     ],
 )
-def test_what_a_name_stands_for_is_told(ambiguous: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_what_a_name_stands_for_is_reported(
+    ambiguous: Repository, arguments: tuple[str, ...], message: str
+) -> None:
     done = _explain(ambiguous.root, *arguments)
 
     assert 2 == done.returncode
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -18,13 +18,20 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.commands import history as jobs
 from perfkit.commands.backfill import BackfillRequest, Choice, run_range_backfill
-from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
+from perfkit.commands.history import (
+    HistoryRequest,
+    Stated,
+    days_ago,
+    history_exit_code,
+    read_history,
+    state_point,
+)
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.model import Environment, Metric, Row
 from perfkit.model.comparisons import Policy
-from perfkit.model.history import HistoryReport
+from perfkit.model.history import HistoryReport, State
 from perfkit.model.policies import JudgedPolicy
 from perfkit.report.history import history_verdict
 
@@ -106,6 +113,11 @@ class Scene:
             rows += _gate(base, head, ratio, run=f"gate-{seed}-{number:010}", day=number, noise=noise)
         Ledger(self.ledger).append(rows)
 
+    def state(self, subject: str, state: State, reason: str) -> Stated:
+        """State something about a change point, a benchmark or a machine."""
+        project = load_project(self.repository.root)
+        return state_point(project=project, ledger=self.ledger, subject=subject, state=state, reason=reason)
+
     def read(self, **request: Any) -> HistoryReport:  # noqa: ANN401 (what a request may have)
         """Return the history of the ledger."""
         return read_history(load_project(self.repository.root), self.ledger, HistoryRequest(**request))
@@ -172,7 +184,7 @@ def test_runs_stand_in_the_order_of_commits_not_of_recording(scene: Scene) -> No
     assert [scene.shas[20]] == [point.first_after for point in report.points]
 
 
-def test_a_range_of_commits_is_told_where_some_were_not_measured(scene: Scene) -> None:
+def test_a_range_of_commits_is_reported_where_some_were_not_measured(scene: Scene) -> None:
     scene.shas = scene.shas[:18] + scene.shas[22:]
     scene.measure(lambda number: 1.0 if number < 18 else 1.2)
 
@@ -219,7 +231,7 @@ def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
 
 def test_commits_without_code_made_no_step(scene: Scene) -> None:
     last = scene.shas[-1]
-    text = scene.repository.commit({"README.md": "Read me", "benchmarks/ledger/x": ""}, "Say more")
+    text = scene.repository.commit({"README.md": "Read me", "benchmarks/ledger/x": ""}, "Write more")
     scene.shas = [last] * 20 + [text] * 20
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
 
@@ -265,17 +277,11 @@ def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, mo
         assert {name} == {trend.benchmark for trend in alone.trends}
 
 
-def test_a_person_settles_a_shift_in_one_statement(scene: Scene) -> None:
+def test_a_person_closes_a_shift_in_one_statement(scene: Scene) -> None:
     scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
     (shift,) = scene.read().shifts
 
-    state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject=shift.shift_id[:5],
-        state="ignored",
-        reason="The runner was replaced",
-    )
+    scene.state(shift.shift_id[:5], "ignored", "The runner was replaced")
 
     report = scene.read()
     assert {"ignored"} == {point.state for point in report.points}
@@ -364,10 +370,10 @@ def test_losses_that_each_gate_let_pass_add_up_to_an_alarm(scene: Scene) -> None
 
     report = scene.read()
 
-    (creep,) = report.creeps
-    assert (NAME, scene.shas[0], scene.shas[10]) == (creep.benchmark, creep.since, creep.until)
-    assert creep.low < 1.008**10 < creep.high
-    assert creep.low > 1.02
+    (drift,) = report.creeps
+    assert (NAME, scene.shas[0], scene.shas[10]) == (drift.benchmark, drift.since, drift.until)
+    assert drift.low < 1.008**10 < drift.high
+    assert drift.low > 1.02
     assert 1 == history_exit_code(report)
 
 
@@ -409,10 +415,10 @@ def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
         _gate(scene.shas[0], scene.shas[10], 1.008**10, run="gate-against-0001", day=11)
     )
 
-    (creep,) = scene.read().creeps
+    (drift,) = scene.read().creeps
 
-    assert (scene.shas[0], scene.shas[10]) == (creep.since, creep.until)
-    assert creep.low < 1.008**10 < creep.high
+    assert (scene.shas[0], scene.shas[10]) == (drift.since, drift.until)
+    assert drift.low < 1.008**10 < drift.high
 
 
 def _drifting(number: int) -> float:
@@ -465,13 +471,7 @@ def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
     scene.measure(_drifting)
     (drift,) = scene.read().creeps
 
-    state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject=drift.creep_id,
-        state="accepted",
-        reason="Exact distances",
-    )
+    scene.state(drift.creep_id, "accepted", "Exact distances")
 
     assert () == scene.read().creeps
     scene.shas = [*scene.shas, *(scene.repository.commit({"model.py": f"N = {n}\n"}) for n in range(40, 60))]
@@ -480,7 +480,7 @@ def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
     assert scene.shas.index(later.since) >= 38
 
 
-def test_creep_counts_from_the_last_release(scene: Scene) -> None:
+def test_drift_counts_from_the_last_release(scene: Scene) -> None:
     scene.gate(1.008)
     scene.repository.git.create_tag("v1", scene.shas[9], message="Release 1")
 
@@ -505,7 +505,9 @@ def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
     assert 4 == history_exit_code(report)
 
 
-def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_measures_no_more_is_reported_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scene.measure(lambda _: 1.0)
     scene.measure(lambda _: 1.0, name=OTHER, seed=2)
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
@@ -523,13 +525,7 @@ def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: 
     scene.measure(lambda _: 1.0)
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
 
-    state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject=MACHINE.machine_id,
-        state="ignored",
-        reason="Replaced",
-    )
+    scene.state(MACHINE.machine_id, "ignored", "Replaced")
 
     assert () == scene.read().silences
 
@@ -538,13 +534,7 @@ def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
     (point,) = scene.read().points
 
-    stated = state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject=point.point_id[:5],
-        state="accepted",
-        reason="Exact distances",
-    )
+    stated = scene.state(point.point_id[:5], "accepted", "Exact distances")
 
     report = scene.read()
     assert ("A Tester", point.point_id) == (stated.state.author, stated.state.subject)
@@ -568,13 +558,7 @@ def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene, metric: Metric) -
     )
     (point,) = scene.read(metric=metric.name).points
 
-    state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject=point.point_id[:5],
-        state="accepted",
-        reason="More of them, and quicker",
-    )
+    scene.state(point.point_id[:5], "accepted", "More of them, and quicker")
 
     assert ["accepted"] == [one.state for one in scene.read(metric=metric.name).points]
     asked = BackfillRequest(
@@ -595,13 +579,7 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
     scene.shas = scene.shas[:20]
     scene.measure(lambda _: 1.0)
 
-    state_point(
-        project=load_project(scene.repository.root),
-        ledger=scene.ledger,
-        subject="test_a",
-        state="ignored",
-        reason="Removed",
-    )
+    scene.state("test_a", "ignored", "Removed")
 
     assert () == scene.read().silences
 
@@ -617,10 +595,9 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
 )
 def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:
     scene.measure(lambda _: 1.0)
-    project = load_project(scene.repository.root)
 
     with pytest.raises(UsageError, match=message):
-        state_point(project=project, ledger=scene.ledger, subject=subject, state="accepted", reason=reason)
+        scene.state(subject, "accepted", reason)
 
     assert not (scene.ledger / "states").exists()
 
@@ -645,7 +622,7 @@ def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:
         scene.read(branch="nowhere")
 
 
-def test_what_the_ledger_lacks_is_said(scene: Scene) -> None:
+def test_what_the_ledger_lacks_is_reported(scene: Scene) -> None:
     with pytest.raises(NotMeasuredError, match="has no time of a commit yet; measure with"):
         scene.read()
     scene.measure(lambda _: 1.0)

@@ -1,4 +1,4 @@
-"""A ledger is kept on a branch of its own, whoever else adds to it."""
+"""A ledger is kept on a branch of its own, beside others who add to it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_one_job_measured_another_one_has(clones: tuple[Path, Path]) -> Non
     assert ["benchmarks/ledger/first", "benchmarks/ledger/second"] == sorted(repository.untracked_files)
 
 
-def test_a_remote_that_takes_nothing_is_told(clones: tuple[Path, Path]) -> None:
+def test_a_remote_that_takes_nothing_is_reported(clones: tuple[Path, Path]) -> None:
     one, _ = clones
     git.Repo(one).remote().set_url(str(one.parent / "gone"))
 
@@ -80,9 +80,9 @@ def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
             (ledger / name).parent.mkdir(parents=True)
             (ledger / name).write_text(name)
 
-        said = push_ledger(project, ledger, branch="kept", remote="origin")
+        output = push_ledger(project, ledger, branch="kept", remote="origin")
 
-        assert said.endswith("nothing was measured")
+        assert output.endswith("nothing was measured")
     assert "" == str(git.Repo(one).git.ls_remote("origin", "kept"))
 
 

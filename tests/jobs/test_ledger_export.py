@@ -85,7 +85,7 @@ def imported(tmp_path: Path, *places: Path, ledger: str = "imported") -> list[Ro
     return Ledger(tmp_path / ledger).rows()
 
 
-def told(outcome: Outcome) -> tuple[object, ...]:
+def shown(outcome: Outcome) -> tuple[object, ...]:
     """Return what a round trip must keep of an outcome."""
     benchmark = outcome.benchmark
     return (
@@ -189,7 +189,7 @@ def test_pytest_benchmark_keeps_its_results(tmp_path: Path) -> None:
         export(tmp_path / name, "pytest-benchmark", tmp_path / f"{name}-again.json")
         again = imported(tmp_path, tmp_path / f"{name}-again.json", ledger=f"{name}-again")
 
-        assert [told(row.outcome) for row in before] == [told(row.outcome) for row in again]
+        assert [shown(row.outcome) for row in before] == [shown(row.outcome) for row in again]
         assert [(row.commit, row.machine.machine_id) for row in before] == [
             (row.commit, row.machine.machine_id) for row in again
         ]
@@ -206,8 +206,8 @@ def test_asv_keeps_its_results(tmp_path: Path) -> None:
     again = imported(tmp_path, tmp_path / "out", ledger="again")
 
     assert (24, {}) == (report.rows, report.left_out)
-    assert sorted(map(repr, (told(row.outcome) for row in before))) == sorted(
-        map(repr, (told(row.outcome) for row in again))
+    assert sorted(map(repr, (shown(row.outcome) for row in before))) == sorted(
+        map(repr, (shown(row.outcome) for row in again))
     )
     assert {(row.commit, row.machine.machine_id, row.environment.env_id) for row in before} == {
         (row.commit, row.machine.machine_id, row.environment.env_id) for row in again
@@ -265,7 +265,7 @@ def test_a_folder_that_holds_something_is_left_alone(ledger: Path, tmp_path: Pat
     assert ["notes.txt"] == [file.name for file in (tmp_path / "out").iterdir()]
 
 
-def test_a_format_without_a_place_for_any_row_says_so(ledger: Path, tmp_path: Path) -> None:
+def test_a_format_without_a_place_for_any_row_reports_it(ledger: Path, tmp_path: Path) -> None:
     with pytest.raises(NotMeasuredError, match="has no place for any of these 1 rows: rows without a result"):
         export(ledger, "pytest-benchmark", tmp_path / "out", run="run-2")
 

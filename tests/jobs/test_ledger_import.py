@@ -87,7 +87,7 @@ def test_a_folder_of_asv_is_imported_in_one_command(project: Repository) -> None
     }
 
 
-def test_git_tells_of_commits_that_it_has(project: Repository) -> None:
+def test_git_reports_commits_that_it_has(project: Repository) -> None:
     known = project.git.head.commit
     write(project.root / "a.json", asv_file({"time_a": 1.0}, known.hexsha))
     write(project.root / "b.json", asv_file({"time_a": 1.0}, "d" * 40))
@@ -242,7 +242,7 @@ def test_a_format_that_is_named_is_the_one(project: Repository) -> None:
     assert "is not as pytest-benchmark writes it" in other.stderr
 
 
-def test_a_commit_that_no_file_needs_is_said(tmp_path: Path) -> None:
+def test_a_commit_that_no_file_needs_is_reported(tmp_path: Path) -> None:
     file = write(tmp_path / "a.json", asv_file({"time_a": 1.0}))
 
     report = import_into(tmp_path / "ledger", file, commit="a" * 40)

@@ -51,7 +51,7 @@ def test_notes_outside_the_markers_are_kept(measured: Repository) -> None:
     assert "2.000, - †" in text
 
 
-def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> None:
+def test_check_shows_a_stale_file_and_writes_nothing(measured: Repository) -> None:
     with pytest.raises(OutOfDateError, match="run `perfkit log`") as caught:
         _render(measured, check=True)
 
@@ -61,7 +61,7 @@ def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> No
 
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
-def test_an_empty_ledger_says_how_to_begin(repository: Repository, *, check: bool, columns: bool) -> None:
+def test_an_empty_ledger_shows_how_to_begin(repository: Repository, *, check: bool, columns: bool) -> None:
     column = '[[tool.perfkit.log.columns]]\ntitle = "a"\nbenchmark = "a"\n' if columns else ""
     repository.commit({"pyproject.toml": column}, "Begin")
     (repository.root / "benchmarks/ledger").mkdir(parents=True)

@@ -97,7 +97,7 @@ sys.exit(int(sys.argv[2]))
 
 @dataclass(frozen=True)
 class Demo:
-    """A committed project, and what a profile with all passes said of it."""
+    """A committed project, and the summary of a profile with all passes."""
 
     root: Path
     project: Project
@@ -284,7 +284,7 @@ def test_filtered_text_keeps_header_and_totals(demo: Demo) -> None:
     }
 
 
-def test_entries_tell_own_code_and_waiting_apart(demo: Demo) -> None:
+def test_entries_show_own_code_and_waiting_apart(demo: Demo) -> None:
     kinds = {(entry.file, entry.function): entry.kind for entry in demo.summary.entries}
     assert "own" == kinds["demo/loss.py", "mean_square"]
     assert "wait" == kinds["torch/utils/data/dataloader.py", "__next__"]
@@ -312,7 +312,7 @@ def test_operator_table_is_per_step(demo: Demo) -> None:
     )
 
 
-def test_times_of_lines_are_told_for_a_step_and_for_a_hit(demo: Demo) -> None:
+def test_times_of_lines_are_reported_for_a_step_and_for_a_hit(demo: Demo) -> None:
     text = demo.artifact("_lines.txt").read_text()
     function, head, *rows = text[text.index("Function: mean_square") :].splitlines()
 
@@ -434,16 +434,16 @@ def profile(
 
 
 @pytest.mark.parametrize(
-    ("out", "told"),
+    ("out", "expected"),
     [
         ("missing/sub/x.stat", "No such file"),
         ("train.py/x.stat", "File exists"),
         ("profiles", "it is a folder"),
     ],
 )
-def test_unusable_output_is_told_first(in_demo: Demo, out: str, told: str) -> None:
+def test_unusable_output_is_refused_first(in_demo: Demo, out: str, expected: str) -> None:
     request = ProfileRequest(target="train", out=Path(out), progress=False)
-    with pytest.raises(UsageError, match=f"{told}.*--out"):
+    with pytest.raises(UsageError, match=f"{expected}.*--out"):
         run_profile(request, project=in_demo.project)
 
 

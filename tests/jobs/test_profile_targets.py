@@ -127,8 +127,8 @@ def test_a_rank_that_fails_ends_the_command_with_one_line(project: Project) -> N
     assert "rank 1: train.py exited with code 5, saying: almost there; more in profiles/x.error.txt" == str(
         caught.value
     )
-    told = (project.root / "profiles" / "x.error.txt").read_text()
-    assert "last output of the clean pass:\nalmost there\nand of clean:\n" in told
+    shown = (project.root / "profiles" / "x.error.txt").read_text()
+    assert "last output of the clean pass:\nalmost there\nand of clean:\n" in shown
     rows = [row.outcome for row in Ledger(project.root / "ledger").rows()]
     assert [("error", "rank 1: train.py exited with code 5")] == [(row.status, row.message) for row in rows]
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_profiled_is_refused_before_the_first_pass(
     assert not (project.root / "profiles").exists()
 
 
-def test_an_occupied_port_is_told_first(project: Project) -> None:
+def test_an_occupied_port_is_refused_first(project: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         request = replace(_request(project, "train.py", ranks=2), port=server.getsockname()[1])
         with pytest.raises(UsageError, match="Address already in use; give another one with --master-port"):

@@ -78,13 +78,13 @@ class FakeEngine:
         failed = [sha for sha in task.commits if sha in self.broken]
         for sha in failed:
             row = build_row(1.0, name=FILE, sha=sha)
-            said = dataclasses.replace(row.outcome.benchmark, version="")
+            output = dataclasses.replace(row.outcome.benchmark, version="")
             # Of what did not import, torch's settings are not known.
             bare = Environment(env_id="bare", facts=dict([*row.environment.facts.items()][:1]))
             yield made(
                 row,
                 environment=bare,
-                outcome=Outcome(benchmark=said, status="skipped", message=self.broken[sha]),
+                outcome=Outcome(benchmark=output, status="skipped", message=self.broken[sha]),
             )
         if failed:
             return
@@ -192,7 +192,7 @@ def test_the_next_command_goes_on_from_the_ledger(scene: Scene) -> None:
     assert [0, 1] == [first.asked[0].seed, second.asked[0].seed]
 
 
-def test_commits_that_cannot_be_measured_are_told_and_remembered(scene: Scene) -> None:
+def test_commits_that_cannot_be_measured_are_reported_and_remembered(scene: Scene) -> None:
     engine = scene.engine()
     engine.broken = {scene.sha(1): "does not import"}
     with scene.meter(engine) as meter:
@@ -239,7 +239,7 @@ def test_a_task_that_no_worker_can_do_ends_the_search(scene: Scene) -> None:
     with scene.meter(engine) as meter, pytest.raises(NotMeasuredError) as caught:
         meter.open(0, 3)
 
-    said = f"no worker could measure {scene.sha(0)[:10]} and {scene.sha(3)[:10]}: valgrind is not there"
-    assert said == str(caught.value)
+    output = f"no worker could measure {scene.sha(0)[:10]} and {scene.sha(3)[:10]}: valgrind is not there"
+    assert output == str(caught.value)
     assert 4 == caught.value.exit_code
     assert [] == scene.ledger.runs()

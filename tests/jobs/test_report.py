@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
+import git
 import pytest
 from forked_commands import run_perfkit
 from repositories import Repository, create_repository
@@ -15,7 +17,7 @@ from perfkit.commands import history
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
 from perfkit.features.site.command import make_report, read_site, write_trends
-from perfkit.features.site.series import Reference
+from perfkit.features.site.series import Reference, Site
 from perfkit.ledger.store import Ledger
 from perfkit.model.comparisons import Policy
 from perfkit.model.policies import GatePolicy
@@ -30,11 +32,10 @@ commit_url = "https://forge.example/shop/commit/{commit}"
 RULES = Policy(alpha=0.01, family=1, looks=(3,))
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a repository with 24 commits and a run at each, a step at the 13th and a tag behind it."""
-    monkeypatch.setattr(history, "utc_now", lambda: START + timedelta(days=25))
-    root = tmp_path / "shop"
+    root = tmp_path_factory.mktemp("template") / "shop"
     root.mkdir()
     repository = Repository(root, create_repository(root))
     repository.commit({"pyproject.toml": CONFIG, ".gitignore": "site/\n"}, "Begin")
@@ -43,7 +44,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
         _measure(root, sha, number)
         if number == 13:
             repository.git.create_tag("v1.0")
-    return repository
+    return root
+
+
+@pytest.fixture
+def repository(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Return a copy of it, a day after its last run."""
+    monkeypatch.setattr(history, "utc_now", lambda: START + timedelta(days=25))
+    root = Path(shutil.copytree(template, tmp_path / "shop"))
+    return Repository(root, git.Repo(root))
 
 
 def _measure(root: Path, sha: str, number: int) -> None:
@@ -84,6 +93,11 @@ def _gate(root: Path, base: str, head: str, number: int) -> None:
 def _made(root: Path, out: Path) -> dict[str, bytes]:
     make_report(project=load_project(root), ledger=root / "benchmarks/ledger", out=out)
     return {file.relative_to(out).as_posix(): file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+
+def _site(root: Path) -> Site:
+    site, _ = read_site(project=load_project(root), ledger=root / "benchmarks/ledger")
+    return site
 
 
 def test_a_ledger_becomes_pages(repository: Repository, tmp_path: Path) -> None:
@@ -151,11 +165,11 @@ def test_a_list_cannot_name_files_outside_of_its_folder(repository: Repository, 
     assert precious.exists()
 
 
-def test_a_gate_is_told_with_its_verdict_and_interval(repository: Repository) -> None:
+def test_a_gate_is_reported_with_its_verdict_and_interval(repository: Repository) -> None:
     *_, base, head = repository.git.git.rev_list("--reverse", "HEAD").split()
     _gate(repository.root, base, head, 1)
 
-    site, _ = read_site(project=load_project(repository.root), ledger=repository.root / "benchmarks/ledger")
+    site = _site(repository.root)
 
     (gate,) = site.gates
     (finding,) = gate.findings
@@ -169,7 +183,7 @@ def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> No
     for number in range(22):
         _gate(repository.root, base, head, number)
 
-    site, _ = read_site(project=load_project(repository.root), ledger=repository.root / "benchmarks/ledger")
+    site = _site(repository.root)
 
     assert 22 == len(site.gates)
     assert [(base, head, "REGRESSED")] * 22 == [
@@ -179,7 +193,7 @@ def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> No
 
 
 def test_values_are_compared_with_the_last_release_and_the_base(repository: Repository) -> None:
-    site, _ = read_site(project=load_project(repository.root), ledger=repository.root / "benchmarks/ledger")
+    site = _site(repository.root)
 
     parent = repository.git.git.rev_parse("HEAD^")
     tagged = repository.git.git.rev_parse("v1.0")
@@ -222,7 +236,7 @@ def test_pictures_alone_can_be_written_for_texts(repository: Repository, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         (
             'commit_url = "javascript:alert(1)//{commit}"',
@@ -235,14 +249,14 @@ def test_pictures_alone_can_be_written_for_texts(repository: Repository, tmp_pat
         ),
     ],
 )
-def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, told: str) -> None:
+def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, expected: str) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.perfkit.report]\n{setting}\n")
 
-    with pytest.raises(ConfigError, match=told.replace("{", r"\{")):
+    with pytest.raises(ConfigError, match=expected.replace("{", r"\{")):
         load_project(tmp_path)
 
 
-def test_the_command_tells_where_the_pages_are(repository: Repository) -> None:
+def test_the_command_shows_where_the_pages_are(repository: Repository) -> None:
     done = run_perfkit("report", cwd=repository.root)  # fmt: skip
 
     assert 0 == done.returncode, done.stderr

@@ -89,7 +89,7 @@ def test_tricks_are_measured_and_filed(
     assert {"base", "head"} == {row.placement.side for row in rows}
 
 
-def test_a_run_is_told_again_from_the_ledger(
+def test_a_run_is_shown_again_from_the_ledger(
     project: TricksProject, done: subprocess.CompletedProcess[str]
 ) -> None:
     written = (project.root / "found.md").read_text()
@@ -106,8 +106,8 @@ def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
     only = [
         word for name in ("adam_fused", "zero_grad_set_to_none", "sgd_fused") for word in ("--only", name)
     ]
-    said = "--set steps=30 --margin 5% --alpha 0.2 --budget 150 --json - --markdown loop.md"
-    return project.tricks("--apply-to", "loop.py", *only, *said.split())
+    message = "--set steps=30 --margin 5% --alpha 0.2 --budget 150 --json - --markdown loop.md"
+    return project.tricks("--apply-to", "loop.py", *only, *message.split())
 
 
 @pytest.mark.alone
@@ -140,15 +140,15 @@ def test_a_loops_run_ends_in_what_to_change(
 ) -> None:
     written = (project.root / "loop.md").read_text()
     for text in (applied.stderr, written):
-        said = " ".join(text.split())
-        assert "To make loop.py faster:" in said
-        assert "torch.optim.Adam(parameters, fused=True)" in said
-        assert "optimizer.zero_grad(set_to_none=True)" in said
-        assert " together: " in said
+        message = " ".join(text.split())
+        assert "To make loop.py faster:" in message
+        assert "torch.optim.Adam(parameters, fused=True)" in message
+        assert "optimizer.zero_grad(set_to_none=True)" in message
+        assert " together: " in message
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--apply-to", "nowhere.py"), "there is no script"),
         (("nothing",), 'unknown target "nothing"'),
@@ -164,11 +164,11 @@ def test_a_loops_run_ends_in_what_to_change(
         (("--from-ledger", "--ledger", "nowhere"), "no run of tricks"),
     ],
 )
-def test_mistakes_are_one_line(project: TricksProject, arguments: tuple[str, ...], said: str) -> None:
+def test_mistakes_are_one_line(project: TricksProject, arguments: tuple[str, ...], message: str) -> None:
     failed = project.tricks(*arguments)
 
     assert (2, "") == (failed.returncode, failed.stdout)
-    assert said in failed.stderr
+    assert message in failed.stderr
     assert "Traceback" not in failed.stderr
 
 

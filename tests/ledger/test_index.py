@@ -1,4 +1,4 @@
-"""The index answers as the files do, whatever became of them since it was made."""
+"""The index answers as the files do, though they changed since it was made."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from perfkit.repo.commits import read_commit
 from perfkit.repo.working_tree import describe_working_tree
 
 NAME = "20260102T030405Z-gate-run-1"
-SETTLED = JudgedPolicy(
+JUDGED = JudgedPolicy(
     rules=Policy(alpha=0.01, family=2, looks=(10, 15)), margin=0.02, gating=True, verdict="UNCHANGED"
 )
 
@@ -82,10 +82,10 @@ def test_a_run_is_one_file_at_the_end(tmp_path: Path) -> None:
         assert (0, 1, 2) == tuple(row.placement.launch for row in run.rows)
         assert [".gitignore", f"{NAME}.jsonl"] == _staged(tmp_path)
         assert "*\n" == (tmp_path / ".staged/.gitignore").read_text()
-        file = run.publish(lambda row: dataclasses.replace(row, policy=SETTLED))
+        file = run.publish(lambda row: dataclasses.replace(row, policy=JUDGED))
 
     assert tmp_path / f"{NAME}.parquet" == file == run.file
-    assert [(launch, SETTLED, False) for launch in (0, 1, 2)] == [
+    assert [(launch, JUDGED, False) for launch in (0, 1, 2)] == [
         (row.placement.launch, row.policy, row.partial) for row in Ledger(tmp_path).rows()
     ]
     assert [] == _staged(tmp_path)
@@ -308,18 +308,18 @@ def test_a_part_that_was_compacted_meanwhile_counts_no_row_twice(tmp_path: Path)
 
 def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    hearing, telling = os.pipe()
+    ready_in, ready_out = os.pipe()
 
     def work() -> None:
         with _begin(tmp_path) as run:
             run.add(_rows(0))
             if os.fork() == 0:
                 os.close(writing)
-                os.write(telling, b".")
+                os.write(ready_out, b".")
                 os.read(reading, 1)
                 raise KeyboardInterrupt
             # On a busy machine the child may not have run at all yet.
-            os.read(hearing, 1)
+            os.read(ready_in, 1)
             die()
 
     in_child(work)
@@ -426,8 +426,8 @@ def test_a_run_of_a_newer_perfkit_is_left_for_it(tmp_path: Path, newer: dict[str
     staged.write_bytes(json.dumps(header).encode() + b"\n" + rest)
 
     for _ in range(2):
-        told = _recovered(tmp_path).told
-        assert f"{staged} was written by a newer perfkit (9.9.9); upgrade perfkit to recover it" in told
+        shown = _recovered(tmp_path).told
+        assert f"{staged} was written by a newer perfkit (9.9.9); upgrade perfkit to recover it" in shown
     assert [] == Ledger(tmp_path).files()
 
 

@@ -1,4 +1,4 @@
-"""What another ledger has and this one lacks comes over once, whatever either of them was compacted to."""
+"""What another ledger has and this one lacks comes over once, compacted or not."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_what_this_ledger_lacks_comes_over(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     before = contents(theirs)
 
-    told = merge(ours, theirs, dry_run=True)
+    shown = merge(ours, theirs, dry_run=True)
     done = merge(ours, theirs)
     again = merge(ours, theirs)
 
     assert before == contents(theirs)
-    for result in (told, done):
+    for result in (shown, done):
         assert (1, 3, 1) == (result.runs, result.known, result.statements)
-    assert told.copied == done.copied
+    assert shown.copied == done.copied
     assert all(before[name] == (ours / name).read_bytes() for name in done.copied)
     assert (0, 4, 0, ()) == (again.runs, again.known, again.statements, again.copied)
     assert whole(range(5)) == seen(ours)
@@ -121,7 +121,7 @@ def test_damaged_files_stay_where_they_are(two: tuple[Path, Path]) -> None:
     assert [] == _problems(ours)
 
 
-def test_a_run_that_is_told_otherwise_is_not_taken(two: tuple[Path, Path]) -> None:
+def test_a_run_that_differs_is_not_taken(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     before = contents(ours)
     file = theirs / f"{run_stem(START, 'pytest', run_id(0))}.parquet"
@@ -172,7 +172,7 @@ def test_a_compacted_file_of_the_same_name_gets_another(two: tuple[Path, Path]) 
     assert whole(range(5)) == seen(ours)
 
 
-def test_runs_that_are_still_staged_there_are_told(two: tuple[Path, Path]) -> None:
+def test_runs_that_are_still_staged_there_are_reported(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     run = Ledger(theirs).run(source="gate", run_id=run_id(60), recorded_at=START)
     run.add([build_row(0.5, run=run_id(60), source="gate")])
@@ -193,7 +193,7 @@ def test_what_cannot_be_merged_is_refused(two: tuple[Path, Path]) -> None:
         merge(ours, theirs.parent / "link")
 
 
-def test_a_file_that_goes_meanwhile_is_told(two: tuple[Path, Path]) -> None:
+def test_a_file_that_goes_meanwhile_is_reported(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     add_run(theirs, 5)
 

@@ -1,4 +1,4 @@
-"""Other tools read a ledger as the document says, files of older versions among them."""
+"""Other tools read a ledger as documented, files of older versions among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions see each row once, whatever files it is in, and say what is wrong with a file."""
+"""Questions see each row once, in any files, and name what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_frame_has_what_was_asked_for(tmp_path: Path) -> None:
         kept.to_pandas(columns=["men"])
 
 
-def test_rows_beside_two_commits_are_those_that_tell_of_noise(tmp_path: Path) -> None:
+def test_rows_beside_two_commits_are_those_that_show_noise(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     kinds = {"a": ("one",), "b": ("two", "three"), "c": ("four",), "d": ("five", "six")}
     for number, (digit, runs) in enumerate(kinds.items()):

@@ -208,7 +208,7 @@ def test_without_a_network_nothing_is_lost(
     assert [0, 1, 2] == machines.launches("there")
 
 
-def test_a_store_that_does_not_answer_is_told(
+def test_a_store_that_does_not_answer_is_reported(
     machines: Machines, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = machines.open("here")
@@ -245,13 +245,13 @@ def test_another_content_under_the_same_name_is_an_error(
     if opened_first:
         with pytest.raises(LedgerError) as caught:
             machines.open("here")
-        told = str(caught.value)
+        shown = str(caught.value)
     else:
         done = put_pending(here.path)
         assert done is not None
-        told = done.told
+        shown = done.told
 
-    assert f"{here.path / mine.name} and {url}/{mine.name} have one name and differ" in told
+    assert f"{here.path / mine.name} and {url}/{mine.name} have one name and differ" in shown
     assert [7] == _launches(here)
     assert [0] == machines.launches("third")
 
@@ -420,7 +420,7 @@ def test_a_store_that_takes_nothing_is_refused(machines: Machines, server: Objec
     assert [] == here.files()
 
 
-def test_a_reader_without_permission_is_told(machines: Machines, server: ObjectServer) -> None:
+def test_a_reader_without_permission_is_reported(machines: Machines, server: ObjectServer) -> None:
     _append(machines.open("there"), 0)
     server.denied = {"GET"}
 
@@ -476,7 +476,7 @@ def test_the_same_url_of_another_server_is_another_ledger(
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "printed"),
     [
         ("s3://", "must read s3://BUCKET/PATH"),
         ("s3:///path", "must read s3://BUCKET/PATH"),
@@ -488,11 +488,11 @@ def test_the_same_url_of_another_server_is_another_ledger(
         (Path("s3://bucket/x"), "s3:/bucket/x is a URL that was made a path; give it as text"),
     ],
 )
-def test_a_url_of_another_form_is_refused(place: str | Path, said: str) -> None:
+def test_a_url_of_another_form_is_refused(place: str | Path, printed: str) -> None:
     with pytest.raises(UsageError) as caught:
         ledger_folder(place)
 
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
     assert "word" not in str(caught.value)
 
 

@@ -212,7 +212,7 @@ def test_a_policy_survives_its_entries(given_policy: tuple[str, RowPolicy]) -> N
 
 
 @given(st.sampled_from([source for source, _ in POLICIES]), st.data())
-def test_entries_of_whatever_kind_are_kept(source: str, data: st.DataObject) -> None:
+def test_entries_of_any_kind_are_kept(source: str, data: st.DataObject) -> None:
     whole = to_entries(dict(POLICIES)[source])
     entries = data.draw(
         st.dictionaries(st.sampled_from([*whole, "other"]), st.sampled_from([*whole.values(), "", "x"]))

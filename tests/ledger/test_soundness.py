@@ -1,4 +1,4 @@
-"""Whatever is wrong with a ledger is found and named, and what is well is not accused."""
+"""All that is wrong with a ledger is found and named, and what is well is not accused."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def _kinds_of_files(ledger: Path) -> list[Path]:
     add_runs(ledger, range(3), month=1)
     compact(ledger, before=None)
     run = add_run(ledger, 10)
-    told = {"run": run_id(20), "source": "gate", "minute": 20}
+    shown = {"run": run_id(20), "source": "gate", "minute": 20}
     failing = [
-        build_row(status="error", message="ValueError: no", **told),  # type: ignore[arg-type]
-        build_row(0.5, 0.25, **told),  # type: ignore[arg-type]
+        build_row(status="error", message="ValueError: no", **shown),  # type: ignore[arg-type]
+        build_row(0.5, 0.25, **shown),  # type: ignore[arg-type]
     ]
     gate = Ledger(ledger).append(failing)
     (compacted,) = ledger.glob("*-and-*")
@@ -262,14 +262,14 @@ def test_each_thing_that_is_wrong_is_found_and_mended_or_left(tmp_path: Path, wh
     before = seen_of(tmp_path, range(2))
 
     found = _verify(tmp_path).problems
-    told = repair(tmp_path, dry_run=True)
+    shown = repair(tmp_path, dry_run=True)
     done = repair(tmp_path)
 
     assert [(kind, name)] == [(one.kind, one.file) for one in found]
     assert found[0].what
     assert found[0].advice
     assert [(kind, name)] * (kind in STAYS) == [(one.kind, one.file) for one in done.left]
-    assert [one.file for one in told.actions] == [one.file for one in done.actions]
+    assert [one.file for one in shown.actions] == [one.file for one in done.actions]
     assert list(done.left) == list(_verify(tmp_path).problems)
     assert before == seen_of(tmp_path, range(2))
 

@@ -1,4 +1,4 @@
-"""Compacting keeps every row once, whoever is killed and whoever reads or records meanwhile."""
+"""Compacting keeps every row once, through kills, readers and recordings meanwhile."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_all_takes_the_current_month_too_and_a_dry_run_nothing(tmp_path: Path) -
     add_runs(tmp_path, range(3))
     before = contents(tmp_path)
 
-    told = compact(tmp_path, before=None, dry_run=True)
+    shown = compact(tmp_path, before=None, dry_run=True)
     unchanged = contents(tmp_path)
     done = compact(tmp_path, before=None)
 
     assert before == unchanged
-    assert told.dry_run
-    assert [part.files for part in told.parts] == [part.files for part in done.parts]
-    assert told.files_after == done.files_after == len(_names(tmp_path)) == 1
+    assert shown.dry_run
+    assert [part.files for part in shown.parts] == [part.files for part in done.parts]
+    assert shown.files_after == done.files_after == len(_names(tmp_path)) == 1
     assert whole(range(3)) == seen(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""A session that does not use perfkit runs as if perfkit were not installed, whatever other plugins do."""
+"""A session that does not use perfkit runs as if perfkit were not installed, with any other plugins."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
     result.assert_outcomes(passed=1)
     found = next(line for line in result.outlines if line.startswith("imported:")).split()[1:]
     allowed = {"perfkit", "perfkit.runner", "perfkit.runner.agent", "perfkit.phases", "perfkit.plugin"}
-    # Configuration says where the suite is, for a session that is given a place that may lie in it.
+    # Configuration has the place of the suite, for a session that is given a place that may lie in it.
     if "test_own.py" in arguments:
         assert not [
             name for name in found if name.startswith(("perfkit.runner.agent.", "duckdb", "pyarrow", "numpy"))

@@ -135,23 +135,23 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
-def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
+def test_a_session_that_is_asked_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
     suite.makepyfile(
-        test_told=f"""
+        test_ended=f"""
         import os, signal
 
         def test_first(benchmark):
             benchmark(sum, range(10))
 
-        def test_told(benchmark):
+        def test_ended(benchmark):
             os.kill(os.getpid(), signal.{number})
             signal.pause()
         """
     )
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_told.py")
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_ended.py")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret
-    assert ["test_told.py::test_first"] == list(_rows(suite.path / "rows"))
+    assert ["test_ended.py::test_first"] == list(_rows(suite.path / "rows"))
     done.stdout.fnmatch_lines(["perfkit: 1 benchmarks, commit *.parquet"])
 
 
@@ -212,15 +212,15 @@ def test_what_ends_a_session_before_others_have_finished_it_finds_it_filed(
 
 def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pytester) -> None:
     suite.makepyfile(
-        test_told="""
+        test_ended="""
         import os, signal
 
-        def test_told(benchmark):
+        def test_ended(benchmark):
             os.kill(os.getpid(), signal.SIGTERM)
         """
     )
 
-    assert -15 == suite.runpytest_subprocess("test_told.py").ret
+    assert -15 == suite.runpytest_subprocess("test_ended.py").ret
 
 
 @pytest.mark.parametrize("broken", ["after_rounds", "_counts"])
@@ -520,7 +520,7 @@ def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
     listed.stdout.fnmatch_lines(["@pytest.mark.perfkit(margin, gate, limit): how `perfkit gate` treats a *"])
 
 
-def test_a_session_says_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:
+def test_a_session_shows_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:
     first = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
     ledger = Ledger(suite.path / "benchmarks/ledger")
     _repeat_faster(ledger)
@@ -541,7 +541,7 @@ def test_a_session_says_what_moved_against_the_last_run(suite: pytest.Pytester) 
 
 
 def _repeat_faster(ledger: Ledger) -> None:
-    """Add three earlier occasions to a ledger's only run, at which the same was a hundred times as fast."""
+    """Add three earlier sessions to a ledger's only run, at which the same was a hundred times as fast."""
     rows = ledger.rows()
     for day in range(1, 4):
         ledger.append(

@@ -29,7 +29,7 @@ def test_device(benchmark):
     fake_device.allocate(1)
     benchmark.pedantic(fake_device.work, rounds=2)
 
-def test_settles(benchmark):
+def test_warms_up(benchmark):
     fake_device.allocate(1)
     calls = itertools.count()
     def call():
@@ -66,8 +66,8 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
         (row.outcome.benchmark.name.partition("::")[2], row.outcome.metric.name): row
         for row in Ledger(tmp_path / "rows").rows()
     }
-    assert {"test_settles"} == {name for name, metric in rows if metric == "cold start"}
-    cold, timed = rows["test_settles", "cold start"].outcome, rows["test_settles", "time"].outcome
+    assert {"test_warms_up"} == {name for name, metric in rows if metric == "cold start"}
+    cold, timed = rows["test_warms_up", "cold start"].outcome, rows["test_warms_up", "time"].outcome
     assert cold.values[0] > 2 * min(timed.values)
     assert (0, 1) == (cold.warmup, cold.loops)
     assert timed.warmup is not None

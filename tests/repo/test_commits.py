@@ -147,7 +147,7 @@ def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> Non
     assert 1 == len(repository.git.git.worktree("list").splitlines())
 
 
-def test_git_tells_what_people_call_commits(repository: Repository) -> None:
+def test_git_shows_what_people_call_commits(repository: Repository) -> None:
     shas = [repository.commit({"a": str(number)}, f"Change | {number}") for number in range(3)]
 
     facts = commit_facts(repository.root, [shas[2], shas[0], "f" * 40])

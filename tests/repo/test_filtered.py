@@ -138,7 +138,7 @@ def test_a_filter_of_ones_own_never_runs(repository: Repository) -> None:
     (repository.root / "b.own").write_text("CHANGED")
     assert read_commit(repository.root).dirty
     assert ("b.own",) == changed_files(resolve_sides(repository.root, base="HEAD", head=None))
-    told = r'^base: b\.own is stored through the git filter "own"'
-    with pytest.raises(NotMeasuredError, match=told), _checked_out(repository):
+    shown = r'^base: b\.own is stored through the git filter "own"'
+    with pytest.raises(NotMeasuredError, match=shown), _checked_out(repository):
         pass
     assert not ran.exists()

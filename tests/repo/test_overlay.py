@@ -35,7 +35,7 @@ def roots(tmp_path: Path) -> tuple[Path, Path]:
 FILES = ("b/bench_same.py", PurePosixPath("b/bench_changed.py"), "b/deep/bench_new.py")
 
 
-def test_only_what_differs_is_told(roots: tuple[Path, Path]) -> None:
+def test_only_what_differs_is_reported(roots: tuple[Path, Path]) -> None:
     head, base = roots
 
     assert ("b/bench_changed.py", "b/deep/bench_new.py") == overlay(FILES, source=head, target=base)

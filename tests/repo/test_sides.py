@@ -371,7 +371,7 @@ def test_equal_sides_are_refused(repository: Repository) -> None:
     assert "worktree" == resolve_sides(repository.root, base="HEAD", head=None).head.kind
 
 
-def test_what_a_shallow_clone_lacks_is_told(repository: Repository, tmp_path: Path) -> None:
+def test_what_a_shallow_clone_lacks_is_reported(repository: Repository, tmp_path: Path) -> None:
     old = repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
     clone = git.Repo.clone_from(f"file://{repository.root}", tmp_path / "clone", depth=1)
@@ -383,7 +383,7 @@ def test_what_a_shallow_clone_lacks_is_told(repository: Repository, tmp_path: Pa
     assert old == resolve_sides(tmp_path / "clone", base=None, head=None).base.commit.sha
 
 
-def test_a_base_that_does_not_exist_is_told(repository: Repository) -> None:
+def test_a_base_that_does_not_exist_is_reported(repository: Repository) -> None:
     repository.commit({"a.py": "1"})
     with pytest.raises(RepositoryError, match="has no parent to compare with; name one with --base"):
         _default(repository)
