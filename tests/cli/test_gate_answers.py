@@ -46,7 +46,6 @@ TESTS = "import pytest\nimport work\n" + "".join(
         benchmark("open", "work.steady", 'perfkit(margin="0.001%")'),
     ]
 )
-OPEN = ("--select", "open")
 
 
 @pytest.fixture(scope="module")
@@ -142,50 +141,23 @@ def test_less_work_without_a_gain_is_reported_with_where_to_look(project: GitPro
     assert "the time is spent elsewhere" in " ".join(again.stderr.split())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Open:
-    """Gates of one benchmark that no launch decides: measured on, let pass, and by proof."""
+def test_what_stays_open_is_measured_on_or_may_pass(project: GitProject) -> None:
+    went_on, let_pass, proven = (
+        project.gate("--select", "open", "--budget", "0.01", *option)
+        for option in (("--inconclusive", "go on"), ("--inconclusive", "pass"), ("--fail-on", "proven"))
+    )
 
-    went_on: Gated
-    let_pass: Gated
-    proven: Gated
-    again: Gated
-
-
-@pytest.fixture(scope="module")
-def left_open(project: GitProject) -> Open:
-    """Gate it four times; the launches of each are those of the next one, too."""
-    gates = [
-        project.gate(*OPEN, "--budget", "0.01", "--inconclusive", "go on"),
-        project.gate(*OPEN, "--budget", "0.01", "--inconclusive", "pass"),
-        project.gate(*OPEN, "--budget", "0.01", "--fail-on", "proven"),
-    ]
-    return Open(went_on=gates[0], let_pass=gates[1], proven=gates[2], again=project.judge(gates[2].run_id))
-
-
-def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
-    gated = left_open.went_on
-
-    assert (3, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-    assert "s is over: going on with 1 undecided benchmark, which takes about" in gated.stderr
-    assert "3.00 s at most" in gated.stderr
-    assert _sentence(gated).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
-
-
-@pytest.mark.parametrize(
-    ("which", "setting"),
-    [
-        ("let_pass", 'inconclusive = "pass"'),
-        ("proven", 'fail_on = "proven"'),
-        ("again", 'fail_on = "proven"'),
-    ],
-)
-def test_what_stays_open_may_pass(left_open: Open, which: str, setting: str) -> None:
-    gated: Gated = getattr(left_open, which)
-
-    assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-    output = rf"PASS: 1 of 1 benchmark is undecided and let pass by {setting}: test_open \(at most \+.* %\)\."
-    assert re.fullmatch(output, _sentence(gated))
+    assert (3, {"test_open": "INCONCLUSIVE"}) == (went_on.exit_code, went_on.verdicts), went_on.stderr
+    assert "s is over: going on with 1 undecided benchmark, which takes about" in went_on.stderr
+    assert _sentence(went_on).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
+    passed = r"PASS: 1 of 1 benchmark is undecided and let pass by {}: test_open \(at most \+.* %\)\."
+    for gated, setting in (
+        (let_pass, 'inconclusive = "pass"'),
+        (proven, 'fail_on = "proven"'),
+        (project.judge(proven.run_id), 'fail_on = "proven"'),
+    ):
+        assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
+        assert re.fullmatch(passed.format(setting), _sentence(gated))
 
 
 def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
