@@ -121,29 +121,6 @@ def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
     assert "failed: ValueError: no" in (measured.root / "perf_log.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "expected"),
-    [
-        (("ledger", "show", "zzzz"), 2, 'no run "zzzz"'),
-        (("ledger", "list", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
-        (("log", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
-        (("log", "--check"), 1, "is not what the ledger"),
-        (("log", "note", "nowhere", "x"), 2, 'unknown commit "nowhere"'),
-        (("backfill", "nowhere"), 2, 'unknown commit "nowhere"'),
-        (("log", "--json", "/nowhere/x.json"), 2, "cannot write /nowhere/x.json"),
-        (("nonsense",), 2, "nonsense"),
-    ],
-)
-def test_a_mistake_is_one_line_and_an_exit_code(
-    measured: Repository, arguments: tuple[str, ...], code: int, expected: str
-) -> None:
-    done = _perfkit(*arguments, cwd=measured.root)
-
-    assert code == done.returncode
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
     for label in ("a", "b"):

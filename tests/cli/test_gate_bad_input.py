@@ -29,34 +29,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--base", "nowhere"), 'unknown commit "nowhere"'),
-        (("--margin", "wide"), '--margin must be a percentage above zero such as "2%", found "wide"'),
-        (("--alpha", "1"), "--alpha must lie between 0 and 1, found 1"),
-        (("--budget", "nan"), "--budget must be above zero seconds, found nan"),
-        (("--fail-on", "any"), '--fail-on must be "margin" or "proven", found "any"'),
-        (("--inconclusive", "go"), '--inconclusive must be "fail", "pass" or "go on", found "go"'),
-        (("--benchmarks", "nowhere"), "--benchmarks nowhere: neither side has such a file or folder"),
-        (("--benchmarks", "work.py"), "no benchmark was found"),
-        (("--select", "nothing"), "no benchmark was found"),
-        (("--select", "and and"), '--select is not what pytest\'s -k reads: "and and": '),
-        (("--repo", "nowhere"), "--repo nowhere is not a folder"),
-        (("--from-ledger", "0199"), "--from-ledger is a command now: `perfkit ledger judge 0199`"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    project: GitProject, arguments: tuple[str, ...], expected: str
-) -> None:
-    gated = project.gate(*arguments)
-
-    assert 2 == gated.exit_code, gated.stderr
-    assert expected in gated.stderr
-    assert "Traceback" not in gated.stderr
-    assert 1 == len(project.worktrees())
-
-
-@pytest.mark.parametrize(
     ("run", "expected"), [("zzzz", 'no run "zzzz"'), ("0199-aaaa", 'run "0199-aaaa" is a pytest, not a gate')]
 )
 def test_only_a_kept_gate_is_judged_anew(project: GitProject, run: str, expected: str) -> None:

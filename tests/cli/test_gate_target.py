@@ -61,28 +61,6 @@ def test_a_script_that_ends_in_an_error_is_reported_with_its_words(project: GitP
     assert "invalid int value: 'many'" in message
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--target", "scripts/later.py"), "base has no scripts/later.py"),
-        (("--target", "none.py"), "there is no script"),
-        (("--target", "work:steady 3"), "a function is called without arguments"),
-        (("--target", "notebook.ipynb"), "is a notebook"),
-        (("--target", "'open"), "--target is not what a shell reads"),
-        (("--target", "work:steady", "--benchmarks", "tests"), "--target and --benchmarks contradict"),
-        (("--target", "work:steady", "--select", "a"), "--target and --select contradict"),
-    ],
-)
-def test_what_cannot_be_a_target_is_refused(
-    project: GitProject, arguments: tuple[str, ...], message: str
-) -> None:
-    gated = project.gate(*arguments)
-
-    assert 2 == gated.exit_code
-    assert message in gated.stderr
-    assert "Traceback" not in gated.stderr
-
-
 def test_a_script_outside_of_the_project_is_refused(project: GitProject, tmp_path: Path) -> None:
     script = tmp_path / "outside.py"
     script.write_text(SCRIPT)

@@ -86,22 +86,6 @@ def test_yes_writes_and_shows_the_next_commands(project: GitProject) -> None:
     assert 'own = ["work"]' in (project.root / "pyproject.toml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--yes", "--dry-run"), "--yes and --dry-run contradict each other"),
-        (("--ci", "jenkins"), '--ci must be "github", "gitlab" or "pre-commit", found "jenkins"'),
-        (("--repo", "nowhere"), "--repo nowhere is not a folder"),
-    ],
-)
-def test_wrong_usage_is_one_line(project: GitProject, arguments: tuple[str, ...], message: str) -> None:
-    done = perfkit(project.root, "init", *arguments)
-
-    assert 2 == done.returncode
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_the_files_are_what_the_services_read(project: GitProject) -> None:
     checker = shutil.which(
         "check-jsonschema", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))

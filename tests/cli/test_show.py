@@ -79,8 +79,6 @@ def test_a_package_can_be_taken_for_own(folder: Path, package: str, function: st
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (("none.prof",), "there is no file none.prof"),
-        ((".",), "there is no file ."),
         (("a.prof", "broken.prof"), "broken.prof is cut short or no cProfile"),
         (("text.prof",), "text.prof is no profile that perfkit knows"),
         (("pickle.prof",), "pickle.prof is a pickle"),

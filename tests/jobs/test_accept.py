@@ -397,25 +397,6 @@ def test_the_command_shows_what_was_accepted(gated: Repository) -> None:
     assert json.loads(done.stdout) == {"schema": {"name": "accept", "version": 2}, **kept}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("test_slow", "--reason", "x"), "could mean x/bench_a.py::test_slow or"),
-        (("test_broken", "--reason", ""), "an acceptance needs a reason"),
-        (("test_broken", "--reason", "…"), "an acceptance needs a reason"),
-        (("test_broken",), "--reason"),
-        (("test_broken", "--reason", "x", "--commit", "-x"), '"-x" is not a commit'),
-        (("test_broken", "--reason", "x", "--ledger", "nowhere"), "there is no ledger at nowhere"),
-    ],
-)
-def test_a_mistake_exits_2(gated: Repository, arguments: tuple[str, ...], expected: str) -> None:
-    done = _perfkit("accept", *arguments, cwd=gated.root)
-
-    assert 2 == done.returncode
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:
     sha = repository.commit({"pyproject.toml": ""})
     _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, gating=False))

@@ -70,21 +70,3 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
 
     assert "2 of 2 gates are done already" in again.stderr
     assert report == json.loads(again.stdout)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--gates", "0"), "--gates must be at least 1"),
-        (("--plant", "150%"), "--plant must be below 100 %"),
-        (("--plant", "some"), "--plant must be a percentage"),
-        (("--select", "nothing_like_it"), "no benchmark was found"),
-        (("--repo", "nowhere"), "--repo nowhere is not a folder"),
-    ],
-)
-def test_mistakes_are_one_line(project: GitProject, arguments: tuple[str, ...], message: str) -> None:
-    done = _calibrate(project, *arguments)
-
-    assert 2 == done.returncode, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr

@@ -241,23 +241,6 @@ def test_a_commit_without_times_is_named(scene: Scene) -> None:
     assert f'has no times of {scene.head[:10]} "Slow down"' in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("HEAD", "HEAD"), "base and head are one commit"),
-        (("nothing", "HEAD"), 'unknown commit "nothing"'),
-        (("HEAD~1", "HEAD", "--alpha", "2"), "--alpha must lie between 0 and 1"),
-        (("HEAD~1", "HEAD", "--margin", "much"), "--margin must be a percentage"),
-    ],
-)
-def test_mistakes_are_one_line(scene: Scene, arguments: tuple[str, ...], expected: str) -> None:
-    done, _ = scene.compare(*arguments)
-
-    assert 2 == done.returncode
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def _counted(*operators: int, sha: str, run: str, **options: Any) -> list[Row]:  # noqa: ANN401
     """Return rows that counted a training step: its operators, and the reason why nothing else."""
     causes = (Cause(what="aten::mm", place="net.py:3", amount=operators[-1], text="x @ w"),)

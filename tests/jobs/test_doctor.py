@@ -41,17 +41,3 @@ def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
 
     assert 3 == done.returncode, done.stderr
     assert "UNFIT for a margin of 0.001 %" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--seconds", "0"), "--seconds must be above zero"),
-        (("--margin", "x"), "--margin must be a percentage"),
-    ],
-)
-def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = _doctor(tmp_path, *arguments)
-
-    assert 2 == done.returncode
-    assert message in done.stderr

@@ -177,28 +177,6 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
     assert "" == project.git.git.status("--porcelain")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (("HEAD", "HEAD"), 2, "base and head are one commit"),
-        (("nothing", "HEAD"), 2, '"nothing" is neither a file nor a commit; name two profiles'),
-        (("nothing", "none"), 2, '"nothing" and "none" are neither files nor commits; name two profiles'),
-        (("nothing", "HEAD", "--target", "train"), 2, 'unknown commit "nothing"'),
-        (("HEAD~1", "HEAD", "--target", "nowhere"), 2, 'unknown target "nowhere"'),
-        (("HEAD~1", "HEAD", "--target", "demo.training:nothing"), 2, 'there is no "nothing"'),
-        (("HEAD~1", "HEAD", "--steps", "0"), 2, "--steps must be at least 1"),
-    ],
-)
-def test_mistakes_are_one_line(
-    project: Repository, arguments: tuple[str, ...], code: int, message: str
-) -> None:
-    done = _explain(project.root, *arguments)
-
-    assert code == done.returncode
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_without_a_target_two_commits_ask_for_one(repository: Repository) -> None:
     repository.commit({"a.py": "1"})
     repository.commit({"a.py": "2"})
