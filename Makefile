@@ -89,11 +89,11 @@ links: site
 # Then interrupts every command twenty times in each of six ways: a day. Fewer: SIGNALS="--cases 2 --verb gate".
 # Fewer: make faults FAULTS="--kills 5 --kind gate" LEDGER_FAULTS="--kills 20 --part kill"
 faults: $(INSTALLED)
-	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/kill_study.py $(FAULTS)
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/kill_study.py $(FAULTS)
 	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py $(LEDGER_FAULTS)
 	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py --report
-	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/interruptions.py $(SIGNALS)
-	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/interruptions.py --report
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py $(SIGNALS)
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py --report
 
 # Over a million inputs for all readers together, led by the lines that they reach: some hours on one core; goes on
 # where it stood. Fewer of one reader: make fuzz FUZZ="--inputs 10000 --target imports"
@@ -169,7 +169,7 @@ engine-plan: $(INSTALLED)
 
 # How soon every command says its first words: some ten minutes. Some commands only: make first-output FIRST="--call gate"
 first-output: $(INSTALLED)
-	PYTHONPATH=tests:tests/faults:benchmarks/faults $(BIN)/python benchmarks/first_output/first_output.py --write $(FIRST)
+	PYTHONPATH=tests:benchmarks/faults $(BIN)/python benchmarks/first_output/first_output.py --write $(FIRST)
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

@@ -56,8 +56,7 @@ FILES = {
 def study() -> Iterator[ModuleType]:
     """Return the script that measures first words."""
     with pytest.MonkeyPatch.context() as patched:
-        for folder in ("tests/faults", "benchmarks/faults"):
-            patched.syspath_prepend(str(ROOT / folder))
+        patched.syspath_prepend(str(ROOT / "benchmarks/faults"))
         patched.syspath_prepend(str(STUDY))
         yield importlib.import_module("first_output")
 

@@ -178,6 +178,19 @@ def test_an_interrupted_gate_keeps_its_launches_and_is_continued(waiting: GitPro
     assert launches <= 2 + len(Ledger(waiting.ledger).rows_of(gated.run_id)) // SIDES
 
 
+def test_a_killed_gate_loses_no_launch_and_leaves_nothing(waiting: GitProject) -> None:
+    done = _interrupt(waiting, signal.SIGKILL, after=2)
+    again = {"COUNTED": str(waiting.root.with_name("anew")), "LAUNCHES": "1000", "PIPE": ""}
+
+    gated = waiting.gate("--budget", "0.01", extra=again)
+
+    assert -signal.SIGKILL == done.returncode
+    assert "4 rows are recovered in" in " ".join(gated.stderr.split()), gated.stderr
+    assert "swept up after perfkit gate" in gated.stderr
+    assert 4 == sum(row.partial for row in Ledger(waiting.ledger).rows())
+    assert 1 == len(waiting.worktrees())
+
+
 def test_an_interruption_before_the_first_launch_is_reported(waiting: GitProject) -> None:
     done = _interrupt(waiting, signal.SIGINT, after=0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from perfkit.commands.backfill import BackfillRequest, BackfillResult, run_backf
 from perfkit.commands.log import read_change_log
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
 from perfkit.runner.launches import SessionSlot
 
@@ -199,3 +202,25 @@ def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> Non
         f"benchmarks failed at {before[:10]}: {no_folder}",
         f"benchmarks failed at {broken[:10]}: {no_build} failed on {broken[:10]} with exit code 1",
     ] == [failure.partition(": cp:")[0] for failure in result.failures]
+
+
+def test_a_backfill_that_is_killed_is_recovered(two_commits: tuple[Repository, str, str]) -> None:
+    repository, quick, slow = two_commits
+    ledger = repository.root / "benchmarks/ledger"
+    child = os.fork()
+    if child == 0:
+        try:
+            _run(repository, quick, slow, progress=_die_at_second)
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+
+    (found,) = recover(ledger)
+
+    assert ("backfill", 1) == (found.source, found.rows)
+    assert [True] == [row.partial for row in Ledger(ledger).rows()]
+
+
+def _die_at_second(number: int, *_: object) -> None:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
