@@ -134,32 +134,3 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
     assert 0 == code
     assert "precision" in out
     assert written == (project.root / "report/precision.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("run", "none.toml"), "cannot read none.toml"),
-        (("run", "precision.toml", "--factor", "workers=1,2"), 'takes no argument "workers"'),
-        (
-            ("run", "precision.toml", "--factor", "precision=default,fp8"),
-            "expected one of default, bf16, fp16",
-        ),
-        (("run", "precision.toml", "--set", "batch_size=0"), "expected batch_size of at least 1, found 0"),
-        (("run", "precision.toml", "--blocks", "1"), "blocks must be at least 2, found 1"),
-        (("precision", "--workload", "nothing"), "run benchmarks/experiments/precision.toml"),
-        (("show", "nothing"), 'no run "nothing"'),
-    ],
-)
-def test_mistakes_are_one_line(
-    project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], message: str
-) -> None:
-    assert done[0] in {0, 3}
-    files = project.ledger.files()
-
-    code, out, err = project.run(*arguments)
-
-    assert (2, "") == (code, out)
-    assert message in err
-    assert "Traceback" not in err
-    assert files == project.ledger.files()

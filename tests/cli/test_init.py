@@ -26,11 +26,11 @@ COUNTING = """
 [tool.perfkit]
 margin = "50%"
 [tool.perfkit.gate]
-preload = ["torch"]
+preload = []
 most_seconds = 5
 """
-COUNTED = "\ndef steady():\n    import torch\n    return [torch.zeros(64).add(1) for _ in range(8)]\n"
-LESS_COUNTED = "\ndef steady():\n    import torch\n    return [torch.zeros(64).add(1) for _ in range(2)]\n"
+COUNTED = "\ndef one(n):\n    return n\n\n\ndef steady():\n    return [one(n) for n in range(800)]\n"
+LESS_COUNTED = COUNTED.replace("800", "200")
 FILES = {
     "work.py": work(steady=10),
     "benchmarks/test_speed.py": "import work\n" + benchmark("steady", "work.steady"),

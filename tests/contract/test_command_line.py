@@ -121,6 +121,9 @@ MISTAKES = [
     ("backfill HEAD --every 1 --benchmarks .", "is the whole project"),
     ("backfill HEAD --every 1 --benchmarks nowhere", "nowhere is not there"),
     ("work nowhere.json --into .", "cannot read the task nowhere.json"),
+    ("experiment run none.toml", "cannot read none.toml"),
+    ("experiment show nothing", 'no run "nothing"'),
+    ("experiment precision --workload nothing", "run benchmarks/experiments/precision.toml"),
     ("profile missing.py --out x.stat", "there is no script"),
     ("profile work:missing --out x.stat", 'there is no "missing"'),
     ("show missing.stat", "there is no file missing.stat"),
@@ -176,7 +179,18 @@ MISTAKES = [
     ("nothing", "nothing"),
 ]
 # Commands that take the ledger of the project.
-OF_LEDGER = ("history", "ledger", "gate", "accept", "compare", "bisect", "backfill", "log", "calibrate")
+OF_LEDGER = (
+    "history",
+    "ledger",
+    "gate",
+    "accept",
+    "compare",
+    "bisect",
+    "backfill",
+    "log",
+    "calibrate",
+    "experiment",
+)
 
 
 @pytest.mark.parametrize(("command", "message"), MISTAKES, ids=[command for command, _ in MISTAKES])

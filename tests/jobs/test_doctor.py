@@ -21,7 +21,7 @@ def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.Comple
 
 @pytest.mark.alone
 def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
-    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "2", "--json", "-")
+    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "1", "--json", "-")
 
     assert 0 == done.returncode, done.stderr
     report = json.loads(done.stdout)

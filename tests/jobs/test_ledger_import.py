@@ -16,7 +16,6 @@ from repositories import Repository
 
 from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
 from perfkit.features.exchange.command import ImportReport, ImportRequest, import_files
-from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger, Wanted
 from perfkit.model import Row, Summary
 
@@ -199,14 +198,6 @@ def test_a_summary_is_kept_where_values_were_not(project: Repository) -> None:
     assert ["9", "2.00", "ms", "100", "us", "1.90", "ms"] == shown.stdout.split()[-7:]
     assert 0 == log.returncode, log.stderr
     assert "| 0.002000, 0.000100 † | Add a |" in (project.root / "perf_log.md").read_text()
-
-
-def test_a_ledger_with_imports_is_sound(tmp_path: Path) -> None:
-    import_into(
-        tmp_path / "ledger", FILES / "data.js", FILES / "asv", FILES / "google_benchmark_aggregates.json"
-    )
-
-    assert () == tuple(verify(tmp_path / "ledger")[0].problems)
 
 
 def test_summaries_have_a_trend(tmp_path: Path) -> None:
