@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run
 
 from perfkit.cli.app import whole_command_line
 from perfkit.errors import UsageError
@@ -72,9 +72,7 @@ def test_a_bug_report_begins_with_the_versions(tmp_path: Path) -> None:
         "sys.exit('torch' in sys.modules)"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, "-c", program], cwd=tmp_path)
 
     facts = dict(line.split(": ", 1) for line in done.stdout.splitlines()[1:])
     assert (0, "") == (done.returncode, done.stderr)

@@ -15,7 +15,7 @@ from typing import Any
 import git
 import pytest
 from comment_service import comment_service
-from forked_commands import run_perfkit
+from forked_commands import run, run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.features.hosting.command import MARKER
@@ -95,13 +95,7 @@ def test_the_files_are_what_the_services_read(project: GitProject) -> None:
     assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
 
     for file, schema in SCHEMAS.items():
-        done = subprocess.run(
-            [checker, "--builtin-schema", schema, file],
-            cwd=project.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run([checker, "--builtin-schema", schema, file], cwd=project.root)
         assert 0 == done.returncode, f"{file}: {done.stdout}{done.stderr}"
 
 
@@ -365,13 +359,10 @@ def test_a_comment_needs_few_libraries(project: GitProject) -> None:
         "from perfkit.cli import main\n"
         "main()\n"
     )
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-c", code],
         cwd=project.root,
         env={**os.environ, "CI_API_V4_URL": "http://127.0.0.1:1", "CI_PROJECT_ID": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
     assert "no note: this job belongs to no merge request" == done.stdout.strip(), done.stderr
@@ -412,14 +403,7 @@ def _cloned(template: Path, place: Path) -> Path:
 def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a step as a service does: by a shell, and with perfkit on its path."""
     path = os.pathsep.join((str(PERFKIT.parent), os.environ["PATH"]))
-    return subprocess.run(
-        ["bash", "-e", "-c", command],
-        cwd=root,
-        env={**os.environ, "PATH": path, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run(["bash", "-e", "-c", command], cwd=root, env={**os.environ, "PATH": path, **variables})
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"])

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from forked_commands import PERFKIT, run_perfkit
+from forked_commands import PERFKIT, run, run_perfkit
 from repositories import Repository, create_repository
 
 from perfkit.repo.commits import read_commit
@@ -38,12 +38,9 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("kib", [150_000, 500_000, 800_000])
 def test_a_limit_of_memory_is_refused_at_once(tmp_path: Path, kib: int) -> None:
-    done = subprocess.run(
+    done = run(
         [PERFKIT, "gate"],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10)),
     )
@@ -110,9 +107,7 @@ def test_without_proc_nothing_is_measured(repository: Repository) -> None:
     repository.commit({"work.py": FILES["work.py"].replace("500", "501")})
     hidden = ["unshare", "-m", "sh", "-c", 'umount -l /proc && exec "$0" "$@"']
     command = [*hidden, sys.executable, str(PERFKIT), "gate", "--budget", "2", "--ledger", "ledger"]
-    done = subprocess.run(
-        command, cwd=repository.root, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = run(command, cwd=repository.root, timeout=120)
     if "umount" in done.stderr or "unshare" in done.stderr:
         pytest.skip("this container may not hide /proc")
 

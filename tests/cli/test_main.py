@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 
 from perfkit.invocation import Invocation, ended_like_ctrl_c
 
@@ -254,9 +255,7 @@ def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str,
     )
     program = LOST.replace("    Ends()\n    while True:\n        time.sleep(0.01)\n", fails)
 
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run([sys.executable, "-c", program], cwd=tmp_path)
 
     assert (130, f"perfkit: interrupted{expected}") == (done.returncode, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
@@ -292,9 +291,7 @@ main()
 
 
 def test_an_interrupted_command_ends_with_all_it_began(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run([sys.executable, "-c", HANGS], cwd=tmp_path, timeout=60)
 
     assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 
 import perfkit
 from perfkit.extensions import BUILT_IN, Feature, features
@@ -70,11 +71,4 @@ def test_each_built_in_feature_shows_what_it_is() -> None:
 
 def _run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONWARNINGS": "ignore"}
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run([sys.executable, "-c", program], cwd=folder, env=environment)

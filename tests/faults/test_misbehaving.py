@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 from gating import CONFIGURATION, PERFKIT, GitProject
 from repositories import Repository, create_repository
 
@@ -121,7 +121,7 @@ def _end_daemons(project: GitProject) -> None:
 
 
 def test_a_session_of_pytest(project: GitProject) -> None:
-    done = subprocess.run(
+    done = run(
         [
             sys.executable,
             "-m",
@@ -133,9 +133,6 @@ def test_a_session_of_pytest(project: GitProject) -> None:
         ],
         cwd=project.root,
         env={**project.environment(), "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     _end_daemons(project)
@@ -163,7 +160,7 @@ def test_a_gate(project: GitProject) -> None:
 @pytest.mark.slow
 def test_a_backfill(project: GitProject) -> None:
     sha = project.repository.git.head.commit.hexsha
-    done = subprocess.run(
+    done = run(
         [
             str(PERFKIT),
             "backfill",
@@ -177,9 +174,6 @@ def test_a_backfill(project: GitProject) -> None:
         ],
         cwd=project.root,
         env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=200,
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import git
 import pytest
+from forked_commands import run
 from repositories import Repository, create_repository
 
 from perfkit.choices import Service
@@ -168,12 +168,9 @@ def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Re
     assert "value.backward()" in text
     assert "    metric = Mean()\n        metric.update(values)" in text
     assert "benchmark(joined, parts=parts, sign='-')" in text
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", "-o", "pythonpath=src"],
         cwd=repository.root,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert "3 passed" in done.stdout, done.stdout
 

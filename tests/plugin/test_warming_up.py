@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 from repositories import create_repository
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE
@@ -55,11 +55,8 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
     place = tmp_path / "device"
     place.mkdir()
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--benchmark-max-time=0.01"],
-        cwd=tmp_path, env={**os.environ, "FAKE_DEVICE": str(place)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--benchmark-max-time=0.01"]
+    done = run(command, cwd=tmp_path, env={**os.environ, "FAKE_DEVICE": str(place)})
 
     assert 0 == done.returncode, done.stdout
     rows = {
