@@ -65,7 +65,7 @@ def skipping(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     before = {"work.py": work(steady=10, old=1), "tests/test_speed.py": STEADY + SKIPPING}
     project = git_project(tmp_path_factory.mktemp("skipped"), before)
     project.commit({"work.py": work(steady=10, added=1)})
-    return Scene(project=project, gated=project.gate("--budget", "60"))
+    return Scene(project=project, gated=project.gate(*ONE_LAUNCH))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,9 @@ def skipping(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         ("test_marked", "SKIPPED", "on both sides: work was built without a GPU"),
         ("test_gone", "MISSING", "skipped on head: no old way any more"),
         ("test_added", "FAILED", "skipped on base: nothing was added yet"),
-        ("test_steady", "UNCHANGED", None),
     ],
 )
-def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: str | None) -> None:
+def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: str) -> None:
     found = skipping.gated.comparisons[name]
 
     assert (verdict, message) == (found["verdict"], found["message"])
@@ -87,6 +86,7 @@ def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: st
 
 def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
     assert 4 == skipping.gated.exit_code
+    assert "NOT REACHED" == skipping.gated.verdicts["test_steady"]
     assert "3 SKIPPED" in skipping.output
     assert "or accept it with a reason" in skipping.output
     assert "perfkit accept test_body" not in skipping.output
@@ -178,11 +178,11 @@ def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
     project = git_project(tmp_path, made)
     project.commit({"work.py": work(steady=11)})
 
-    gated = project.gate("--margin", "1000%", "--budget", "60")
+    gated = project.gate(*ONE_LAUNCH)
 
     output = " ".join(gated.stderr.split())
     lacking = {"tests/test_gen.py": "FAILED", "tests/test_data.py": "FAILED"}
-    assert {"test_steady": "UNCHANGED", **lacking} == gated.verdicts
+    assert {"test_steady": "NOT REACHED", **lacking} == gated.verdicts
     assert 4 == gated.exit_code
     assert "pkg/_gen.py is ignored by git" in output
     assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in output

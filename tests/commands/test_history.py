@@ -131,6 +131,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     for number in range(40):
         files = {"model.py": f"N = {number}\n", "benchmarks/bench_a.py": BENCHMARKS}
         repository.commit(files, f"Change {number}")
+    repository.git.git.gc("--quiet")
     return repository
 
 

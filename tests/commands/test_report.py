@@ -44,6 +44,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         _measure(root, sha, number)
         if number == 13:
             repository.git.create_tag("v1.0")
+    repository.git.git.gc("--quiet")
     return root
 
 
