@@ -203,28 +203,24 @@ def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
     assert not (tmp_path / "cache/perfkit/errors").exists()
 
 
-# Interrupts the command right after a bar has hidden the cursor, before anybody would show it again.
-HIDDEN = """
-import os, signal, sys
+INTERRUPTED = """
+import os, signal, sys, threading, time
 import perfkit.commands.ledger
 from perfkit.cli import main
 
-def interrupted(*_, progress):
-    progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
-    os.kill(os.getpid(), signal.SIGTERM)
-
+{code}
 perfkit.commands.ledger.check_ledger = interrupted
 sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
 main()
 """
-
-
+# Interrupts the command right after a bar has hidden the cursor, before anything would show it again.
+HIDDEN = """
+def interrupted(*_, progress):
+    progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
 # Interrupts the command in the end of an object, from which no exception gets out.
 LOST = """
-import os, signal, sys, time
-import perfkit.commands.ledger
-from perfkit.cli import main
-
 class Ends:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -233,10 +229,26 @@ def interrupted(*_, progress):
     Ends()
     while True:
         time.sleep(0.01)
+"""
+# An error in place of the interruption.
+FAILS = """
+import perfkit.errors
 
-perfkit.commands.ledger.check_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
-main()
+def interrupted(*_, progress):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise {error}
+"""
+# Something that was interrupted while it was made, and waits for ever where Python ends it at last.
+HANGS = """
+class Hangs:
+    def __del__(self):
+        threading.Event().wait()
+
+def interrupted(*_, progress):
+    perfkit.commands.ledger.kept = Hangs()
+    os.kill(os.getpid(), signal.SIGINT)
 """
 
 
@@ -248,12 +260,7 @@ main()
     ],
 )
 def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, expected: str) -> None:
-    fails = (
-        "    import perfkit.errors\n"
-        "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
-        f"    except KeyboardInterrupt:\n        raise {error}\n"
-    )
-    program = LOST.replace("    Ends()\n    while True:\n        time.sleep(0.01)\n", fails)
+    program = INTERRUPTED.format(code=FAILS.format(error=error))
 
     done = run([sys.executable, "-c", program], cwd=tmp_path)
 
@@ -261,45 +268,18 @@ def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str,
     assert "Traceback" not in done.stderr
 
 
-def test_an_interruption_that_python_would_forget_ends_the_command(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", LOST]
-
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("code", [LOST, HANGS], ids=["forgotten by Python", "never ending"])
+def test_an_interrupted_command_ends_with_all_it_began(tmp_path: Path, code: str) -> None:
+    done = run([sys.executable, "-c", INTERRUPTED.format(code=code)], cwd=tmp_path, timeout=60)
 
     assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
     assert "Traceback" not in done.stderr
 
 
-# Something that was interrupted while it was made, and waits for ever where Python ends it at last.
-HANGS = """
-import os, signal, sys, threading
-import perfkit.commands.ledger
-from perfkit.cli import main
-
-class Hangs:
-    def __del__(self):
-        threading.Event().wait()
-
-def interrupted(*_, progress):
-    perfkit.commands.ledger.kept = Hangs()
-    os.kill(os.getpid(), signal.SIGINT)
-
-perfkit.commands.ledger.check_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
-main()
-"""
-
-
-def test_an_interrupted_command_ends_with_all_it_began(tmp_path: Path) -> None:
-    done = run([sys.executable, "-c", HANGS], cwd=tmp_path, timeout=60)
-
-    assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
-
-
 def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
     master, slave = pty.openpty()
     done = subprocess.run(
-        [sys.executable, "-c", HIDDEN],
+        [sys.executable, "-c", INTERRUPTED.format(code=HIDDEN)],
         cwd=tmp_path,
         env={**os.environ, "TERM": "xterm"},
         stdin=slave,

@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from perfkit.commands.show import view_command
 from perfkit.config import load_project
 from perfkit.errors import PerfkitError, RepositoryError, UsageError
 from perfkit.features.exchange import asv
+from perfkit.features.exchange.command import ImportRequest, import_files
+from perfkit.ledger.annotations import ACCEPTANCES
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.recording import header_line, recover, rows_line
 from perfkit.ledger.remote import mirrored_url, put_pending
@@ -219,8 +222,6 @@ def test_exports_write_inside_their_folder(text: str) -> None:
     ids=repr,
 )
 def test_a_staged_line_that_is_no_row_is_damaged(text: bytes, tmp_path: Path) -> None:
-    from hashlib import sha256
-
     row = build_row(1.0, run=_ID)
     staged = tmp_path / ".staged" / "20260102T030405Z-pytest-00000000beef.jsonl"
     begin_hidden_folder(staged.parent)
@@ -312,17 +313,15 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _read_import(file: Path) -> object:
-    from perfkit.features.exchange.command import ImportRequest, import_files
-
     request = ImportRequest(places=(file,), ledger=file.parent / "ledger", start=file.parent, commit=_SHA)
     return import_files(request)
 
 
 def _read_ledger(file: Path) -> object:
-    ledger = file.parent / "ledger"
-    ledger.mkdir()
-    file.rename(ledger / "20260102T030405Z-pytest-00000000beef.parquet")
-    return Ledger(ledger).rows(), Ledger(ledger).runs()
+    (file.parent / "ledger").mkdir()
+    file.rename(file.parent / "ledger/20260102T030405Z-pytest-00000000beef.parquet")
+    ledger = Ledger(file.parent / "ledger")
+    return ledger.rows(), ledger.runs()
 
 
 def _read_config(file: Path) -> object:
@@ -330,9 +329,7 @@ def _read_config(file: Path) -> object:
     return load_project(file.parent)
 
 
-def _read_statement(file: Path) -> object:
-    from perfkit.ledger.annotations import ACCEPTANCES
-
+def _read_acceptance(file: Path) -> object:
     folder = file.parent / ACCEPTANCES.folder
     folder.mkdir()
     file.rename(folder / "a.json")
@@ -345,7 +342,7 @@ _READERS: Mapping[str, Callable[[Path], object]] = {
     "memory snapshot": read_memory,
     "ledger": _read_ledger,
     "configuration": _read_config,
-    "acceptance": _read_statement,
+    "acceptance": _read_acceptance,
 }
 
 
