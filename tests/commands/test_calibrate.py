@@ -1,11 +1,13 @@
-"""`perfkit calibrate` on a real project runs gates, continues a study, and names mistakes."""
+"""`perfkit calibrate` and `perfkit doctor` measure how far this machine and its gates can be trusted."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from forked_commands import run_perfkit
@@ -70,3 +72,35 @@ def test_a_stopped_study_goes_on(project: GitProject) -> None:
 
     assert "2 of 2 gates are done already" in again.stderr
     assert report == json.loads(again.stdout)
+
+
+def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    temporary = place / "tmp"
+    temporary.mkdir()
+    return run_perfkit(
+        "doctor", *arguments, cwd=place, env={**os.environ, "TMPDIR": str(temporary), **variables}
+    )
+
+
+@pytest.mark.alone
+def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
+    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "1", "--json", "-")
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads(done.stdout)
+    names = {one["benchmark"].rpartition("::")[2] for one in report["noises"]}
+    assert {"test_python", "test_tensors"} == names
+    assert all(0 < one["launch_sd"] < 1 for one in report["noises"])
+    assert {"load", "steal", "governor", "threads", "other perfkits"} <= {
+        one["name"] for one in report["conditions"]
+    }
+    assert "FIT for a margin of 10000 %" in done.stderr
+    assert [] == list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.alone
+def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
+    done = _doctor(tmp_path, "--margin", "0.001%", "--seconds", "1", PYTEST_ADDOPTS="-k nothing_of_it")
+
+    assert 3 == done.returncode, done.stderr
+    assert "UNFIT for a margin of 0.001 %" in done.stdout
