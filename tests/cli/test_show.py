@@ -143,7 +143,7 @@ def measured(
 
 @pytest.fixture(scope="module")
 def runs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a runs_folder with a ledger of runs whose surroundings differ as their names do."""
+    """Return a folder with a ledger of runs whose surroundings differ as their names do."""
     runs_folder = tmp_path_factory.mktemp("surroundings")
     ledger = Ledger(runs_folder / "ledger")
     ledger.append([measured("first-run")])
@@ -252,7 +252,7 @@ _LONG_S = 60
 
 @pytest.fixture
 def viewed(tmp_path: Path) -> Path:
-    """Return the viewed of next to nothing."""
+    """Return the profile of next to nothing."""
     file = tmp_path / "some.stat"
     profiler = cProfile.Profile()
     profiler.runcall(sorted, [3, 1, 2])
@@ -287,7 +287,7 @@ def _address(process: subprocess.Popen[str]) -> str:
             b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 2}]}',
             "is a torch trace",
         ),
-        (b"nothing of the kind", "no viewed that perfkit knows"),
+        (b"nothing of the kind", "no profile that perfkit knows"),
     ],
 )
 def test_what_snakeviz_cannot_show_is_reported(tmp_path: Path, content: bytes, message: str) -> None:
