@@ -58,8 +58,7 @@ def variables(place: Path) -> dict[str, str]:
     }
 
 
-def pkgdemo(place: Path, version: str, units: int) -> Path:
-    """Write a version of the package, which does so many units of work."""
+def write_version(place: Path, version: str, units: int) -> Path:
     text = f"{SPIN}\ndef steady():\n    return spin({units})\n"
     return write_wheel(place / "wheels", "pkgdemo", version, text)
 
@@ -68,8 +67,8 @@ def pkgdemo(place: Path, version: str, units: int) -> Path:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Gate a commit with two versions of a package, the second one of which is three times slower."""
     place = tmp_path_factory.mktemp("environments")
-    pkgdemo(place, "1.0", 10)
-    pkgdemo(place, "2.0", 10 * SLOWER)
+    write_version(place, "1.0", 10)
+    write_version(place, "2.0", 10 * SLOWER)
     for version in ("1.0", "2.0"):
         write_wheel(place / "wheels", "needing", version, "", needs=f"pkgdemo=={version}")
     files = {"tests/test_speed.py": SUITE, "tests/test_plain.py": benchmark("plain", "int")}

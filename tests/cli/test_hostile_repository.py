@@ -91,7 +91,6 @@ def traces(repository: Repository, tmp_path: Path) -> Path:
 
 
 def shown(traces: Path) -> list[str]:
-    """Return the programs that ran."""
     return traces.read_text().splitlines() if traces.exists() else []
 
 

@@ -51,7 +51,6 @@ ALL = ("--ci", "github", "--ci", "gitlab", "--ci", "pre-commit")
 
 
 def perfkit(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of perfkit's to its end."""
     return run_perfkit(*arguments, cwd=root, env={**os.environ, **variables})
 
 
@@ -369,7 +368,6 @@ def test_a_comment_needs_few_libraries(project: GitProject) -> None:
 
 
 def _clone(template: Path, place: Path, yaml: Any, job: str) -> tuple[Path, dict[str, str]]:  # noqa: ANN401
-    """Return a clean clone, and the commands of a job by their names."""
     root = _cloned(template, place)
     workflow = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())
     steps = workflow["jobs"][job]["steps"]
@@ -393,7 +391,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _cloned(template: Path, place: Path) -> Path:
-    """Return a copy of the clean clone, whose origin is a copy as well."""
     for name in ("hub.git", "clean"):
         shutil.copytree(template / name, place / name)
     git.Repo(place / "clean").remote().set_url(str(place / "hub.git"))
@@ -401,7 +398,6 @@ def _cloned(template: Path, place: Path) -> Path:
 
 
 def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a step as a service does: by a shell, and with perfkit on its path."""
     path = os.pathsep.join((str(PERFKIT.parent), os.environ["PATH"]))
     return run(["bash", "-e", "-c", command], cwd=root, env={**os.environ, "PATH": path, **variables})
 

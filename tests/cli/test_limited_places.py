@@ -23,7 +23,6 @@ LONG = "n" * 300
 
 
 def gate(repository: Repository, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Gate a change of a small project for a moment."""
     repository.commit(FILES)
     repository.commit({"work.py": FILES["work.py"].replace("500", "501")})
     command = ("gate", "--budget", "2", "--ledger", "ledger", *options)
@@ -31,7 +30,6 @@ def gate(repository: Repository, *options: str, **variables: str) -> subprocess.
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the line that names what was wrong."""
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("perfkit: ")]
     return line
 

@@ -42,14 +42,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command with the words that call it."""
     yield path, command
     for name, one in getattr(command, "commands", {}).items():
         yield from _commands(one, (*path, name))
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what a command prints; run in this process."""
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main(list(arguments), prog_name="perfkit", standalone_mode=False)
     return capsys.readouterr().out

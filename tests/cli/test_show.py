@@ -25,12 +25,10 @@ TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts":
 
 
 def show(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command."""
     return run_perfkit("show", *arguments, cwd=cwd)
 
 
 def own_work() -> str:
-    """Call a function of a library."""
     return re.escape("a.b")
 
 
@@ -163,13 +161,11 @@ def runs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def show_env(runs_folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on the ledger."""
     command = ["show", "env", *arguments, "--ledger", "ledger"]
     return run_perfkit(*command, cwd=runs_folder)
 
 
 def lines(runs_folder: Path, *arguments: str) -> list[str]:
-    """Return the lines that it prints."""
     done = show_env(runs_folder, *arguments)
     assert (0, "") == (done.returncode, done.stderr)
     return [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
@@ -273,7 +269,6 @@ def test_an_address_is_printed_and_served(viewed: Path) -> None:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Return the address that the command prints."""
     assert process.stdout is not None
     address = next((line.strip() for line in process.stdout if line.startswith("http://")), None)
     assert address is not None

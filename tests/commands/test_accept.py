@@ -245,7 +245,6 @@ def uncommitted(repository: Repository) -> Repository:
 
 
 def _accepted_of(repository: Repository, base: str) -> str | None:
-    """Return the acceptance of a slower benchmark in a gate of HEAD against ``base``."""
     return _marked(repository, base).comparisons[0].accepted
 
 

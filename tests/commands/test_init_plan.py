@@ -69,12 +69,10 @@ def joined(*, parts, sign):
 
 
 def plan(root: Path, *services: Service) -> StartingPlan:
-    """Return what `perfkit init` would write."""
     return plan_start(load_project(root), services=services, log=lambda _: None)
 
 
 def text_of(planned: StartingPlan, path: str) -> str:
-    """Return what a file would hold."""
     return next(file.after for file in planned.files if file.path == path)
 
 

@@ -39,7 +39,6 @@ def push(clone: Path, **files: str) -> str:
 
 
 def pull(clone: Path) -> str:
-    """Bring a clone's ledger from the branch."""
     return pull_ledger(load_project(clone), clone / "benchmarks/ledger", branch="kept", remote="origin")
 
 

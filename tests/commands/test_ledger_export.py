@@ -32,7 +32,6 @@ HEAD = "b" * 40
 
 
 def of_count(row: Row) -> Row:
-    """Return a row of a count in place of a time."""
     return dataclasses.replace(row, outcome=dataclasses.replace(row.outcome, metric=COUNT))
 
 
@@ -80,7 +79,6 @@ def export(
 
 
 def imported(tmp_path: Path, *places: Path, ledger: str = "imported") -> list[Row]:
-    """Import files and return the rows that come of it."""
     import_files(ImportRequest(places=places, ledger=tmp_path / ledger, start=tmp_path))
     return Ledger(tmp_path / ledger).rows()
 

@@ -30,22 +30,18 @@ def project(repository: Repository) -> Repository:
 
 
 def run(project: Repository, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run ``perfkit ledger`` in a project."""
     return run_perfkit("ledger", *map(str, arguments), cwd=project.root, env={**os.environ, "COLUMNS": "200"})
 
 
 def rows_in(project: Repository) -> list[Row]:
-    """Return the rows of a project's ledger."""
     return Ledger(project.root / "benchmarks/ledger").rows()
 
 
 def import_into(ledger: Path, *places: Path, commit: str | None = None) -> ImportReport:
-    """Import files outside any repository."""
     return import_files(ImportRequest(places=places, ledger=ledger, start=ledger.parent, commit=commit))
 
 
 def write(file: Path, value: object) -> Path:
-    """Write a value as JSON and return its file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(value))
     return file

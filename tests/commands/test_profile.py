@@ -132,7 +132,6 @@ def make_project(root: Path) -> Project:
 
 
 def leave_a_killed_profile(folder: Path) -> None:
-    """Leave beside the output what a profile that was killed leaves there."""
     owner = Owner(invocation=Invocation.this())
     (folder / f"{STAGING_PREFIX}0123.owner").write_bytes(msgspec.json.encode(owner))
     (folder / f"{STAGING_PREFIX}0123/clean").mkdir(parents=True)

@@ -36,7 +36,6 @@ def project(tmp_path: Path) -> Repository:
 
 
 def profile(project: Repository, script: str, *words: str) -> Profiled:
-    """Commit a script and profile it."""
     project.commit({"train.py": script, ".gitignore": "profiles/\nbenchmarks/\nruns\n"})
     done = run_perfkit("profile", "train.py", "--json", "-", *words, cwd=project.root)
     summary = msgspec.json.decode(done.stdout) if done.stdout else {}

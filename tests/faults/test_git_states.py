@@ -53,7 +53,6 @@ def _cloned(*options: str) -> Callable[[Repository], Made]:
 
 
 def _offline(one: Repository) -> Made:
-    """Leave a partial clone alone with what it has."""
     made = _cloned("--filter=blob:none")(one)
     one.root.rename(one.root.with_name("gone"))
     return made

@@ -52,7 +52,6 @@ def test_a_tool_reads_a_ledger_as_documented(
 
 
 def _block(tool: str) -> str:
-    """Return the document's lines for a tool."""
     blocks = re.findall(r"^```py\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
     (found,) = (block for block in blocks if re.search(rf"^(import|from) {re.escape(tool)}\b", block))
     return str(found)

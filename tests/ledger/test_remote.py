@@ -105,7 +105,6 @@ def _append(ledger: Ledger, *launches: int) -> list[Path]:
 
 
 def _objects(url: str) -> list[str]:
-    """Return the names of all objects below a URL."""
     store = obstore.store.from_url(url, client_options={"allow_http": True})
     return sorted(meta["path"] for meta in store.list().collect())
 

@@ -275,7 +275,6 @@ def test_each_thing_that_is_wrong_is_found_and_mended_or_left(tmp_path: Path, wh
 
 
 def seen_of(ledger: Path, numbers: range) -> dict[str, int]:
-    """Return how many rows of some runs their own files have."""
     files = [next(iter(ledger.glob(f"*-{run_id(number)[-12:]}.parquet"))) for number in numbers]
     return {file.name: _rows_in(file) for file in files}
 

@@ -201,7 +201,6 @@ def _suite(root: Path, text: str) -> Repository:
 
 
 def _session(root: Path, *options: str) -> str:
-    """Return the output of a recorded session in which every test passed."""
     command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}", *options]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr

@@ -61,7 +61,6 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def _rows(folder: Path) -> dict[str, Row]:
-    """Return the times, by benchmark."""
     rows = (row for row in Ledger(folder).rows() if row.outcome.metric == WALL_TIME)
     return {row.outcome.benchmark.name: row for row in rows}
 

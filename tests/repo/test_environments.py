@@ -76,7 +76,6 @@ def described(
 
 
 def sides(base: SideEnvironment, head: SideEnvironment) -> Environments:
-    """Return both sides' environments."""
     return {"base": base, "head": head}
 
 
@@ -195,7 +194,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def finish(place: Path) -> None:
-    """Make a folder a complete one."""
     (place / COMPLETE).touch()
 
 

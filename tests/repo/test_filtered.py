@@ -33,7 +33,6 @@ def _pointer(content: str) -> str:
 
 
 def _keep(repository: Repository, content: str, store: str = ".git/lfs") -> None:
-    """Put a content into a local store of Git LFS."""
     digest = hashlib.sha256(content.encode()).hexdigest()
     place = repository.root / store / "objects" / digest[:2] / digest[2:4] / digest
     place.parent.mkdir(parents=True)

@@ -57,7 +57,6 @@ def test_on_the_main_branch_the_base_is_the_parent(repository: Repository) -> No
 
 
 def _left_out(repository: Repository) -> list[str]:
-    """Return the command in each remark on commits that are not compared, with how many they are."""
     remarks = [one for one in _default(repository).remarks if "not compared" in one]
     return [f"{one.split()[0]} {one.rpartition('--base ')[2]}" for one in remarks]
 

@@ -14,7 +14,6 @@ from perfkit.repo.trailers import accepted_in, commits_in
 
 
 def _accepted(repository: Repository, *trailers: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Return (benchmark, reason) of each acceptance in a commit with these trailers, and the warnings."""
     base = repository.commit({"a.py": "1"}, "Begin")
     head = repository.commit({"a.py": "2"}, "Change a\n\nWhy it was done.\n\n" + "\n".join(trailers))
     acceptances, warnings = accepted_in(repository.root, base, head)
