@@ -583,21 +583,17 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
     assert () == scene.read().silences
 
 
-@pytest.mark.parametrize(
-    ("subject", "reason", "message"),
-    [
+def test_what_names_nothing_is_refused(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0)
+
+    for subject, reason, message in (
         ("ffffffff", "Wanted", "names no one change point or benchmark; `perfkit history` lists them"),
         ("benchmarks/", "Wanted", "names no one change point"),
         ("test_a", " ", 'needs a reason; `perfkit history accept test_a --reason "why"`'),
         ("test_a", "Why", "needs a reason"),
-    ],
-)
-def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:
-    scene.measure(lambda _: 1.0)
-
-    with pytest.raises(UsageError, match=message):
-        scene.state(subject, "accepted", reason)
-
+    ):
+        with pytest.raises(UsageError, match=message):
+            scene.state(subject, "accepted", reason)
     assert not (scene.ledger / "states").exists()
 
 

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,10 @@ from perfkit.features.exchange.command import csv_text, json_text
 from perfkit.features.exchange.formats import FORMATS, format_of, read
 from perfkit.features.exchange.records import commit_of, decode, metric_of, moment, rows_of, run_id_of
 from perfkit.features.experiments.definition import read_experiment
+from perfkit.features.experiments.policy import ExperimentPolicy
+from perfkit.features.experiments.records import Experiment
+from perfkit.features.tricks.policy import TrickPolicy
+from perfkit.features.tricks.records import Equivalence, TrickCase
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.policies import from_entries, to_entries
@@ -39,6 +43,8 @@ from perfkit.ledger.schema import SCHEMA, from_table, to_record, to_table, upgra
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import GatePolicy
 from perfkit.model.results import meant_by
 from perfkit.profiling.read.formats import read_bytes
 from perfkit.profiling.read.names import CodeNames
@@ -432,19 +438,24 @@ def words(data: bytes) -> None:
 
 def _policy(source: str, text: str) -> None:
     given = [line.partition("=") for line in text.split("\n")]
-    entries = {**_entries(source), **{name: value for name, _, value in given if name}}
+    entries = {**to_entries(_POLICIES[source]), **{name: value for name, _, value in given if name}}
     policy = from_entries(source, entries)
     if from_entries(source, to_entries(policy)) != policy and "nan" not in text.lower():
         raise AssertionError(policy)
 
 
-@functools.cache
-def _entries(source: str) -> Mapping[str, str]:
-    from hypothesis import find, settings
-    from ledger_rows import policies
-
-    smallest = find(policies[source], lambda _: True, settings=settings(database=None))
-    return to_entries(smallest)
+_JUDGED: dict[str, Any] = {
+    "rules": Policy(alpha=0.01, family=1, looks=(3,)), "margin": 0.02, "gating": True, "verdict": "UNCHANGED"
+}  # fmt: skip
+_POLICIES = {
+    "gate": GatePolicy(**_JUDGED, base="a" * 40, budget_s=60.0, mode="forked", as_is=False),
+    "experiment": ExperimentPolicy(study="study", plan=Experiment(name="name", target="train", factors=())),
+    "tricks": TrickPolicy(
+        **_JUDGED,
+        case=TrickCase(trick="no_grad", size=8, title="No grad"),
+        equivalence=Equivalence(equal=True),
+    ),
+}
 
 
 def texts(data: bytes) -> None:

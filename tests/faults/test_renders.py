@@ -30,7 +30,9 @@ PLACES: tuple[Mapping[str, str], ...] = (
         "NO_COLOR": "1",
     },
 )
-SLOW = frozenset({"report", "history show", "ledger list as JSON", "show as JSON"})
+SLOW = frozenset(
+    {"report", "history show", "ledger list", "ledger list as JSON", "ledger check", "show as JSON"}
+)
 COMMANDS = {
     "log": ["log", "--out", "{out}/log.md", "--json", "{out}/log.json"],
     "history": ["history", "--json", "{out}/history.json"],

@@ -188,7 +188,7 @@ def test_a_damaged_index_is_named_and_nobody_believes_it(tmp_path: Path) -> None
     _, _, _, part, _, _ = ledger_of_all_kinds(tmp_path)
     shown = with_few_for_an_index(Ledger(tmp_path).runs)
     content = part.read_bytes()
-    for place in range(4, len(content), len(content) // 40):
+    for place in range(4, len(content), len(content) // 12):
         part.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         named = [(one.kind, one.file) for one in verify(tmp_path)[0].problems if one.kind != "staged"]
         assert [("damaged", f"{INDEX_FOLDER}/{part.name}")] == named
