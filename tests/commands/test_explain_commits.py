@@ -165,8 +165,6 @@ def test_steps_are_compared_by_turns(explained: Explained) -> None:
     assert ratio["ratio"] > 1
     assert "by turns" in explained.findings
 
-
-def test_a_person_sees_the_tables(explained: Explained) -> None:
     assert '"Begin" -> ' in explained.shown
     assert '"Slow everything down"' in explained.shown
 

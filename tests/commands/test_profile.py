@@ -160,35 +160,29 @@ def in_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
     return demo
 
 
-def test_every_pass_counts_steps(demo: Demo) -> None:
+def test_passes_count_steps_samples_and_waits(demo: Demo) -> None:
     assert {"clean": 8, "balance": 8, "counts": 3, "cprofile": 8, "torch": 5, "lines": 8} == {
         found.name: found.steps for found in demo.summary.passes
     }
 
-
-def test_samples_leave_evaluation_out(demo: Demo) -> None:
     assert 32 == demo.summary.main_pass.samples
 
-
-def test_waiting_for_data_knows_the_workers(demo: Demo) -> None:
     main = demo.summary.main_pass
     assert 2 == main.data_workers
     assert 0 < (main.data_wait_s or 0) <= main.total_s
 
 
-def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
+def test_only_artifacts_lie_beside_the_output(demo: Demo) -> None:
     texts = (".txt", "_filtered.txt", "_ops.csv", "_lines.txt")
     endings = (".stat", ".worker0.stat", ".worker1.stat", ".trace.json.gz", ".json", *texts)
     assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
     present = {path.name for path in (demo.root / "profiles").iterdir()}
     assert {*demo.summary.artifacts, "README.md", "old.json", "flame.speedscope.json"} == present
 
-
-def test_nothing_but_artifacts_stays_beside_the_output(demo: Demo) -> None:
     assert [] == list((demo.root / "profiles").glob(f"{STAGING_PREFIX}*"))
 
 
-def test_a_step_is_made_of_its_phases(demo: Demo) -> None:
+def test_a_step_is_the_sum_of_its_phases_and_a_residual(demo: Demo) -> None:
     balance = demo.summary.balance
     assert balance is not None
     phases = {phase.name: phase.seconds for phase in balance.phases}
@@ -198,19 +192,11 @@ def test_a_step_is_made_of_its_phases(demo: Demo) -> None:
     # The evaluation of the first epoch lies in the first step of the second; setting up needs no gradients.
     assert [False] * 3 + [True] + [False] * 3 == [seconds > 0 for seconds in phases["evaluation"][1:]]
 
-
-def test_phases_and_residual_add_up_to_the_step(demo: Demo) -> None:
-    balance = demo.summary.balance
-    assert balance is not None
     for step, (whole_s, residual_s) in enumerate(zip(balance.step_s, balance.residual_s, strict=True)):
         seen_s = sum(phase.seconds[step] for phase in balance.phases)
         assert pytest.approx(whole_s) == seen_s + residual_s
         assert 0 <= residual_s < whole_s
 
-
-def test_the_speed_of_the_workers_is_known(demo: Demo) -> None:
-    balance = demo.summary.balance
-    assert balance is not None
     assert 0 < (balance.loader_s or 0) < sum(balance.step_s)
 
 
@@ -245,15 +231,11 @@ def test_summary_knows_commit_and_environment(demo: Demo) -> None:
     assert "threads" in demo.summary.environment.facts
 
 
-def test_stat_file_opens_in_pstats(demo: Demo) -> None:
+def test_the_profile_begins_at_the_target_without_the_harness(demo: Demo) -> None:
     stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
     longest = max(stats, key=lambda function: stats[function][3])
     assert "demo/training.py" == longest[0]
     assert "main" == longest[2]
-
-
-def test_the_harness_stands_in_no_ones_way(demo: Demo) -> None:
-    stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
     callers = {
         caller[2]
         for (file, _, name), timing in stats.items()
@@ -263,15 +245,13 @@ def test_the_harness_stands_in_no_ones_way(demo: Demo) -> None:
     assert {"main"} == callers
 
 
-def test_text_is_ordered_by_cumulative_time(demo: Demo) -> None:
+def test_texts_list_all_code_and_own_code(demo: Demo) -> None:
     text = demo.artifact(".txt").read_text()
     assert "Ordered by: cumulative time" in text
     assert "torch/utils/data/dataloader.py" in text
     assert "demo/training.py" in text
     assert str(demo.root) not in text
 
-
-def test_filtered_text_keeps_header_and_totals(demo: Demo) -> None:
     full, filtered = (demo.artifact(ending).read_text() for ending in (".txt", "_filtered.txt"))
     totals = re.search(r"\d+ function calls.* seconds", full)
     assert totals is not None
@@ -290,7 +270,7 @@ def test_entries_show_own_code_and_waiting_apart(demo: Demo) -> None:
     assert "library" == kinds["~", "{method 'run_backward' of 'torch._C._EngineBase' objects}"]
 
 
-def test_trace_holds_the_window(demo: Demo) -> None:
+def test_trace_and_operators_hold_the_window(demo: Demo) -> None:
     events = json.loads(gzip.decompress(demo.artifact(".trace.json.gz").read_bytes()))["traceEvents"]
     spans = {
         prefix: [
@@ -302,8 +282,6 @@ def test_trace_holds_the_window(demo: Demo) -> None:
     pairs = zip(sorted(spans["ProfilerStep#"]), sorted(spans["Optimizer.step#"]), strict=True)
     assert all(step[0] <= inner[0] and inner[1] <= step[1] for step, inner in pairs)
 
-
-def test_operator_table_is_per_step(demo: Demo) -> None:
     with demo.artifact("_ops.csv").open() as stream:
         rows = {row["operator"]: row for row in csv.DictReader(stream)}
     assert ("3", "1", "") == tuple(
