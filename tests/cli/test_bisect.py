@@ -123,10 +123,7 @@ def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
     assert {(slowed.shas[0], slowed.shas[6])} == {(one.good, one.bad) for one in policies}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_bisection_keeps_its_launches(
-    slowed: Scene, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_stopped_bisection_keeps_its_launches(slowed: Scene, tmp_path: Path) -> None:
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
     with subprocess.Popen(
         _command(slowed.project, *question),
@@ -141,13 +138,13 @@ def test_a_stopped_bisection_keeps_its_launches(
             pairs += line.startswith("measuring")
             if pairs > 1:
                 break
-        running.send_signal(number)
+        running.send_signal(signal.SIGINT)
         message = running.stderr.read()
 
     again = _bisect(slowed.project, *question, "--budget", "0.01")
 
-    assert (-number if number == signal.SIGKILL else 130) == running.returncode
-    assert ("the same command goes on" in message) == (number == signal.SIGINT)
+    assert 130 == running.returncode
+    assert "the same command goes on" in message
     assert again.report["earlier"] > 0
 
 
@@ -182,14 +179,14 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
 
 
 def test_commits_that_do_not_import_are_skipped_and_reported(tmp_path: Path) -> None:
-    project, shas = history(tmp_path, commits=6, changed=4, work=SYNC, broken=frozenset({3}))
+    project, shas = history(tmp_path, commits=4, changed=3, work=SYNC, broken=frozenset({2}))
 
-    found = _bisect(project, "HEAD~6", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
+    found = _bisect(project, "HEAD~4", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
 
     assert 0 == found.exit_code, found.stderr
-    assert [[shas[3], shas[4]]] == found.suspects
+    assert [[shas[2], shas[3]]] == found.suspects
     (skipped,) = found.report["skipped"]
-    assert shas[3] == skipped["commit"]["sha"]
+    assert shas[2] == skipped["commit"]["sha"]
     assert "No module named 'nowhere'" in skipped["reason"]
     (step,) = found.report["steps"]
     assert (0, 1) == (step["before"]["mean"], step["after"]["mean"])

@@ -125,7 +125,6 @@ MISTAKES = [
     ("experiment show nothing", 'no run "nothing"'),
     ("experiment precision --workload nothing", "run benchmarks/experiments/precision.toml"),
     ("profile missing.py --out x.stat", "there is no script"),
-    ("profile work:missing --out x.stat", 'there is no "missing"'),
     ("show missing.stat", "there is no file missing.stat"),
     ("show .", "there is no file ."),
     ("show work.py", "is no profile that perfkit knows"),
