@@ -89,17 +89,17 @@ links: site
 # Then interrupts every command twenty times in each of six ways: a day. Fewer: SIGNALS="--cases 2 --verb gate".
 # Fewer: make faults FAULTS="--kills 5 --kind gate" LEDGER_FAULTS="--kills 20 --part kill"
 faults: $(INSTALLED)
-	PYTHONPATH=tests $(BIN)/python tests/faults/kills.py $(FAULTS)
-	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py $(LEDGER_FAULTS)
-	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py --report
-	PYTHONPATH=tests $(BIN)/python tests/faults/signals.py $(SIGNALS)
-	PYTHONPATH=tests $(BIN)/python tests/faults/signals.py --report
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/kill_study.py $(FAULTS)
+	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py $(LEDGER_FAULTS)
+	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/faults/ledger_faults.py --report
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py $(SIGNALS)
+	PYTHONPATH=tests $(BIN)/python benchmarks/faults/interruptions.py --report
 
 # Over a million inputs for all readers together, led by the lines that they reach: some hours on one core; goes on
 # where it stood. Fewer of one reader: make fuzz FUZZ="--inputs 10000 --target imports"
 fuzz: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
-	PYTHONPATH=.:tests $(BIN)/python tests/faults/fuzz.py $(FUZZ)
+	PYTHONPATH=.:tests:tests/faults $(BIN)/python benchmarks/faults/fuzz.py $(FUZZ)
 	PERFKIT_FUZZ_EXAMPLES=200 $(BIN)/pytest tests/faults/test_recorder_model.py
 
 # Which lines and branches of perfkit the tests run, in all their processes: an hour or two.
@@ -154,7 +154,7 @@ scale: $(INSTALLED)
 # Kills 50 workers and 10 schedulers of a real cluster on this machine: some twenty minutes; goes on where it
 # stood. Fewer of them: make engine-faults ENGINE_FAULTS="--workers 5 --schedulers 1"
 engine-faults: $(INSTALLED)
-	PYTHONPATH=tests $(BIN)/python tests/faults/engine_kills.py $(ENGINE_FAULTS)
+	PYTHONPATH=tests $(BIN)/python benchmarks/engines/engine_kills.py $(ENGINE_FAULTS)
 
 # How much sooner two workers are done than one: two minutes.
 engine-speed: $(INSTALLED)
@@ -169,7 +169,7 @@ engine-plan: $(INSTALLED)
 
 # How soon every command says its first words: some ten minutes. Some commands only: make first-output FIRST="--call gate"
 first-output: $(INSTALLED)
-	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/first_output/first_output.py --write $(FIRST)
+	PYTHONPATH=tests:benchmarks/faults $(BIN)/python benchmarks/first_output/first_output.py --write $(FIRST)
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

@@ -41,6 +41,8 @@ _LONGEST = (
     "test_documents.py",
     "test_experiment_run.py",
     "test_gate_exact.py",
+    "test_profile_loops.py",
+    "test_recording.py",
     "test_explain_commits.py",
     "test_tricks.py",
     "test_profile.py",

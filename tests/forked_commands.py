@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,11 @@ def run_perfkit(
     if check:
         done.check_returncode()
     return done
+
+
+def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
+    """Run any command to its end, with both outputs as text."""
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 def _fixed(variables: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,3 +34,16 @@ def create_repository(root: Path) -> git.Repo:
         config.set_value("user", "name", "A Tester")
         config.set_value("user", "email", "tester@example.org")
     return created
+
+
+def long_history(folder: Path, *, commits: int) -> None:
+    """Make a repository with so many commits on one branch."""
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main"], cwd=folder, check=True)
+    author = "committer A Tester <tester@example.org> {time} +0000\n"
+    text = "".join(
+        f"commit refs/heads/main\n{author.format(time=1_700_000_000 + number)}data 6\nChange\n"
+        f"M 100644 inline a.py\ndata {len(str(number)) + 1}\n{number}\n\n"
+        for number in range(commits)
+    )
+    subprocess.run(["git", "fast-import", "--quiet"], cwd=folder, input=text.encode(), check=True)
+    subprocess.run(["git", "reset", "--quiet", "--hard"], cwd=folder, check=True)

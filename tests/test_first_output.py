@@ -56,7 +56,7 @@ FILES = {
 def study() -> Iterator[ModuleType]:
     """Return the script that measures first words."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.syspath_prepend(str(ROOT / "tests" / "faults"))
+        patched.syspath_prepend(str(ROOT / "benchmarks/faults"))
         patched.syspath_prepend(str(STUDY))
         yield importlib.import_module("first_output")
 

@@ -28,8 +28,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from interruptions import VERBS, make_template
 from ledger_files import run_id
-from signals import VERBS, Copied, Verb, make_template
+from signals import Copied, Verb
 
 from perfkit.cli.app import whole_command_line
 
@@ -190,7 +191,7 @@ def _known(scene: Copied, word: str) -> str:
 
 def prepare(folder: Path) -> Path:
     """Return a repository with three commits and a ledger, with what the commands begin with."""
-    template = make_template(folder / "template", prepared=True)
+    template = make_template(folder / "template")
     scene = Copied(folder / "prepared", template)
     done = scene.run(_EXPERIMENT)
     if done.returncode not in (0, 3):

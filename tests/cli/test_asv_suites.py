@@ -1,9 +1,7 @@
-"""`perfkit gate` measures a suite of asv as it is, and says of each benchmark what became of it."""
+"""`perfkit gate` measures a suite of asv as it is, with a verdict for each benchmark."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +9,7 @@ from pathlib import Path
 import pytest
 from asv_project import WORK, asv_files
 from forked_commands import run_perfkit
-from gating import CONFIGURATION, PERFKIT, Gated, GitProject, git_project
-from repositories import Repository, create_repository
+from gating import CONFIGURATION, Gated, GitProject, git_project
 
 from perfkit.ledger.store import Ledger
 
@@ -23,8 +20,6 @@ WORSE = (
     .replace("units << 20", "units << 21")
     .replace("SIZE = 10", "SIZE = 20")
 )
-DOCUMENT = Path(__file__).parents[2] / "docs/asv.md"
-_BLOCKS = re.compile(r"^```bash\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 FEW = "time_spin or time_used_up or time_cached or timeraw_spin or track_ or peakmem or mem_list or failures"
 
 
@@ -53,21 +48,18 @@ def worse(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_the_gate_fails(worse: Scene) -> None:
-    """What became worse fails the gate."""
     assert 1 == worse.gated.exit_code, worse.gated.stderr
 
 
 @pytest.mark.parametrize("name", ["time_spin", "time_cached", "timeraw_spin"])
 def test_times_are_compared(worse: Scene, name: str) -> None:
-    """Calls, rounds with a setup each, and fresh interpreters are timed on both sides."""
     assert "REGRESSED" == worse.gated.verdicts[name]
     assert 2 < worse.gated.comparisons[name]["estimate"]["ratio"] < 8
 
 
 def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
-    """Peak memory and tracked values have verdicts of their own, zero and noise included."""
     exact = {one["benchmark"]["name"].rpartition("::")[2]: one for one in worse.gated.report["exact"]}
-    said = {
+    output = {
         name: (exact[name]["metric"]["name"], exact[name]["verdict"], exact[name]["gating"])
         for name in ("track_size", "track_zero", "track_wavering", "peakmem_fill[64]")
     }
@@ -76,7 +68,7 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
         "track_zero": ("tracked value", "UNCHANGED", True),
         "track_wavering": ("tracked value", "INCONCLUSIVE", True),
         "peakmem_fill[64]": ("peak memory", "REGRESSED", True),
-    } == said
+    } == output
     assert (10.0, 20.0) == (exact["track_size"]["base"], exact["track_size"]["head"])
 
 
@@ -93,21 +85,18 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
         ("asv_bench/benchmarks/lost.py", "SKIPPED", "No module named 'nowhere_at_all'"),
     ],
 )
-def test_what_is_not_measured_is_told(worse: Scene, name: str, verdict: str, message: str) -> None:
-    """What cannot be measured never reads like what is not slower, and costs no other one its verdict."""
+def test_what_is_not_measured_is_reported(worse: Scene, name: str, verdict: str, message: str) -> None:
     found = worse.gated.comparisons[name]
     assert verdict == found["verdict"]
     assert message in found["message"]
 
 
 def test_the_suite_is_named(worse: Scene) -> None:
-    """A note says which suite was found, how many benchmarks it has and how many it leaves out."""
     assert "the asv suite asv_bench/benchmarks (asv_bench/asv.conf.json) has " in worse.gated.notes
     assert "leaves out 2 by its skip_benchmark and skip_params" in worse.gated.notes
 
 
 def test_numbers_are_in_the_ledger(worse: Scene) -> None:
-    """Each side has a row with the values of its launches, from which the verdict follows again."""
     rows = [
         row
         for row in Ledger(worse.project.ledger).rows()
@@ -120,7 +109,6 @@ def test_numbers_are_in_the_ledger(worse: Scene) -> None:
 
 
 def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
-    """Head's whole suite runs on base, so that a benchmark may use what head's common module has."""
     project = git_project(
         tmp_path,
         {"asv.conf.json": "{}", "benchmarks/__init__.py": "", "benchmarks/common.py": "", "work.py": WORK},
@@ -140,10 +128,7 @@ def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            {"asv.conf.json": "{'benchmark_dir': 'x'}"},
-            "asv.conf.json cannot be read as JSON with comments",
-        ),
+        ({"asv.conf.json": "{'benchmark_dir': 'x'}"}, "asv.conf.json cannot be read as JSON with comments"),
         (
             {"asv.conf.json": '{"benchmark_dir": "../elsewhere"}'},
             'asv.conf.json: benchmark_dir "../elsewhere" lies outside of the project',
@@ -159,7 +144,6 @@ def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
-    """What cannot be understood of a suite is refused before anything is measured."""
     project = git_project(tmp_path, {"work.py": WORK})
     project.commit(files)
     gated = project.gate("--budget", "1", "--rules", "head")
@@ -167,33 +151,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
     assert message in gated.stderr
 
 
-@pytest.mark.slow
-def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
-    """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit.
-
-    In the usual run test_documents.py looks whether they could begin, and other tests here run such gates.
-    """
-    project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
-    files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}
-    project.commit(files)
-    project.commit({"work.py": WORK + "\n"})
-    path = f"{PERFKIT.parent}{os.pathsep}{os.environ['PATH']}"
-    lines = [line for block in _BLOCKS.findall(DOCUMENT.read_text()) for line in block.splitlines()]
-    assert lines
-    for line in lines:
-        done = subprocess.run(
-            ["bash", "-c", line],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert 0 == done.returncode, f"{line}\n{done.stdout}\n{done.stderr}"
-
-
 def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
-    """The commit that made its work more is found; what is no time is refused in a line."""
     project = git_project(tmp_path, asv_files())
     good = project.commit({"NOTES": "one\n"}, "Note")
     worse = project.commit({"work.py": WORSE}, "Make it worse")
@@ -226,7 +184,6 @@ class Added:
 
 @pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
 def test_benchmarks_of_a_new_function_are_new(tmp_path: Path, option: tuple[str, ...]) -> None:
-    """Whatever they measure: base lacks the code, and has never had the benchmarks."""
     suite = {"asv.conf.json": '{"version": 1, "benchmark_dir": "benchmarks"}', "benchmarks/__init__.py": ""}
     old = "import work\ndef time_old():\n    work.old()\ndef track_old():\n    return work.old()\n"
     project = git_project(

@@ -1,16 +1,20 @@
-"""`perfkit bisect` finds the commit that changed a benchmark, on real repositories by real processes."""
+"""`perfkit bisect` finds the commit that changed a benchmark, here and by workers of a real cluster."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bisected import SYNC, history
+from cluster import Cluster, cluster
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 from synthetic import build_row
@@ -27,7 +31,7 @@ CALLS = "\ndef helper():\n    pass\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Bisected:
-    """What a bisection left: its exit code, what it said, and its JSON (empty where it wrote none)."""
+    """What a bisection left: its exit code, its messages, and its JSON (empty where it wrote none)."""
 
     exit_code: int
     stderr: str
@@ -75,7 +79,6 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_a_slower_commit_is_found(slowed: Scene, tmp_path: Path) -> None:
-    """It is named with its size and interval, its parent's times, and the function that takes longer."""
     place = tmp_path / "found.md"
 
     found = _bisect(
@@ -103,7 +106,6 @@ def test_a_slower_commit_is_found(slowed: Scene, tmp_path: Path) -> None:
 
 
 def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
-    """What was measured until the time was up is in the ledger, and the same command goes on with it."""
     ledger = tmp_path / "ledger"
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--budget", "0.01", "--ledger", str(ledger))
 
@@ -121,11 +123,7 @@ def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
     assert {(slowed.shas[0], slowed.shas[6])} == {(one.good, one.bad) for one in policies}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_bisection_keeps_its_launches(
-    slowed: Scene, tmp_path: Path, number: signal.Signals
-) -> None:
-    """Killed or interrupted at its second pair, its launches of the first one are used by the next one."""
+def test_a_stopped_bisection_keeps_its_launches(slowed: Scene, tmp_path: Path) -> None:
     question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
     with subprocess.Popen(
         _command(slowed.project, *question),
@@ -140,18 +138,17 @@ def test_a_stopped_bisection_keeps_its_launches(
             pairs += line.startswith("measuring")
             if pairs > 1:
                 break
-        running.send_signal(number)
-        said = running.stderr.read()
+        running.send_signal(signal.SIGINT)
+        message = running.stderr.read()
 
     again = _bisect(slowed.project, *question, "--budget", "0.01")
 
-    assert (-number if number == signal.SIGKILL else 130) == running.returncode
-    assert ("the same command goes on" in said) == (number == signal.SIGINT)
+    assert 130 == running.returncode
+    assert "the same command goes on" in message
     assert again.report["earlier"] > 0
 
 
 def test_equal_ends_are_no_change(slowed: Scene) -> None:
-    """Where the count is the same at both ends, nothing else is counted, and the exit code is 0."""
     found = _bisect(
         slowed.project, "HEAD~2", "HEAD", "--benchmark", "test_steady", "--metric", "python_calls"
     )
@@ -160,42 +157,17 @@ def test_equal_ends_are_no_change(slowed: Scene) -> None:
     assert 2 == found.report["measured"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("HEAD", "HEAD", "--benchmark", "test_steady"), "GOOD and BAD are one commit"),
-        (("HEAD", "HEAD~2", "--benchmark", "test_steady"), "name the older commit first"),
-        (("HEAD~2", "nowhere", "--benchmark", "test_steady"), 'unknown commit "nowhere"'),
-        (("HEAD~2", "HEAD", "--benchmark", "test_none"), 'there is no benchmark "test_none"'),
-        (
-            ("HEAD~2", "HEAD", "--benchmark", "test_steady", "--metric", "operatrs"),
-            'did you mean "operators"?',
-        ),
-        (("HEAD~2", "HEAD"), "name GOOD, BAD and --benchmark ID"),
-        (("--from-history", "0123abcd"), "names no one change point"),
-    ],
-)
-def test_what_cannot_be_asked_is_told_in_a_line(slowed: Scene, arguments: tuple[str, ...], said: str) -> None:
-    """A mistake ends with exit code 2 and one line before anything is measured."""
-    found = _bisect(slowed.project, *arguments, "--ledger", str(slowed.project.root.parent / "none"))
-
-    assert 2 == found.exit_code
-    assert said in found.stderr
-    assert 1 == len(found.stderr.splitlines())
-
-
 def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> None:
-    """The range, the benchmark and the metric are those of the change point."""
     project, ledger = slowed.project, tmp_path / "ledger"
     name = "tests/test_speed.py::test_steady"
     for run in range(28):
         level = (1.0 if run < 12 else 3.0) + 0.001 * (run % 3)
         row = build_row(level, level, name=name, sha=slowed.shas[run // 4], run=f"run-{run}", minute=90 * run)
         Ledger(ledger).append([row])
-    told = run_perfkit(
+    shown = run_perfkit(
         "history", "show", "--ledger", str(ledger), "--json", "-", cwd=project.root, check=True
     )
-    (point,) = json.loads(told.stdout)["points"]
+    (point,) = json.loads(shown.stdout)["points"]
 
     found = _bisect(
         project, "--from-history", point["point_id"][:6], "--budget", "0.01", "--ledger", str(ledger)
@@ -206,16 +178,15 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
     assert name == found.report["benchmark"]["name"]
 
 
-def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None:
-    """A new host sync is found among commits of a module with torch, one of which does not import."""
-    project, shas = history(tmp_path, commits=6, changed=4, work=SYNC, broken=frozenset({3}))
+def test_commits_that_do_not_import_are_skipped_and_reported(tmp_path: Path) -> None:
+    project, shas = history(tmp_path, commits=4, changed=3, work=SYNC, broken=frozenset({2}))
 
-    found = _bisect(project, "HEAD~6", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
+    found = _bisect(project, "HEAD~4", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
 
     assert 0 == found.exit_code, found.stderr
-    assert [[shas[3], shas[4]]] == found.suspects
+    assert [[shas[2], shas[3]]] == found.suspects
     (skipped,) = found.report["skipped"]
-    assert shas[3] == skipped["commit"]["sha"]
+    assert shas[2] == skipped["commit"]["sha"]
     assert "No module named 'nowhere'" in skipped["reason"]
     (step,) = found.report["steps"]
     assert (0, 1) == (step["before"]["mean"], step["after"]["mean"])
@@ -223,7 +194,6 @@ def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None
 
 
 def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path) -> None:
-    """A benchmark that no commit of the range has is measured on all of them, and that is told."""
     project = git_project(tmp_path, {"work.py": work(steady=10)})
     called = work(steady=10).replace("return spin", "return callee() or spin") + CALLEE
     shas = [project.commit({"work.py": called if number else work(steady=10)}) for number in range(3)]
@@ -239,7 +209,6 @@ def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path
 
 
 def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> None:
-    """It ends with exit code 4 and the reason, and the failures are in the ledger."""
     project = git_project(tmp_path, {"tests/test_speed.py": BENCHMARK, "work.py": "import nowhere\n"})
     for number in range(3):
         project.commit({"README.md": str(number)})
@@ -249,3 +218,101 @@ def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> 
     assert 4 == found.exit_code
     assert "No module named 'nowhere'" in found.stderr.splitlines()[-1]
     assert {"skipped"} == {row.outcome.status for row in Ledger(project.ledger).rows()}
+
+
+# The commit at this place calls one function more, and takes three times as long.
+CHANGED = 4
+
+
+def _bisect_by(scene: Scene, url: str, *arguments: str, ledger: Path) -> Bisected:
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--engine", url)
+    return _bisect(scene.project, *question, *arguments, "--ledger", str(ledger))
+
+
+def _module(number: int) -> str:
+    """Return the module of a commit; its second one does not import."""
+    dose = 30 if number >= CHANGED else 10
+    text = work(steady=dose, other=number) + "\ndef callee():\n    pass\n"
+    if number >= CHANGED:
+        text = text.replace(f"return spin({dose})", f"return callee() or spin({dose})")
+    return "import nowhere\n" if number == 1 else text
+
+
+@pytest.fixture(scope="module")
+def partly_broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Return a project whose fourth commit changed a benchmark, and whose first one does not import."""
+    files = {"tests/test_speed.py": BENCHMARK, "work.py": _module(0)}
+    project = git_project(tmp_path_factory.mktemp("scene"), files)
+    shas = [project.repository.git.head.commit.hexsha]
+    shas += [project.commit({"work.py": _module(number)}, f"Change {number}") for number in range(1, 7)]
+    return Scene(project=project, shas=tuple(shas))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster whose one worker nobody kills."""
+    pytest.importorskip("distributed", reason="the extra `engine` is not installed")
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=1) as made:
+        yield made
+
+
+def test_a_commit_is_found_by_counts(partly_broken: Scene, shared: Cluster, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+
+    found = _bisect_by(partly_broken, shared.url, "--metric", "python_calls", ledger=ledger)
+
+    assert 0 == found.exit_code, found.stderr
+    assert [[partly_broken.shas[CHANGED]]] == found.suspects
+    (step,) = found.report["steps"]
+    assert 1 == step["after"]["mean"] - step["before"]["mean"]
+    rows = Ledger(ledger).rows()
+    counted = Counter(row.commit.sha for row in rows if row.outcome.metric.name == "python_calls")
+    assert {1} == set(counted.values())
+    assert {(partly_broken.shas[0], partly_broken.shas[6])} == {
+        (row.policy.good, row.policy.bad) for row in rows if isinstance(row.policy, BisectPolicy)
+    }
+    assert sorted({row.run_id for row in rows}) == sorted(found.report["runs"])
+    assert {"bisect"} == {row.source for row in rows}
+
+
+@pytest.mark.slow
+def test_a_commit_is_found_by_time_though_a_worker_is_killed(partly_broken: Scene, tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    ledger = tmp_path / "ledger"
+    with cluster(tmp_path / "cluster", workers=2) as made:
+        made.wait_for_workers(2)
+        killer = threading.Thread(target=made.kill_worker_at_work)
+        killer.start()
+        found = _bisect_by(partly_broken, made.url, "--budget", "240", ledger=ledger)
+        killer.join()
+        measured = Ledger(ledger).runs()
+        again = _bisect_by(partly_broken, made.url, "--budget", "0.01", ledger=ledger)
+
+    assert 0 == found.exit_code, found.stderr
+    assert "is lost; its task is done anew" in found.stderr
+    assert partly_broken.shas[CHANGED] == found.suspects[0][-1]
+    assert "profiling" not in found.stderr
+    (step, *_) = found.report["steps"]
+    assert step["low"] < step["ratio"] < step["high"]
+    assert 1.5 < step["ratio"]
+    assert step["before"]["mean"] < step["after"]["mean"]
+    assert sorted(found.report["runs"]) == sorted(run.run_id for run in measured)
+    assert len(set(found.report["runs"])) == len(found.report["runs"])
+    launches = Counter(
+        (row.run_id, row.commit.sha, row.placement.launch, row.outcome.metric.name)
+        for row in Ledger(ledger).rows()
+    )
+    assert {1} == set(launches.values())
+    assert again.report["earlier"] >= found.report["launches"]
+    assert not set(found.report["runs"]).intersection(again.report["runs"])
+
+
+def test_a_machine_that_no_worker_is_of_is_refused(
+    partly_broken: Scene, shared: Cluster, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    found = _bisect_by(partly_broken, shared.url, "--machine", "nobody", ledger=ledger)
+
+    assert found.exit_code in (2, 4)
+    assert "its machine is" in found.stderr.splitlines()[-1]
+    assert [] == list(ledger.glob("*.parquet"))

@@ -89,11 +89,6 @@ def done(project: ExperimentProject) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_a_killed_experiment_goes_on(tmp_path: Path) -> None:
-    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it.
-
-    It is killed after its first trial and started again. In the usual run test_experiment_run.py goes on with
-    trials that are known, and test_kills.py kills other commands.
-    """
     project = _make_project(tmp_path)
     with project.start(*ARGUMENTS) as process:
         unfinished = project.root / "benchmarks/ledger-unfinished"
@@ -121,7 +116,6 @@ def _rows(unfinished: Path) -> list[Row]:
 
 
 def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str, str]) -> None:
-    """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
     code, out, err = done
     assert code in {0, 3}, err
     report, rows = json.loads(out), project.ledger.rows()
@@ -140,39 +134,3 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
     assert 0 == code
     assert "precision" in out
     assert written == (project.root / "report/precision.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("run", "none.toml"), "cannot read none.toml"),
-        (("run", "precision.toml", "--factor", "workers=1,2"), 'takes no argument "workers"'),
-        (
-            ("run", "precision.toml", "--factor", "precision=default,fp8"),
-            "expected one of default, bf16, fp16",
-        ),
-        (("run", "precision.toml", "--set", "batch_size=0"), "expected batch_size of at least 1, found 0"),
-        (("run", "precision.toml", "--set", "batch_size"), "--set must read NAME=VALUE"),
-        (("run", "precision.toml", "--budget", "soon"), "--budget must be a time above zero"),
-        (("run", "precision.toml", "--blocks", "1"), "blocks must be at least 2, found 1"),
-        (("run", "precision.toml", "--factor", "precision=bf16"), "expected at least one factor"),
-        (
-            ("precision", "--workload", "nothing"),
-            "run benchmarks/experiments/precision.toml",
-        ),
-        (("show", "nothing"), 'no run "nothing"'),
-    ],
-)
-def test_mistakes_are_one_line(
-    project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], said: str
-) -> None:
-    """With exit code 2, and nothing recorded."""
-    assert done[0] in {0, 3}
-    files = project.ledger.files()
-
-    code, out, err = project.run(*arguments)
-
-    assert (2, "") == (code, out)
-    assert said in err
-    assert "Traceback" not in err
-    assert files == project.ledger.files()

@@ -1,4 +1,4 @@
-"""`perfkit gate` fails what it was told to fail, answers what stays open as configured, and stops early."""
+"""`perfkit gate` fails what it has to fail, answers what stays open as configured, and stops early."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ TESTS = "import pytest\nimport work\n" + "".join(
         benchmark("open", "work.steady", 'perfkit(margin="0.001%")'),
     ]
 )
-OPEN = ("--select", "open")
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +62,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 def _sentence(gated: Gated) -> str:
     text = re.sub(r" +$", "", gated.stderr, flags=re.MULTILINE)
-    told = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
-    assert told is not None, gated.stderr
-    return " ".join(told[0].split())
+    shown = re.search(r"^(PASS|FAIL|UNDECIDED): (.|\n)*?\n\n", text, re.MULTILINE)
+    assert shown is not None, gated.stderr
+    return " ".join(shown[0].split())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +76,8 @@ class Stopped:
     accepted: Gated
 
     @property
-    def said(self) -> str:
-        """What it said, on one line."""
+    def output(self) -> str:
+        """Its output, on one line."""
         return " ".join(self.gated.stderr.split())
 
 
@@ -115,80 +114,50 @@ def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
     assert ["tests/test_speed.py::test_looped"] == [one["benchmark"] for one in report["explanations"]]
 
 
-def test_a_slowdown_without_more_calls_is_told(stopped: Stopped) -> None:
+def test_a_slowdown_without_more_calls_is_reported(stopped: Stopped) -> None:
     (explanation,) = stopped.gated.report["explanations"]
 
-    said = explanation["findings"][0]
+    output = explanation["findings"][0]
     assert re.fullmatch(
         r"the same counts, \d\.\d times as slow: the machine, a library, the cache or a longer loop"
         r" within a function, not more Python calls",
-        said,
+        output,
     )
-    assert said.partition(":")[0] in stopped.said
+    assert output.partition(":")[0] in stopped.output
     assert "not more Python calls" in stopped.comment
 
 
-def test_less_work_without_a_gain_is_told_with_where_to_look(project: GitProject) -> None:
+def test_less_work_without_a_gain_is_reported_with_where_to_look(project: GitProject) -> None:
     gated = project.gate("--select", "elsewhere", "--budget", "60")
 
     assert (0, "UNCHANGED") == (gated.exit_code, gated.verdicts["test_elsewhere"]), gated.stderr
     (explanation,) = gated.report["explanations"]
-    said = r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
-    assert re.match(said, explanation["findings"][0])
+    output = (
+        r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
+    )
+    assert re.match(output, explanation["findings"][0])
     assert "test_elsewhere: what moved, per call under cProfile" in gated.stderr
     again = project.judge(gated.run_id)
     assert "the time is spent elsewhere" in " ".join(again.stderr.split())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Open:
-    """Gates of one benchmark that no launch decides: measured on, let pass, and by proof."""
-
-    went_on: Gated
-    let_pass: Gated
-    proven: Gated
-    again: Gated
-
-
-@pytest.fixture(scope="module")
-def left_open(project: GitProject) -> Open:
-    """Gate it four times; the launches of each are those of the next one, too."""
-    gates = [
-        project.gate(*OPEN, "--budget", "0.01", "--inconclusive", "go on"),
-        project.gate(*OPEN, "--budget", "0.01", "--inconclusive", "pass"),
-        project.gate(*OPEN, "--budget", "0.01", "--fail-on", "proven"),
-    ]
-    return Open(
-        went_on=gates[0],
-        let_pass=gates[1],
-        proven=gates[2],
-        again=project.judge(gates[2].run_id),
+def test_what_stays_open_is_measured_on_or_may_pass(project: GitProject) -> None:
+    went_on, let_pass, proven = (
+        project.gate("--select", "open", "--budget", "0.01", *option)
+        for option in (("--inconclusive", "go on"), ("--inconclusive", "pass"), ("--fail-on", "proven"))
     )
 
-
-def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
-    gated = left_open.went_on
-
-    assert (3, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-    assert "s is over: going on with 1 undecided benchmark, which takes about" in gated.stderr
-    assert "3.00 s at most" in gated.stderr
-    assert _sentence(gated).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
-
-
-@pytest.mark.parametrize(
-    ("which", "setting"),
-    [
-        ("let_pass", 'inconclusive = "pass"'),
-        ("proven", 'fail_on = "proven"'),
-        ("again", 'fail_on = "proven"'),
-    ],
-)
-def test_what_stays_open_may_pass(left_open: Open, which: str, setting: str) -> None:
-    gated: Gated = getattr(left_open, which)
-
-    assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
-    said = rf"PASS: 1 of 1 benchmark is undecided and let pass by {setting}: test_open \(at most \+.* %\)\."
-    assert re.fullmatch(said, _sentence(gated))
+    assert (3, {"test_open": "INCONCLUSIVE"}) == (went_on.exit_code, went_on.verdicts), went_on.stderr
+    assert "s is over: going on with 1 undecided benchmark, which takes about" in went_on.stderr
+    assert _sentence(went_on).startswith("UNDECIDED: 1 of 1 benchmark needs more time (")
+    passed = r"PASS: 1 of 1 benchmark is undecided and let pass by {}: test_open \(at most \+.* %\)\."
+    for gated, setting in (
+        (let_pass, 'inconclusive = "pass"'),
+        (proven, 'fail_on = "proven"'),
+        (project.judge(proven.run_id), 'fail_on = "proven"'),
+    ):
+        assert (0, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
+        assert re.fullmatch(passed.format(setting), _sentence(gated))
 
 
 def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:

@@ -1,4 +1,4 @@
-"""`perfkit gate --base-with --head-with` tells one commit's times in two environments apart, and says so."""
+"""`perfkit gate --base-with --head-with` compares one commit's times in two environments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from perfkit.ledger.store import Ledger
 pytestmark = pytest.mark.alone
 
 SUITE = """
-import planted
+import pkgdemo
 
-def test_planted(benchmark):
-    benchmark.pedantic(planted.steady, rounds=5, iterations=20)
+def test_pkgdemo(benchmark):
+    benchmark.pedantic(pkgdemo.steady, rounds=5, iterations=20)
 """
-TWO_VERSIONS = ("--base-with", "planted==1.0", "--head-with", "planted==2.0")
+TWO_VERSIONS = ("--base-with", "pkgdemo==1.0", "--head-with", "pkgdemo==2.0")
 DECIDED = ("--budget", "60")
 # A launch without a decision.
 ONE_LAUNCH = ("--budget", "0.01")
@@ -42,7 +42,7 @@ class Scene:
         """The folder of built environments."""
         return self.place / "cache/perfkit/environments"
 
-    def gate(self, *arguments: str, select: str = "planted") -> Gated:
+    def gate(self, *arguments: str, select: str = "pkgdemo") -> Gated:
         """Gate what uses the package, with the wheels at hand and no network."""
         return self.project.gate("--select", select, *arguments, extra=variables(self.place))
 
@@ -58,48 +58,47 @@ def variables(place: Path) -> dict[str, str]:
     }
 
 
-def planted(place: Path, version: str, units: int) -> Path:
-    """Write a version of the package, which does so many units of work."""
+def write_version(place: Path, version: str, units: int) -> Path:
     text = f"{SPIN}\ndef steady():\n    return spin({units})\n"
-    return write_wheel(place / "wheels", "planted", version, text)
+    return write_wheel(place / "wheels", "pkgdemo", version, text)
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Gate a commit with two versions of a package, the second one of which is three times slower."""
     place = tmp_path_factory.mktemp("environments")
-    planted(place, "1.0", 10)
-    planted(place, "2.0", 10 * SLOWER)
+    write_version(place, "1.0", 10)
+    write_version(place, "2.0", 10 * SLOWER)
     for version in ("1.0", "2.0"):
-        write_wheel(place / "wheels", "needing", version, "", needs=f"planted=={version}")
+        write_wheel(place / "wheels", "needing", version, "", needs=f"pkgdemo=={version}")
     files = {"tests/test_speed.py": SUITE, "tests/test_plain.py": benchmark("plain", "int")}
     project = git_project(place, {**files, "pyproject.toml": CONFIGURATION})
     comment = str(place / "comment.md")
     gated = project.gate(
-        *TWO_VERSIONS, "--select", "planted", *DECIDED, "--markdown", comment, extra=variables(place)
+        *TWO_VERSIONS, "--select", "pkgdemo", *DECIDED, "--markdown", comment, extra=variables(place)
     )
     return Scene(place=place, project=project, gated=gated)
 
 
 def test_the_slower_version_of_a_package_regresses(scene: Scene) -> None:
-    assert (1, {"test_planted": "REGRESSED"}) == (scene.gated.exit_code, scene.gated.verdicts)
+    assert (1, {"test_pkgdemo": "REGRESSED"}) == (scene.gated.exit_code, scene.gated.verdicts)
     assert scene.gated.report["base"]["sha"] == scene.gated.report["head"]["sha"]
-    assert "environments  planted 1.0 became 2.0" in scene.gated.stderr
-    # Other tests may take the cores meanwhile, which is told.
-    told = scene.gated.notes.splitlines()
-    assert [] == [note for note in told if not note.startswith("the machine was disturbed")]
+    assert "environments  pkgdemo 1.0 became 2.0" in scene.gated.stderr
+    # Other tests may take the cores meanwhile, which is noted.
+    expected = scene.gated.notes.splitlines()
+    assert [] == [note for note in expected if not note.startswith("the machine was disturbed")]
     assert "perfkit accept" not in scene.gated.stderr
 
 
-def test_a_comment_says_how_to_reproduce_it(scene: Scene) -> None:
+def test_a_comment_shows_how_to_reproduce_it(scene: Scene) -> None:
     comment = (scene.place / "comment.md").read_text()
-    assert "Environments: planted 1.0 became 2.0" in comment
-    assert "--base-with planted==1.0 --head-with planted==2.0`" in comment
+    assert "Environments: pkgdemo 1.0 became 2.0" in comment
+    assert "--base-with pkgdemo==1.0 --head-with pkgdemo==2.0`" in comment
 
 
 def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
     rows = Ledger(scene.project.ledger).rows_of(scene.gated.run_id)
-    found = {(row.placement.side, row.environment.facts["package planted"]) for row in rows}
+    found = {(row.placement.side, row.environment.facts["package pkgdemo"]) for row in rows}
     assert {("base", "1.0"), ("head", "2.0")} == found
     assert 1 == len({row.commit.sha for row in rows})
     assert 2 == len({row.environment.env_id for row in rows})
@@ -108,14 +107,14 @@ def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
 def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
     again = scene.project.judge(scene.gated.run_id)
     assert (1, scene.gated.verdicts) == (again.exit_code, again.verdicts)
-    assert "environments  planted 1.0 became 2.0" in again.stderr
+    assert "environments  pkgdemo 1.0 became 2.0" in again.stderr
 
 
 def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> None:
     before = {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
     again = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
     assert "continues the test of earlier gates on this pair" in again.notes
-    other = scene.gate("--base-with", "planted==2.0", "--head-with", "planted==1.0", *ONE_LAUNCH)
+    other = scene.gate("--base-with", "pkgdemo==2.0", "--head-with", "pkgdemo==1.0", *ONE_LAUNCH)
     assert "continues" not in other.notes
     assert 2 == len(before)
     assert before == {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
@@ -123,60 +122,60 @@ def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> 
 
 def test_one_side_may_stay_as_it_is(scene: Scene) -> None:
     found = scene.gate(
-        "--head-with", "planted==1.0", "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain"
+        "--head-with", "pkgdemo==1.0", "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain"
     )
     rows = Ledger(scene.project.ledger).rows_of(found.run_id)
-    facts = {(row.placement.side, row.environment.facts["package planted"]) for row in rows}
+    facts = {(row.placement.side, row.environment.facts["package pkgdemo"]) for row in rows}
     assert {("base", "absent"), ("head", "1.0")} >= facts
     assert ["test_plain"] == list(found.comparisons)
-    assert "only head has planted" in found.stderr
+    assert "only head has pkgdemo" in found.stderr
 
 
-def test_what_changed_besides_is_told(scene: Scene) -> None:
+def test_what_changed_besides_is_reported(scene: Scene) -> None:
     found = scene.gate("--base-with", "needing==1.0", "--head-with", "needing==2.0", *ONE_LAUNCH)
     assert (
-        "besides what was asked for, other packages differ (base, head): planted (1.0, 2.0);"
+        "besides what was asked for, other packages differ (base, head): pkgdemo (1.0, 2.0);"
         " what is found may be theirs"
     ) in found.notes
 
 
 def test_a_build_that_was_killed_is_not_used(scene: Scene) -> None:
     wanted = {file.read_text(): file.parent for file in scene.kept.glob("*/wanted.txt")}
-    whole = wanted["planted==2.0\n"]
+    whole = wanted["pkgdemo==2.0\n"]
     (whole / "complete.json").unlink()
-    module = next(whole.glob("lib/*/site-packages/planted.py"))
+    module = next(whole.glob("lib/*/site-packages/pkgdemo.py"))
     # An installer may have linked it to the file in its own cache.
     module.unlink()
     module.write_text("raise ValueError('half of it')")
     found = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
-    assert {"test_planted": "REGRESSED"} == found.verdicts
+    assert {"test_pkgdemo": "REGRESSED"} == found.verdicts
     assert (whole / "complete.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "expected"),
     [
-        (["planted==9.0"], "planted==9"),
-        (["planted==1.0", "needing==2.0"], "depends on planted==2.0"),
+        (["pkgdemo==9.0"], "pkgdemo==9"),
+        (["pkgdemo==1.0", "needing==2.0"], "depends on pkgdemo==2.0"),
         (["nowhere.txt"], "there is no file nowhere.txt"),
         (["--upgrade"], "--upgrade is no requirement"),
         ([".git"], ".git is a folder without bin/python"),
-        (["./planted"], "there is no such file or folder"),
+        (["./pkgdemo"], "there is no such file or folder"),
     ],
 )
-def test_what_cannot_be_built_is_told_in_a_line(scene: Scene, wanted: list[str], told: str) -> None:
+def test_what_cannot_be_built_is_one_line(scene: Scene, wanted: list[str], expected: str) -> None:
     before = Ledger(scene.project.ledger).files()
     found = scene.gate(*(word for one in wanted for word in (f"--head-with={one}",)))
     last = found.stderr.strip().splitlines()[-1]
     assert (2, {}) == (found.exit_code, found.report)
     assert last.startswith("perfkit: --head-with")
-    assert told in last
+    assert expected in last
     assert before == Ledger(scene.project.ledger).files()
 
 
 @pytest.mark.parametrize("option", ["--plan", "--against=HEAD", "--against-release"])
 def test_what_contradicts_environments_is_refused(scene: Scene, option: str) -> None:
-    found = scene.gate("--head-with", "planted==1.0", option)
+    found = scene.gate("--head-with", "pkgdemo==1.0", option)
     assert 2 == found.exit_code
     assert "contradict each other" in found.stderr
 
@@ -185,32 +184,32 @@ def test_an_existing_environment_is_lent_the_harness(scene: Scene) -> None:
     place = scene.place / "existing"
     venv.EnvBuilder(symlinks=True).create(place)
     packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
-    with zipfile.ZipFile(scene.place / "wheels/planted-2.0-py3-none-any.whl") as wheel:
+    with zipfile.ZipFile(scene.place / "wheels/pkgdemo-2.0-py3-none-any.whl") as wheel:
         wheel.extractall(packages)
     before = sorted(packages.iterdir())
-    found = scene.gate("--base-with", "planted==1.0", "--head-with", str(place), *DECIDED)
-    assert {"test_planted": "REGRESSED"} == found.verdicts
-    assert "planted 1.0 became 2.0" in found.stderr
+    found = scene.gate("--base-with", "pkgdemo==1.0", "--head-with", str(place), *DECIDED)
+    assert {"test_pkgdemo": "REGRESSED"} == found.verdicts
+    assert "pkgdemo 1.0 became 2.0" in found.stderr
     assert before == [file for file in sorted(packages.iterdir()) if file.name != "__pycache__"]
 
 
-def _fake(place: Path, **said: object) -> Path:
+def _fake(place: Path, **output: object) -> Path:
     python = place / "bin/python"
     python.parent.mkdir(parents=True)
-    answer = {"python": "CPython 3.12.1", "release": [3, 12], "packages": {}, "problem": None, **said}
+    answer = {"python": "CPython 3.12.1", "release": [3, 12], "packages": {}, "problem": None, **output}
     python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
     python.chmod(0o755)
     return place
 
 
-def test_an_environment_that_cannot_run_the_harness_is_told_with_the_command(scene: Scene) -> None:
+def test_an_environment_that_cannot_run_the_harness_is_reported_with_the_command(scene: Scene) -> None:
     lacking = _fake(scene.place / "lacking", problem="ModuleNotFoundError: No module named 'pytest'")
     found = scene.gate("--head-with", str(lacking))
     assert 2 == found.exit_code
     assert f"run `{lacking}/bin/python -m pip install pytest pytest-benchmark`" in found.stderr
 
 
-def test_an_interpreter_that_says_nothing_is_told(scene: Scene) -> None:
+def test_an_interpreter_that_answers_nothing_is_reported(scene: Scene) -> None:
     broken = scene.place / "broken"
     (broken / "bin").mkdir(parents=True)
     (broken / "bin/python").write_text("no program")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run, run_perfkit
 from gating import Gated, GitProject, git_project
 
 CONFIGURATION = """
@@ -49,13 +48,13 @@ def push(values):
     return torch.empty(1000).fill_(0.0).sum() + values.sum()
 
 
-def told(loss):
+def noted(loss):
     return loss
 """
 BENCHMARKS = """
 import torch
 
-from demo.losses import pull, push, told
+from demo.losses import pull, push, noted
 
 
 def test_pull(benchmark):
@@ -76,7 +75,7 @@ def test_step(benchmark):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return told(loss)
+        return noted(loss)
 
     benchmark(step)
 
@@ -193,13 +192,10 @@ def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
 
 
 def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
-    shown = subprocess.run(
+    shown = run(
         project.judge_command(changed.gated.run_id),
         cwd=project.root,
         env=project.environment({"COLUMNS": "100"}),
-        capture_output=True,
-        text=True,
-        check=False,
     ).stdout
 
     _, _, of_training = re.sub(r" +\n", "\n", shown).partition("\ntrain\n")

@@ -9,77 +9,53 @@ from gating import CONFIGURATION, benchmark, git_project, work
 
 pytestmark = pytest.mark.alone
 
-BENCHMARKS = "import pytest\nimport work\n" + benchmark("kept", "work.kept") + benchmark("left", "work.left")
-FILES = {
-    "pyproject.toml": CONFIGURATION,
-    "tests/test_speed.py": BENCHMARKS,
-    "work.py": work(kept=10, left=10),
+# Each is left out of head's suite in its own way.
+WAYS = ("skip", "skipif", "not_run", "importorskip", "fixture", "deselected")
+BENCHMARKS = "import pytest\nimport work\n" + "".join(
+    benchmark(name, "work.steady") for name in ("kept", *WAYS)
+)
+RENAMED = "import work\n" + benchmark("renamed", "work.steady")
+MARKS = {
+    "skip": "skip(reason='flaky')",
+    "skipif": "skipif(True, reason='flaky')",
+    "not_run": "xfail(run=False)",
 }
 SKIPPING_FIXTURE = """
 import pytest
 
 @pytest.fixture(autouse=True)
 def fast_only(request):
-    if request.node.name == "test_left":
+    if request.node.name == "test_fixture":
         pytest.skip("slow")
 """
 
 
-def _marked(mark: str) -> dict[str, str]:
-    return {
-        "tests/test_speed.py": BENCHMARKS.replace("\ndef test_left", f"\n@pytest.mark.{mark}\ndef test_left")
+def _left_out() -> str:
+    text = BENCHMARKS.replace(
+        "importorskip(benchmark):", "importorskip(benchmark):\n    pytest.importorskip('absent')"
+    )
+    for name, mark in MARKS.items():
+        text = text.replace(f"\ndef test_{name}(", f"\n@pytest.mark.{mark}\ndef test_{name}(")
+    return text
+
+
+def test_what_head_alone_leaves_out_is_missing(tmp_path: Path) -> None:
+    files = {"tests/test_speed.py": BENCHMARKS, "tests/test_renamed.py": RENAMED, "work.py": work(steady=10)}
+    project = git_project(tmp_path, files)
+    (project.root / "tests/test_renamed.py").unlink()
+    deselect = 'addopts = "--deselect tests/test_speed.py::test_deselected"'
+    head = {
+        "tests/test_speed.py": _left_out(),
+        "tests/renamed_speed.py": RENAMED,
+        "tests/conftest.py": SKIPPING_FIXTURE,
+        "pyproject.toml": f"{CONFIGURATION}[tool.pytest.ini_options]\n{deselect}\n",
+        "work.py": work(steady=30),
     }
+    project.commit(head, "Leave most out")
 
+    gated = project.gate("--budget", "0.01")
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        _marked("skip(reason='flaky')"),
-        _marked("skipif(True, reason='flaky')"),
-        _marked("xfail(run=False)"),
-        {
-            "tests/test_speed.py": BENCHMARKS.replace(
-                "left(benchmark):", "left(benchmark):\n    pytest.importorskip('absent')"
-            )
-        },
-        {"tests/conftest.py": SKIPPING_FIXTURE},
-        {
-            "pyproject.toml": CONFIGURATION
-            + '[tool.pytest.ini_options]\naddopts = "--deselect tests/test_speed.py::test_left"\n'
-        },
-        {
-            "tests/test_speed.py": BENCHMARKS.partition("\ndef test_left")[0],
-            "tests/left_speed.py": "import work\n" + benchmark("left", "work.left"),
-        },
-    ],
-    ids=["skip", "skipif", "not run", "importorskip", "fixture", "deselected", "renamed"],
-)
-def test_what_head_alone_leaves_out_is_missing(tmp_path: Path, head: dict[str, str]) -> None:
-    project = git_project(tmp_path, FILES)
-    project.commit({**head, "work.py": work(kept=10, left=30)}, "Leave one out")
-
-    gated = project.gate("--budget", "20", "--select", "test_left")
-
-    assert "MISSING" == gated.verdicts["test_left"], gated.stderr
+    missing = {f"test_{name}": "MISSING" for name in (*WAYS, "renamed")}
+    assert {"test_kept": "NOT REACHED", **missing} == gated.verdicts, gated.stderr
     assert gated.exit_code == 4
-
-
-def test_what_both_suites_skip_is_skipped(tmp_path: Path) -> None:
-    skipping = _marked("skip(reason='flaky')")
-    project = git_project(tmp_path, {**FILES, **skipping})
-    project.commit({"tests/test_speed.py": skipping["tests/test_speed.py"] + "\n# more\n"}, "Say more")
-
-    gated = project.gate("--budget", "30")
-
-    assert "SKIPPED" == gated.verdicts["test_left"], gated.stderr
-    assert gated.exit_code == 0
-
-
-def test_files_that_head_changes_for_both_sides_are_named(tmp_path: Path) -> None:
-    project = git_project(tmp_path, FILES)
-    patched = "import work\n\nwork.kept = lambda: None\n"
-    project.commit({"tests/conftest.py": patched, "work.py": work(kept=30, left=10)}, "Measure nothing")
-
-    gated = project.gate("--budget", "20", "--select", "test_kept")
-
     assert "head's tests/conftest.py" in gated.notes, gated.stderr

@@ -90,8 +90,7 @@ def traces(repository: Repository, tmp_path: Path) -> Path:
     return traces
 
 
-def told(traces: Path) -> list[str]:
-    """Return the programs that ran."""
+def shown(traces: Path) -> list[str]:
     return traces.read_text().splitlines() if traces.exists() else []
 
 
@@ -99,27 +98,24 @@ def told(traces: Path) -> list[str]:
 def test_a_command_that_reads_runs_nothing(
     repository: Repository, traces: Path, command: tuple[str, ...]
 ) -> None:
-    """Neither a filter nor a monitor, viewer, helper or hook: people look at repositories of others."""
     done = run_perfkit(*command, cwd=repository.root)
 
     assert done.returncode in {0, 1, 3, 4}, done.stderr
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
 
 def test_a_look_at_the_working_tree_runs_nothing(repository: Repository, traces: Path) -> None:
-    """As ``perfkit accept`` takes one, or a command that measures."""
     with reading_only():
         read = describe_working_tree(repository.root, ignored=())
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
     describe_working_tree(repository.root, ignored=())
 
     assert read.dirty
-    assert [] == told(traces)
+    assert [] == shown(traces)
 
 
 def test_a_look_at_a_submodule_runs_nothing(repository: Repository, traces: Path) -> None:
-    """In a submodule git obeys the configuration of that submodule."""
     inner = create_repository(repository.root / "inner")
     inner.git.commit("--quiet", "--allow-empty", "-m", "Begin")
     repository.git.git.update_index("--add", "--cacheinfo", f"160000,{inner.head.commit.hexsha},inner")
@@ -130,4 +126,4 @@ def test_a_look_at_a_submodule_runs_nothing(repository: Repository, traces: Path
     with reading_only():
         describe_working_tree(repository.root, ignored=())
 
-    assert [] == told(traces)
+    assert [] == shown(traces)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 
 from perfkit.invocation import Invocation, ended_like_ctrl_c
 
@@ -37,10 +38,11 @@ def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", ["backfill HEAD", "calibrate", "doctor", "gate", "tricks"])
-@pytest.mark.parametrize("seed", [-1, 2**63])
+@pytest.mark.parametrize(
+    ("command", "seed"),
+    [("backfill HEAD", -1), ("calibrate", 2**63), ("doctor", -1), ("gate", 2**63), ("tricks", -1)],
+)
 def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, seed: int) -> None:
-    """It would cost all rows of the run at its end."""
     program = [sys.executable, "-m", "perfkit", *command.split(), "--seed", str(seed)]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
 
@@ -51,15 +53,9 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
 
 @pytest.mark.parametrize(
     "error",
-    [
-        'KeyError("lost")',
-        "OSError(5, 'Input/output error')",
-        "EOFError()",
-        'RuntimeError("one\\ntwo")',
-    ],
+    ['KeyError("lost")', "OSError(5, 'Input/output error')", "EOFError()", 'RuntimeError("one\\ntwo")'],
 )
 def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
-    """It is exit code 70 and a few lines: what happened, what is kept, where the traceback is, what to do."""
     done = _run(error, tmp_path)
 
     (file,) = (tmp_path / "cache/perfkit/errors").iterdir()
@@ -81,7 +77,6 @@ def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     "error", ["MemoryError()", "OSError(12, 'x')", 'RuntimeError("can\'t start new thread")']
 )
 def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) -> None:
-    """It is exit code 4 and one line, with what is kept."""
     done = _run(error, tmp_path)
 
     assert 4 == done.returncode, done.stderr
@@ -90,7 +85,6 @@ def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) 
 
 
 def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
-    """Where the user's cache cannot be written it goes among the temporary files."""
     (tmp_path / "cache").write_text("in the way")
     (tmp_path / "tmp").mkdir()
 
@@ -102,12 +96,11 @@ def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "shown"), [({}, False), ({"PERFKIT_DEBUG": "0"}, False), ({"PERFKIT_DEBUG": "1"}, True)]
+    ("variables", "shown"), [({"PERFKIT_DEBUG": "0"}, False), ({"PERFKIT_DEBUG": "1"}, True)]
 )
 def test_tracebacks_are_shown_to_who_asks(
     tmp_path: Path, variables: Mapping[str, str], *, shown: bool
 ) -> None:
-    """A mistake of the user's has one too."""
     internal = _run("KeyError(1)", tmp_path, **variables)
     mistake = _run('perfkit.errors.UsageError("wrong")', tmp_path, **variables)
 
@@ -118,7 +111,6 @@ def test_tracebacks_are_shown_to_who_asks(
 
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("gate", "--help"), ("ledger", "list")])
 def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """As SIGPIPE would: not with exit code 1, and without a word."""
     (tmp_path / "benchmarks/ledger").mkdir(parents=True)
     reading, writing = os.pipe()
     os.close(reading)
@@ -133,7 +125,6 @@ def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
-    """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
     with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
         signal.raise_signal(number)
 
@@ -141,7 +132,6 @@ def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
 
 
 def test_a_second_signal_does_not_end_the_tidying_up() -> None:
-    """A terminal that is closed sends several, and who is impatient presses Ctrl-C again."""
     tidied = []
 
     def work() -> None:
@@ -184,20 +174,18 @@ perfkit.cli.main()
 
 
 @pytest.mark.parametrize(
-    ("program", "code", "told"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
+    ("program", "code", "expected"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
 )
-def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, told: str) -> None:
-    """Before the command listens it says so, and after its last line there is nothing to say."""
+def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, expected: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
-    assert (code, told) == (done.returncode, done.stderr)
+    assert (code, expected) == (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 130), (("ledger", "list"), 2)])
 def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
     tmp_path: Path, arguments: tuple[str, ...], code: int
 ) -> None:
-    """Writing to it fails with an input/output error, also under nohup, where no signal comes before."""
     (tmp_path / "benchmarks/ledger").mkdir(parents=True)
     master, slave = pty.openpty()
     os.close(master)
@@ -215,28 +203,24 @@ def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
     assert not (tmp_path / "cache/perfkit/errors").exists()
 
 
-# Interrupts the command right after a bar has hidden the cursor, before anybody would show it again.
-HIDDEN = """
-import os, signal, sys
+INTERRUPTED = """
+import os, signal, sys, threading, time
 import perfkit.commands.ledger
 from perfkit.cli import main
 
-def interrupted(*_, progress):
-    progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
-    os.kill(os.getpid(), signal.SIGTERM)
-
+{code}
 perfkit.commands.ledger.check_ledger = interrupted
 sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
 main()
 """
-
-
+# Interrupts the command right after a bar has hidden the cursor, before anything would show it again.
+HIDDEN = """
+def interrupted(*_, progress):
+    progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
 # Interrupts the command in the end of an object, from which no exception gets out.
 LOST = """
-import os, signal, sys, time
-import perfkit.commands.ledger
-from perfkit.cli import main
-
 class Ends:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -245,53 +229,19 @@ def interrupted(*_, progress):
     Ends()
     while True:
         time.sleep(0.01)
-
-perfkit.commands.ledger.check_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
-main()
 """
+# An error in place of the interruption.
+FAILS = """
+import perfkit.errors
 
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("RuntimeError('Query interrupted')", ""),
-        ("perfkit.errors.LedgerError('cannot read')", ": cannot read"),
-    ],
-)
-def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, told: str) -> None:
-    """A library that runs a question, and git, may answer a signal by an error of their own."""
-    fails = (
-        "    import perfkit.errors\n"
-        "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
-        f"    except KeyboardInterrupt:\n        raise {error}\n"
-    )
-    program = LOST.replace("    Ends()\n    while True:\n        time.sleep(0.01)\n", fails)
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-
-    assert (130, f"perfkit: interrupted{told}") == (done.returncode, done.stderr.splitlines()[-1])
-    assert "Traceback" not in done.stderr
-
-
-def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> None:
-    """Python prints what is raised in the end of an object and goes on; many end during an import."""
-    program = [sys.executable, "-c", LOST]
-
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
-    assert "Traceback" not in done.stderr
-
-
+def interrupted(*_, progress):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise {error}
+"""
 # Something that was interrupted while it was made, and waits for ever where Python ends it at last.
 HANGS = """
-import os, signal, sys, threading
-import perfkit.commands.ledger
-from perfkit.cli import main
-
 class Hangs:
     def __del__(self):
         threading.Event().wait()
@@ -299,27 +249,37 @@ class Hangs:
 def interrupted(*_, progress):
     perfkit.commands.ledger.kept = Hangs()
     os.kill(os.getpid(), signal.SIGINT)
-
-perfkit.commands.ledger.check_ledger = interrupted
-sys.argv = ["perfkit", "ledger", "check", "--ledger", "."]
-main()
 """
 
 
-def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> None:
-    """A library's object that was interrupted in the making may never end by itself."""
-    done = subprocess.run(
-        [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-    )
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ("RuntimeError('Query interrupted')", ""),
+        ("perfkit.errors.LedgerError('cannot read')", ": cannot read"),
+    ],
+)
+def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, expected: str) -> None:
+    program = INTERRUPTED.format(code=FAILS.format(error=error))
+
+    done = run([sys.executable, "-c", program], cwd=tmp_path)
+
+    assert (130, f"perfkit: interrupted{expected}") == (done.returncode, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("code", [LOST, HANGS], ids=["forgotten by Python", "never ending"])
+def test_an_interrupted_command_ends_with_all_it_began(tmp_path: Path, code: str) -> None:
+    done = run([sys.executable, "-c", INTERRUPTED.format(code=code)], cwd=tmp_path, timeout=60)
 
     assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
 
 
 def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
-    """A bar hides it, and who is interrupted while the bar comes or goes still shows it."""
     master, slave = pty.openpty()
     done = subprocess.run(
-        [sys.executable, "-c", HIDDEN],
+        [sys.executable, "-c", INTERRUPTED.format(code=HIDDEN)],
         cwd=tmp_path,
         env={**os.environ, "TERM": "xterm"},
         stdin=slave,
@@ -327,24 +287,12 @@ def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
         stderr=slave,
         check=False,
     )
-    said = os.read(master, 1 << 16)
+    output = os.read(master, 1 << 16)
     os.close(master)
     os.close(slave)
 
     assert 130 == done.returncode
-    assert -1 < said.rfind(b"\x1b[?25l") < said.rfind(b"\x1b[?25h")
-
-
-@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
-def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
-    """Nohup has SIGHUP ignored, and a program that uses perfkit may have a handler of its own."""
-    before = signal.signal(signal.SIGHUP, handler)
-    try:
-        with ended_like_ctrl_c():
-            assert handler == signal.getsignal(signal.SIGHUP)
-        assert handler == signal.getsignal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    assert -1 < output.rfind(b"\x1b[?25l") < output.rfind(b"\x1b[?25h")
 
 
 FORKED = """
@@ -362,14 +310,23 @@ print(os.waitstatus_to_exitcode(status))
 
 
 def test_a_forked_process_dies_of_the_signal() -> None:
-    """It has the default back: nobody would hear of an exception there."""
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
 
     assert f"{-signal.SIGTERM}" == done.stdout.strip()
 
 
-def test_a_command_is_text_whatever_its_locale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python keeps bytes that its locale does not know in the arguments; the lock's file is UTF-8."""
+def test_a_command_is_text_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["perfkit", "profile", os.fsdecode("tr\u00e4n.py".encode()), "x\udcff"])
 
     assert "perfkit profile 'tr\u00e4n.py' 'x\ufffd'" == Invocation.this().command
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with ended_like_ctrl_c():
+            assert handler == signal.getsignal(signal.SIGHUP)
+        assert handler == signal.getsignal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

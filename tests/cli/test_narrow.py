@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,21 +42,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command with the words that call it."""
     yield path, command
     for name, one in getattr(command, "commands", {}).items():
         yield from _commands(one, (*path, name))
 
 
-def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return what a command prints; run in this process, it says the same as in one of its own."""
+def _printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main(list(arguments), prog_name="perfkit", standalone_mode=False)
     return capsys.readouterr().out
-
-
-def _folded(sentence: str, columns: int) -> list[str]:
-    return textwrap.wrap(f"- {sentence}", columns, subsequent_indent="  ")
 
 
 def _too_long(text: str) -> list[str]:
@@ -65,8 +58,7 @@ def _too_long(text: str) -> list[str]:
 
 
 def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each option and each command has its whole name in it."""
-    told = 0
+    reported = 0
     root = whole_command_line()
     for path, command in _commands(root):
         if command.hidden:
@@ -79,21 +71,21 @@ def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
         names = {name for param in visible for name in param.opts if name.startswith("--")}
         names |= {name for name, one in getattr(command, "commands", {}).items() if not one.hidden}
         assert [] == _too_long(shown), path
+        assert f"$ {' '.join(('perfkit', *path))}" in " ".join(shown.split()), path
         assert set() == names - set(shown.replace(",", " ").split()), path
-        told += 1
-    assert told > 35
+        reported += 1
+    assert reported > 35
 
 
 def test_no_colour_means_none(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """NO_COLOR wins over a setting that asks for colours where there is no terminal."""
     monkeypatch.chdir(project)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    coloured = _told(capsys, "show", "env", "5f26b8cf")
+    coloured = _printed(capsys, "show", "env", "5f26b8cf")
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = _told(capsys, "show", "env", "5f26b8cf")
+    plain = _printed(capsys, "show", "env", "5f26b8cf")
 
     assert _COLOUR.search(coloured)
     assert not _COLOUR.search(plain)
@@ -121,14 +113,13 @@ def test_reports_fit(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A name that leaves no room for numbers has a line of its own, and none of it is cut."""
     monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
 
-    shown = _told(capsys, *arguments)
+    shown = _printed(capsys, *arguments)
 
     assert [] == _too_long(shown)
     if name is None:
-        runs = json.loads(_told(capsys, *arguments[:2], "--json", "-"))
+        runs = json.loads(_printed(capsys, *arguments[:2], "--json", "-"))
         assert [one["run_id"][-8:] for one in runs[-3:]] == [
             line for line in shown.splitlines() if len(line.strip()) == 8 and line == line.strip()
         ]
@@ -137,49 +128,27 @@ def test_reports_fit(
 
 
 class _Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
+    """A stream that acts as a terminal."""
 
     def isatty(self) -> bool:
-        """Say so."""
+        """Return True."""
         return True
 
 
 def test_a_text_is_folded_between_words_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path stays whole wherever it stands, and a pipe gets each line as it was."""
     path = "/".join(["a-long-folder"] * 6)
     text = f"accepted {'word ' * 20}with [brackets]\n{path}: commit this file"
-    said = {}
+    printed = {}
     for kind in (_Terminal, io.TextIOWrapper):
         stream = kind(io.BytesIO(), encoding="utf-8")
         monkeypatch.setattr(sys, "stdout", stream)
         show(text)
-        said[kind] = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+        printed[kind] = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
-    lines = said[_Terminal].splitlines()
-    assert text.split() == said[_Terminal].split()
+    lines = printed[_Terminal].splitlines()
+    assert text.split() == printed[_Terminal].split()
     assert [f"{path}:"] == [line for line in lines if len(line) > COLUMNS]
-    assert f"{text}\n" == said[io.TextIOWrapper]
-
-
-def test_sentences_use_the_width_that_there_is(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are folded once, to the width of the terminal: no line is broken twice and left half empty."""
-    monkeypatch.chdir(project)
-    files = (str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat"))
-
-    narrow = _told(capsys, "explain", *files).splitlines()
-    monkeypatch.setenv("COLUMNS", "100")
-    wide = _told(capsys, "explain", *files).splitlines()
-
-    for lines, columns in ((narrow, COLUMNS), (wide, 80)):
-        whole = "\n".join(line.rstrip() for line in lines).partition("\n- ")[2].partition("\n\n")[0]
-        entries = [" ".join(one.split()) for one in f"- {whole}".split("\n- ")]
-        folded = [line for one in entries for line in _folded(one.removeprefix("- "), columns)]
-        assert len(entries) > 1
-        assert folded == [
-            line.rstrip() for line in lines if line.startswith(("- ", "  ")) and line.rstrip() in folded
-        ]
+    assert f"{text}\n" == printed[io.TextIOWrapper]
 
 
 @pytest.mark.parametrize(
@@ -199,13 +168,11 @@ def test_quiet_leaves_the_verdict(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line, whatever the command prints else, and nothing about how it goes on."""
     monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
 
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main([*arguments, "--quiet"], standalone_mode=False)
-    told = capfd.readouterr()
+    reported = capfd.readouterr()
 
-    # Whoever has measured here has more of them.
-    assert told.out.startswith(verdict.format(runs=len(Ledger(project / "benchmarks/ledger").runs())))
-    assert (1, "") == (told.out.count("\n"), told.err)
+    assert reported.out.startswith(verdict.format(runs=len(Ledger(project / "benchmarks/ledger").runs())))
+    assert (1, "") == (reported.out.count("\n"), reported.err)

@@ -65,7 +65,6 @@ def _pytest(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_session_files_into_the_configured_store(project: Path, url: str) -> None:
-    """It names the object, and every command that reads finds the run; no folder is made of the URL."""
     measured = _pytest("--benchmark-autosave", folder=project)
     listed = _run("perfkit", "ledger", "list", "--json", "-", folder=project)
     shown = _run("perfkit", "log", folder=project)
@@ -84,8 +83,7 @@ def test_a_session_files_into_the_configured_store(project: Path, url: str) -> N
     assert not row.commit.dirty
 
 
-def test_a_session_that_could_not_file_says_so(project: Path, url: str, server: ObjectServer) -> None:
-    """Where the store takes nothing it does not begin; where it no longer does, it ends with exit code 4."""
+def test_a_session_that_could_not_file_reports_it(project: Path, url: str, server: ObjectServer) -> None:
     server.denied = {"PUT"}
     refused = _pytest("--benchmark-autosave", folder=project)
     server.denied = set()
@@ -109,7 +107,6 @@ def test_a_session_that_could_not_file_says_so(project: Path, url: str, server: 
 
 
 def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, server: ObjectServer) -> None:
-    """It ends with exit code 4 and one line, and a reading command passes with a line that tells of it."""
     Ledger(ledger_folder(url)).append([build_row(0.5)])
     server.denied = {"PUT"}
 
@@ -125,7 +122,7 @@ def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, 
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [
         ("s3://none/x", "cannot read the ledger s3://none/x (there is no such bucket)"),
         ("s4://rows/x", "a ledger in a store must read s3://BUCKET/PATH"),
@@ -133,38 +130,16 @@ def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, 
         ("nowhere", "there is no ledger at nowhere"),
     ],
 )
-def test_a_wrong_place_is_one_line(project: Path, place: str, said: str) -> None:
-    """With exit code 2, whatever is wrong with it."""
+def test_a_wrong_place_is_one_line(project: Path, place: str, message: str) -> None:
     done = _run("perfkit", "ledger", "list", "--ledger", place, folder=project)
 
     assert 2 == done.returncode
-    assert done.stderr.startswith(f"perfkit: {said}")
+    assert done.stderr.startswith(f"perfkit: {message}")
     assert 1 == done.stderr.count("\n")
     assert not [path for path in project.iterdir() if path.name.startswith("s")]
 
 
-def test_many_files_are_copied_with_a_word(
-    project: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who waits is told what for."""
-    there = Ledger(project / "there")
-    for number in range(60):
-        there.append([build_row(run=f"{number:012}")])
-    folder = ledger_folder(url)
-    for file in there.files():
-        file.rename(folder / file.name)
-    put = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
-    copied = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
-
-    assert f"perfkit: 60 files of earlier commands are in {url} now\n" == put.stderr
-    assert f"copying 60 files of {url}\n" == copied.stderr
-    assert put.stdout == copied.stdout
-
-
 def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url: str) -> None:
-    """Merging begins a store, compacting leaves one file in it, and what is there is sound."""
     there = Ledger(project / "there")
     for number in range(3):
         there.append([build_row(run=f"{number:012}", launch=number)])

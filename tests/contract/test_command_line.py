@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,12 +42,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     }
     made = git_project(tmp_path_factory.mktemp("contract"), files)
     _record(made)
-    made.commit({"work.py": work(steady=10, slower=5 * SLOWER)})
+    made.commit({"work.py": work(steady=10, slower=5 * SLOWER), "later.py": TRAIN, "notebook.ipynb": "{}"})
     _record(made)
     assert REGRESSED == made.gate().exit_code
-    for name in ("a", "b"):
-        profiled = run_perfkit("profile", "train.py", "--out", f"{name}.stat", cwd=made.root)
-        assert DONE == profiled.returncode, profiled.stderr
+    command = ("profile", "train.py", "--passes", "clean,cprofile", "--out", "a.stat")
+    profiled = run_perfkit(*command, cwd=made.root)
+    assert DONE == profiled.returncode, profiled.stderr
+    shutil.copy(made.root / "a.stat", made.root / "b.stat")
     return made
 
 
@@ -69,49 +72,148 @@ def _record(project: GitProject) -> None:
     ],
 )
 def test_a_command_writes_its_document(project: GitProject, arguments: str, code: int, document: str) -> None:
-    """It ends with its exit code, and the document is as the schema of its version says."""
     found, done = _run(project, *arguments.split())
 
     assert code == done.returncode, done.stderr
     jsonschema.validate(found, json.loads((SCHEMAS / f"{document}.json").read_text()))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ("gate --base nowhere", REFUSED),
-        ("gate --margin lots", REFUSED),
-        ("gate --select nothing_is_called_so", REFUSED),
-        ("gate --benchmarks missing", REFUSED),
-        ("profile missing.py --out x.stat", REFUSED),
-        ("profile train:missing --out x.stat", REFUSED),
-        ("show missing.stat", REFUSED),
-        ("show work.py", REFUSED),
-        ("explain a.stat missing.stat", REFUSED),
-        ("history test_missing", NOT_MEASURED),
-        ("compare HEAD nowhere", REFUSED),
-        ("bisect nowhere HEAD --benchmark test_slower", REFUSED),
-        ("ledger show nothing", REFUSED),
-        ("ledger verify", REFUSED),
-        ("ledger push --branch x", REFUSED),
-        ("accept test_missing --reason wanted", REFUSED),
-        ("schema nothing", REFUSED),
-        ("nothing", REFUSED),
-        ("gate --nothing", REFUSED),
-        ("compare HEAD", REFUSED),
-    ],
+MISTAKES = [
+    ("gate --base nowhere", 'unknown commit "nowhere"'),
+    ("gate --margin wide", '--margin must be a percentage above zero such as "2%", found "wide"'),
+    ("gate --alpha 1", "--alpha must lie between 0 and 1, found 1"),
+    ("gate --budget nan", "--budget must be above zero seconds, found nan"),
+    ("gate --fail-on any", '--fail-on must be "margin" or "proven", found "any"'),
+    ("gate --inconclusive go", '--inconclusive must be "fail", "pass" or "go on", found "go"'),
+    ("gate --benchmarks nowhere", "--benchmarks nowhere: neither side has such a file or folder"),
+    ("gate --benchmarks work.py", "no benchmark was found"),
+    ("gate --select nothing_is_called_so", "no benchmark was found"),
+    ("gate --select 'and and'", '--select is not what pytest\'s -k reads: "and and": '),
+    ("gate --repo nowhere", "--repo nowhere is not a folder"),
+    ("gate --from-ledger 0199", "--from-ledger is a command now: `perfkit ledger judge 0199`"),
+    ("gate --against nowhere", '--against nowhere: unknown commit "nowhere"'),
+    ("gate --plan --against nowhere", '--against nowhere: unknown commit "nowhere"'),
+    ("gate --against HEAD", "--against HEAD is head itself, so there is nothing to compare; name an earlier"),
+    ("gate --plan --exact-only", "--plan and --exact-only contradict each other; leave one of them out"),
+    ("gate --fail-fast --exact-only", "--fail-fast and --exact-only contradict each other"),
+    ("gate --target later.py", "base has no later.py"),
+    ("gate --target none.py", "there is no script"),
+    ("gate --target 'work:steady 3'", "a function is called without arguments"),
+    ("gate --target notebook.ipynb", "is a notebook"),
+    ('gate --target "\'open"', "--target is not what a shell reads"),
+    ("gate --target work:steady --benchmarks tests", "--target and --benchmarks contradict"),
+    ("gate --target work:steady --select a", "--target and --select contradict"),
+    ("gate --nothing", "--nothing"),
+    ("calibrate --gates 0", "--gates must be at least 1"),
+    ("calibrate --plant 150%", "--plant must be below 100 %"),
+    ("calibrate --plant some", "--plant must be a percentage"),
+    ("calibrate --select nothing_like_it", "no benchmark was found"),
+    ("compare HEAD HEAD", "base and head are one commit"),
+    ("compare HEAD", "HEAD"),
+    ("compare HEAD nowhere", 'unknown commit "nowhere"'),
+    ("compare HEAD~1 HEAD --alpha 2", "--alpha must lie between 0 and 1"),
+    ("compare HEAD~1 HEAD --margin much", "--margin must be a percentage"),
+    ("doctor --seconds 0", "--seconds must be above zero"),
+    ("doctor --margin x", "--margin must be a percentage"),
+    ("backfill nowhere", 'unknown commit "nowhere"'),
+    ("backfill HEAD --every 1 --engine slurm", "an engine must read local or dask://HOST:PORT"),
+    ("backfill HEAD --every 1 --machine abc", "need an engine of other machines"),
+    ("backfill HEAD --every 1 --benchmarks .", "is the whole project"),
+    ("backfill HEAD --every 1 --benchmarks nowhere", "nowhere is not there"),
+    ("work nowhere.json --into .", "cannot read the task nowhere.json"),
+    ("experiment run none.toml", "cannot read none.toml"),
+    ("experiment show nothing", 'no run "nothing"'),
+    ("experiment precision --workload nothing", "run benchmarks/experiments/precision.toml"),
+    ("profile missing.py --out x.stat", "there is no script"),
+    ("show missing.stat", "there is no file missing.stat"),
+    ("show .", "there is no file ."),
+    ("show work.py", "is no profile that perfkit knows"),
+    ("explain a.stat missing.stat", "there is no file missing.stat"),
+    ("explain HEAD HEAD --target train.py", "base and head are one commit"),
+    ("explain nothing HEAD", '"nothing" is neither a file nor a commit; name two profiles'),
+    ("explain nothing none", '"nothing" and "none" are neither files nor commits; name two profiles'),
+    ("explain nothing HEAD --target train.py", 'unknown commit "nothing"'),
+    ("explain HEAD~1 HEAD --target nowhere", 'unknown target "nowhere"'),
+    ("explain HEAD~1 HEAD --target work:nothing", 'there is no "nothing"'),
+    ("explain HEAD~1 HEAD --steps 0", "--steps must be at least 1"),
+    ("tricks --apply-to nowhere.py", "there is no script"),
+    ("tricks nothing", 'unknown target "nothing"'),
+    ("tricks train.py --apply-to train.py", "expected one loop"),
+    ("tricks --set steps=3", "name the loop with --apply-to"),
+    ("tricks --apply-to train.py --set steps", '--set must read NAME=VALUE, found "steps"'),
+    ("tricks --apply-to train.py --only no_grad", "no_grad cannot be applied to a loop"),
+    ("tricks --only chanels_last", "did you mean 'channels_last'"),
+    ("tricks --budget 0", "--budget must be above zero"),
+    ("tricks --margin none", "--margin must be a percentage"),
+    ("tricks --from-ledger --ledger nowhere", "no run of tricks"),
+    ("bisect HEAD HEAD --benchmark test_slower", "GOOD and BAD are one commit"),
+    ("bisect HEAD HEAD~1 --benchmark test_slower", "name the older commit first"),
+    ("bisect nowhere HEAD --benchmark test_slower", 'unknown commit "nowhere"'),
+    ("bisect HEAD~1 HEAD --benchmark test_none", 'there is no benchmark "test_none"'),
+    ("bisect HEAD~1 HEAD --benchmark test_slower --metric operatrs", 'did you mean "operators"?'),
+    ("bisect HEAD~1 HEAD", "name GOOD, BAD and --benchmark ID"),
+    ("bisect --from-history 0123abcd", "names no one change point"),
+    (
+        "bisect HEAD~1 HEAD --benchmark test_slower --engine local --machine 0123",
+        "--machine and --clone",
+    ),
+    ("bisect HEAD~1 HEAD --benchmark test_slower --engine tcp://host:1", "an engine must read local or dask"),
+    ("init --yes --dry-run", "--yes and --dry-run contradict each other"),
+    ("init --ci jenkins", '--ci must be "github", "gitlab" or "pre-commit", found "jenkins"'),
+    ("ledger show nothing", 'no run "nothing"'),
+    ("ledger judge nothing", 'no run "nothing"'),
+    ("ledger verify", "is now `perfkit ledger check`"),
+    ("ledger push --branch x", "is now `perfkit ledger sync"),
+    ("ledger list --ledger nowhere", "there is no ledger at nowhere"),
+    ("log --ledger nowhere", "there is no ledger at nowhere"),
+    ("log note nowhere x", 'unknown commit "nowhere"'),
+    ("log --json /nowhere/x.json", "cannot write /nowhere/x.json"),
+    ("accept test_missing --reason wanted", 'no benchmark "test_missing"'),
+    ("accept test_slower --reason ''", "an acceptance needs a reason"),
+    ("accept test_slower --reason …", "an acceptance needs a reason"),
+    ("accept test_slower", "--reason"),
+    ("accept test_slower --reason x --commit=-x", '"-x" is not a commit'),
+    ("accept test_slower --reason x --ledger nowhere", "there is no ledger at nowhere"),
+    ("schema nothing", "nothing"),
+    ("nothing", "nothing"),
+]
+# Commands that take the ledger of the project.
+OF_LEDGER = (
+    "history",
+    "ledger",
+    "gate",
+    "accept",
+    "compare",
+    "bisect",
+    "backfill",
+    "log",
+    "calibrate",
+    "experiment",
 )
-def test_a_mistake_is_one_line(project: GitProject, arguments: str, code: int) -> None:
-    """A command refuses what it cannot use with one line on standard error, and prints nothing else."""
-    words = arguments.split()
-    if words[0] in ("history", "ledger", "gate", "accept", "compare"):
-        words += ["--ledger", str(project.ledger)]
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES, ids=[command for command, _ in MISTAKES])
+def test_a_mistake_is_one_line(project: GitProject, command: str, message: str) -> None:
+    words = shlex.split(command)
+    if words[0] in OF_LEDGER and "--ledger" not in words:
+        place = 2 if words[:2] == ["log", "note"] else len(words)
+        words[place:place] = ["--ledger", str(project.ledger)]
+    before = sorted(project.root.iterdir())
+
     done = run_perfkit(*words, cwd=project.root)
 
-    assert code == done.returncode, done.stderr
+    assert (REFUSED, "") == (done.returncode, done.stdout), done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("perfkit: "), done.stderr
+    assert message in last
     assert "Traceback" not in done.stderr
+    assert before == sorted(project.root.iterdir())
+
+
+def test_what_was_not_measured_is_no_mistake(project: GitProject) -> None:
+    done = run_perfkit("history", "test_missing", "--ledger", str(project.ledger), cwd=project.root)
+
+    assert NOT_MEASURED == done.returncode, done.stderr
 
 
 def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedProcess[str]]:
@@ -122,7 +224,6 @@ def _run(project: GitProject, *words: str) -> tuple[Any, subprocess.CompletedPro
 
 
 def test_a_quiet_gate_prints_its_verdict_alone(tmp_path: Path) -> None:
-    """Also of a suite so large that its report is shortened."""
     speed = (
         "import pytest, work\n"
         '@pytest.mark.parametrize("number", range(60))\n'

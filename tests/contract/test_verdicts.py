@@ -25,7 +25,6 @@ _DIGITS = 6
 
 @pytest.mark.parametrize("name", LEDGERS)
 def test_kept_rows_lead_to_the_same_verdicts(name: str) -> None:
-    """The verdict, the interval and the estimate of each benchmark, and the verdict of each counter."""
     kept = json.loads(KEPT.read_text())[name]
 
     assert kept["some"] == verdicts_of(name, every=_EVERY)
@@ -34,7 +33,6 @@ def test_kept_rows_lead_to_the_same_verdicts(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEDGERS)
 def test_all_kept_rows_lead_to_the_same_verdicts(name: str) -> None:
-    """Of all gates, by a digest."""
     kept = json.loads(KEPT.read_text())[name]
 
     assert kept["all"] == _digest(verdicts_of(name, every=1))

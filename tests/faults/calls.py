@@ -1,8 +1,8 @@
 """Stops a process at its system calls on one folder: to kill it there, or to let the calls fail or take long.
 
 The calls of a step are few and come in the same order each time, so every one of them can be the one at which
-the process is killed. Which calls stop it a filter of seccomp says, and what becomes of each the process that
-traces it, so it makes no difference whether Python, Arrow or DuckDB made the call. Linux on x86-64 only.
+the process is killed. A filter of seccomp decides which calls stop it, and the tracing process what becomes
+of each, so it makes no difference whether Python, Arrow or DuckDB made the call. Linux on x86-64 only.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Plan:
     delay_s: float = 0.0
 
     def meant(self, call: Call) -> bool:
-        """Tell whether a call is one of those that fail."""
+        """Return whether a call is one of those that fail."""
         return call.name in self.names if self.names else call.kind in self.kinds
 
 
@@ -139,15 +139,15 @@ def traced(folder: Path, plan: Plan, work: Callable[[], None]) -> Ended:
             ended = _Tracer(os.path.realpath(folder), plan).run(work)
             with os.fdopen(writing, "wb") as stream:
                 stream.write(msgspec.json.encode(ended))
-        except BaseException:  # noqa: BLE001 (whatever it is, it must not go on as the test)
+        except BaseException:  # noqa: BLE001 (it must not go on as the test)
             traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        said = stream.read()
+        output = stream.read()
     os.waitpid(tracer, 0)
-    return msgspec.json.decode(said, type=Ended)
+    return msgspec.json.decode(output, type=Ended)
 
 
 class _Tracer:
@@ -172,31 +172,31 @@ class _Tracer:
         os.close(writing)
         status = self._trace(child)
         with os.fdopen(reading, "rb") as stream:
-            said = stream.read()
-        told = msgspec.json.decode(said, type=dict[str, str]) if said else {}
-        code = told.get("exit_code")
+            output = stream.read()
+        shown = msgspec.json.decode(output, type=dict[str, str]) if output else {}
+        code = shown.get("exit_code")
         return Ended(
             calls=tuple(self._calls),
             killed=os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL,
             failed=self._failed,
-            error=told.get("error", ""),
+            error=shown.get("error", ""),
             exit_code=None if code is None else int(code),
-            crash=told.get("crash", "" if said or os.WIFSIGNALED(status) else "it said nothing"),
+            crash=shown.get("crash", "" if output or os.WIFSIGNALED(status) else "no output"),
         )
 
     def _be_traced(self, work: Callable[[], None], writing: int) -> None:
-        told: dict[str, str] = {}
+        shown: dict[str, str] = {}
         try:
             self._libc.ptrace(_TRACE_ME, 0, None, None)
             os.kill(os.getpid(), signal.SIGSTOP)
             _stop_at_calls(self._libc)
             work()
         except PerfkitError as error:
-            told = {"error": f"{error}", "exit_code": f"{error.exit_code}"}
-        except BaseException:  # noqa: BLE001 (whatever it is, it is what the step did)
-            told = {"crash": traceback.format_exc()}
+            shown = {"error": f"{error}", "exit_code": f"{error.exit_code}"}
+        except BaseException:  # noqa: BLE001 (any error is the step's result)
+            shown = {"crash": traceback.format_exc()}
         finally:
-            os.write(writing, msgspec.json.encode(told))
+            os.write(writing, msgspec.json.encode(shown))
             os._exit(0)
 
     def _trace(self, child: int) -> int:

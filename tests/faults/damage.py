@@ -118,9 +118,9 @@ def _is_staged(name: str) -> bool:
 def _of_verify(ledger: Path, name: str, *, is_cut: bool) -> Iterator[str]:
     found, _ = verify(ledger)
     problem = {one.file: one for one in found.problems}.get(name)
-    # Nobody can tell a staged file that was cut short from one whose process was killed there.
-    told = problem is not None and (problem.kind != "staged" or is_cut or "damaged line" in problem.what)
-    if not told and not (_is_staged(name) and is_cut):
+    # Nobody can distinguish a staged file that was cut short from one whose process was killed there.
+    shown = problem is not None and (problem.kind != "staged" or is_cut or "damaged line" in problem.what)
+    if not shown and not (_is_staged(name) and is_cut):
         yield f"it is not named, but {found.problems}"
     others = {one.file for one in found.problems} - {name}
     yield from (f"accused: {other}" for other in others if not _is_staged(other))
@@ -129,13 +129,13 @@ def _of_verify(ledger: Path, name: str, *, is_cut: bool) -> Iterator[str]:
 
 
 def _of_readers(ledger: Path, name: str) -> Iterator[str]:
-    """Yield who is taken in: readers answer rightly, or say in one line what is wrong."""
+    """Yield who is taken in: readers answer rightly, or name in one line what is wrong."""
     template, _ = _template()
     try:
         runs = with_few_for_an_index(lambda: Ledger(ledger).runs())
     except LedgerError as error:
         if Path(name).name not in str(error):
-            yield f"a reader says {error}"
+            yield f"a reader reports {error}"
     else:
         # What the index has of a file was read when that was sound.
         if with_few_for_an_index(lambda: Ledger(template).runs()) != runs:
@@ -145,7 +145,7 @@ def _of_readers(ledger: Path, name: str) -> Iterator[str]:
             kind.read(ledger)
         except LedgerError as error:
             if Path(name).name not in str(error):
-                yield f"a reader says {error}"
+                yield f"a reader reports {error}"
         else:
             if name.startswith(kind.folder):
                 yield "a statement that was changed is believed"

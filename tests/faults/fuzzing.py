@@ -1,4 +1,4 @@
-"""Whatever bytes a reader gets, it answers or refuses in a line: a target for each, and what feeds them.
+"""Any bytes that a reader gets, it answers or refuses in a line: a target for each, and what feeds them.
 
 A target takes bytes from a fuzzer and builds an input from them: the bytes themselves, or a real file of the
 format in which they change some values. It may raise nothing but ``PerfkitError``.
@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,10 @@ from perfkit.features.exchange.command import csv_text, json_text
 from perfkit.features.exchange.formats import FORMATS, format_of, read
 from perfkit.features.exchange.records import commit_of, decode, metric_of, moment, rows_of, run_id_of
 from perfkit.features.experiments.definition import read_experiment
+from perfkit.features.experiments.policy import ExperimentPolicy
+from perfkit.features.experiments.records import Experiment
+from perfkit.features.tricks.policy import TrickPolicy
+from perfkit.features.tricks.records import Equivalence, TrickCase
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.policies import from_entries, to_entries
@@ -39,6 +43,8 @@ from perfkit.ledger.schema import SCHEMA, from_table, to_record, to_table, upgra
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.model import Commit, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.policies import GatePolicy
 from perfkit.model.results import meant_by
 from perfkit.profiling.read.formats import read_bytes
 from perfkit.profiling.read.names import CodeNames
@@ -88,7 +94,7 @@ class Feed:
         taken = bytes(self.byte() for _ in range(length))
         return taken.decode("utf-8", "surrogateescape") if self.byte() % 2 else taken.decode("latin-1")
 
-    def value(self) -> Any:  # noqa: ANN401 (whatever JSON holds)
+    def value(self) -> Any:  # noqa: ANN401 (any JSON)
         """Return something that may stand where something else should."""
         kind = self.byte() % 8
         if kind == 0:
@@ -99,14 +105,14 @@ class Feed:
             return [self.value() for _ in range(self.byte() % 3)]
         return copy.deepcopy(self.one_of(_NASTY))
 
-    def changed(self, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+    def changed(self, value: Any) -> Any:  # noqa: ANN401 (any JSON)
         """Return a value in which a few members are others, gone, or there twice."""
         other = copy.deepcopy(value)
         for _ in range(1 + self.byte() % 4):
             self._change(other)
         return other
 
-    def _change(self, place: Any) -> None:  # noqa: ANN401 (whatever JSON holds)
+    def _change(self, place: Any) -> None:  # noqa: ANN401 (any JSON)
         for _ in range(12):
             keys = list(place) if isinstance(place, dict) else range(len(place))
             if not keys:
@@ -142,7 +148,7 @@ def _is_text(text: str) -> bool:
 
 
 def _json(value: object) -> bytes:
-    """Return JSON with whatever numbers and letters are in it."""
+    """Return JSON with any numbers and letters."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
@@ -209,7 +215,7 @@ def profiles(data: bytes) -> None:
     try:
         reading = read_bytes(given, "given.prof", CodeNames(own=own, present=frozenset({"a.py"})))
     except MemoryError:
-        # The process that reads profiles has a limit of memory, and tells of it in a line.
+        # The process that reads profiles has a limit of memory, and ends with a line.
         return
     for text in (reading_text(reading), _printed(reading_view(reading))):
         if _STEERS.search(text):
@@ -274,7 +280,7 @@ def cells(data: bytes) -> None:
     try:
         rows = from_table(upgraded(table, Path("given.parquet")))
     except pa.ArrowException:
-        # Whoever opens a file tells these by the file's name.
+        # Opening a file adds its name to these.
         return
     to_table(rows)
     for row in rows:
@@ -378,16 +384,16 @@ def experiments(data: bytes) -> None:
 def _toml(feed: Feed, lines: Sequence[str]) -> bytes:
     if feed.byte() % 4 == 0:
         return b"[tool.perfkit]\n" + feed.rest()
-    said = list(lines)
+    output = list(lines)
     for _ in range(1 + feed.byte() % 3):
-        place = feed.byte() % len(said)
-        key = said[place].partition("=")[0]
+        place = feed.byte() % len(output)
+        key = output[place].partition("=")[0]
         value = feed.one_of(
             ("-1", "1e999", "nan", "inf", '""', '"-1%"', '"1e9%"', "[]", "{}", "true", "1979-05-27", "[1]",
              '["x"]', "0", "9" * 30, "{x = 1}", json.dumps(feed.text()), "'''\n'''", "[" * 3_000)
         )  # fmt: skip
-        said[place] = f"{key}= {value}"
-    return "\n".join(said).encode("utf-8", "surrogatepass")
+        output[place] = f"{key}= {value}"
+    return "\n".join(output).encode("utf-8", "surrogatepass")
 
 
 _STATEMENTS: dict[Annotations[Any], dict[str, Any]] = {
@@ -403,10 +409,10 @@ def statements(data: bytes) -> None:
     """A note and an acceptance, beside those that are as they should be."""
     feed = Feed(data)
     folder = _emptied("statements")
-    for kind, said in _STATEMENTS.items():
+    for kind, output in _STATEMENTS.items():
         (folder / kind.folder).mkdir()
-        (folder / kind.folder / "first.json").write_bytes(_json(said))
-        given = feed.rest() if feed.byte() % 8 == 0 else _json(feed.changed(said))
+        (folder / kind.folder / "first.json").write_bytes(_json(output))
+        given = feed.rest() if feed.byte() % 8 == 0 else _json(feed.changed(output))
         (folder / kind.folder / "given.json").write_bytes(given)
     read_notes(folder)
     acceptances_for(folder, [_SHA], None)
@@ -432,19 +438,24 @@ def words(data: bytes) -> None:
 
 def _policy(source: str, text: str) -> None:
     given = [line.partition("=") for line in text.split("\n")]
-    entries = {**_entries(source), **{name: value for name, _, value in given if name}}
+    entries = {**to_entries(_POLICIES[source]), **{name: value for name, _, value in given if name}}
     policy = from_entries(source, entries)
     if from_entries(source, to_entries(policy)) != policy and "nan" not in text.lower():
         raise AssertionError(policy)
 
 
-@functools.cache
-def _entries(source: str) -> Mapping[str, str]:
-    from hypothesis import find, settings
-    from ledger_rows import policies
-
-    smallest = find(policies[source], lambda _: True, settings=settings(database=None))
-    return to_entries(smallest)
+_JUDGED: dict[str, Any] = {
+    "rules": Policy(alpha=0.01, family=1, looks=(3,)), "margin": 0.02, "gating": True, "verdict": "UNCHANGED"
+}  # fmt: skip
+_POLICIES = {
+    "gate": GatePolicy(**_JUDGED, base="a" * 40, budget_s=60.0, mode="forked", as_is=False),
+    "experiment": ExperimentPolicy(study="study", plan=Experiment(name="name", target="train", factors=())),
+    "tricks": TrickPolicy(
+        **_JUDGED,
+        case=TrickCase(trick="no_grad", size=8, title="No grad"),
+        equivalence=Equivalence(equal=True),
+    ),
+}
 
 
 def texts(data: bytes) -> None:

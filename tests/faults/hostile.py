@@ -1,4 +1,4 @@
-"""Texts and files that try to be more than data, and what must hold of whatever shows or reads them."""
+"""Texts and files that try to be more than data, and checks of what shows or reads them."""
 
 from __future__ import annotations
 
@@ -67,16 +67,18 @@ _ACTIVE = frozenset({"script", "img", "iframe", "object", "embed", "form", "inpu
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
-    """What a command said, and its exit code."""
+class Output:
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
     err: str
 
 
-def told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> Told:
-    """Return what a command of perfkit says in this process."""
+def run_command(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
+) -> Output:
+    """Run a command of perfkit in this process."""
     monkeypatch.setattr(sys, "argv", ["perfkit", *map(str, arguments)])
     threshold, of_a_person = gc.get_threshold(), signal.getsignal(signal.SIGINT)
     capfd.readouterr()
@@ -88,7 +90,7 @@ def told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
         signal.signal(signal.SIGINT, of_a_person)
         gc.set_threshold(*threshold)
     out, err = capfd.readouterr()
-    return Told(code=int(ended.value.code or 0), out=out, err=err)
+    return Output(code=int(ended.value.code or 0), out=out, err=err)
 
 
 def terminal_faults(text: str) -> list[str]:

@@ -71,7 +71,7 @@ class Scene:
 
     @property
     def acknowledged(self) -> Path:
-        """Where a step writes down what it was told to be safe."""
+        """Where a step writes down what is reported safe."""
         return self.folder / "acknowledged"
 
     def add(self, number: int, *, month: int = 0, ledger: Path | None = None) -> Path:
@@ -190,16 +190,16 @@ def _publish(scene: Scene) -> None:
 def _recover(scene: Scene) -> None:
     for one in recover(scene.ledger):
         if one.file is None:
-            # A command says this line and goes on.
+            # A command prints this line and goes on.
             raise_problem(one.text)
     scene.acknowledge(scene.staged)
 
 
-def raise_problem(told: str) -> None:
-    """Let what a command would say be the end of a step."""
+def raise_problem(shown: str) -> None:
+    """End a step with what a command would print."""
     from perfkit.errors import LedgerError
 
-    raise LedgerError(told)
+    raise LedgerError(shown)
 
 
 def _prepare_compact(scene: Scene, lot: random.Random) -> None:
@@ -243,13 +243,13 @@ def _prepare_import(scene: Scene, lot: random.Random) -> None:
     _some_runs(scene, lot)
     scene.other.mkdir()
     for number in range(lot.randint(1, 3)):
-        said = {
+        output = {
             "name": f"sort-{number}",
             "values": [1.0, 2.0 + number],
             "commit": f"{number}" * 40,
             "date": f"2026-01-0{number + 1}T00:00:00Z",
         }
-        (scene.other / f"{number}.json").write_text(json.dumps(said))
+        (scene.other / f"{number}.json").write_text(json.dumps(output))
     copy = scene.folder / "copy"
     shutil.copytree(scene.ledger, copy)
     _import_into(copy, scene)

@@ -1,14 +1,12 @@
-"""Identical code is not accused or praised because something disturbed it, and the report says what did."""
+"""Identical code is not accused or praised because something disturbed it, and the report names it."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -69,41 +67,9 @@ def _neighbours() -> Iterator[None]:
             process.wait()
 
 
-@contextlib.contextmanager
-def _half_a_core() -> Iterator[list[str]]:
-    """Make two control groups, of which the outer may use half a core; yield a command that goes into one.
-
-    A job of a cluster and a slice of systemd look so to what runs in them.
-    """
-    groups = (line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines())
-    # The newer version lets a process that is none of root's make no group with a quota.
-    own = next((path for _, controllers, path in groups if "cpu" in controllers.split(",")), "nowhere")
-    outer = Path("/sys/fs/cgroup/cpu", own.lstrip("/"), f"perfkit-{uuid.uuid4().hex[:8]}")
-    inner = outer / "inner"
-    try:
-        outer.mkdir()
-        inner.mkdir()
-        (outer / "cpu.cfs_quota_us").write_text("50000")
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
-    try:
-        yield ["sh", "-c", f'echo $$ > {inner}/cgroup.procs && exec "$@"', "sh"]
-    finally:
-        for group in (inner, outer):
-            assert wait_until(functools.partial(_is_empty, group))
-            group.rmdir()
-
-
-def _is_empty(group: Path) -> bool:
-    return not (group / "cgroup.procs").read_text()
-
-
-def _gate(
-    project: GitProject, *, neighbours: bool = False, within: Sequence[str] = ()
-) -> tuple[set[str], set[What], str]:
+def _gate(project: GitProject, *, neighbours: bool = False) -> tuple[set[str], set[What], str]:
     """Gate identical code and return verdicts, marks and notes; neighbours come with the first rows."""
     command = project.command("--budget", "20", "--benchmarks", "tests", "--base", "HEAD~1", "--json", "-")
-    command = [*within, *command]
     environment = project.environment()
     with contextlib.ExitStack() as busy:
         pipe = subprocess.PIPE
@@ -123,7 +89,6 @@ def _gate(
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["measured", "perfkit"])
 def test_a_process_that_is_stopped_for_a_while_decides_nothing(tmp_path: Path, whom: str) -> None:
-    """A round of a second is marked; where perfkit itself stood still, no time is longer by that."""
     verdicts, marks, notes = _gate(_project(tmp_path, whom))
 
     assert (tmp_path / "flag").exists()
@@ -134,20 +99,8 @@ def test_a_process_that_is_stopped_for_a_while_decides_nothing(tmp_path: Path, w
 
 @pytest.mark.slow
 def test_neighbours_in_the_middle_of_a_gate_decide_nothing(tmp_path: Path) -> None:
-    """Both sides take turns beside them; the launches are marked, and the report says how busy it was."""
     verdicts, marks, notes = _gate(_project(tmp_path, ""), neighbours=True)
 
     assert verdicts <= {"UNCHANGED", "INCONCLUSIVE"}
     assert "other work" in marks
     assert "other work took up to " in notes
-
-
-@pytest.mark.slow
-def test_a_quota_that_is_used_up_decides_nothing(tmp_path: Path) -> None:
-    """The quota of a group above its own takes half of the time from a gate, which says so."""
-    with _half_a_core() as within:
-        verdicts, marks, notes = _gate(_project(tmp_path, ""), within=within)
-
-    assert verdicts <= {"UNCHANGED", "INCONCLUSIVE"}
-    assert "throttled" in marks
-    assert "quota" in notes

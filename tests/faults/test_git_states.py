@@ -1,4 +1,4 @@
-"""In whatever state a repository is: the right commit, or one line that says why there is none."""
+"""The right commit in any state of a repository, or one line with the reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def _cloned(*options: str) -> Callable[[Repository], Made]:
 
 
 def _offline(one: Repository) -> Made:
-    """Leave a partial clone alone with what it has."""
     made = _cloned("--filter=blob:none")(one)
     one.root.rename(one.root.with_name("gone"))
     return made
@@ -115,7 +114,6 @@ def one(repository: Repository) -> Repository:
 def test_head_is_right(
     one: Repository, make: Callable[[Repository], Made], branch: str | None, *, dirty: bool
 ) -> None:
-    """With its branch, and whether anything differs from it; so is the working tree as a side."""
     place, sha = make(one)
 
     commit = read_commit(place)
@@ -126,7 +124,6 @@ def test_head_is_right(
 
 
 def test_a_commit_that_a_rebase_left_behind_is_known_until_it_is_gone(one: Repository) -> None:
-    """Afterwards it is left out, and nothing fails for it."""
     old = one.git.head.commit.hexsha
     _git(one.root, "reset", "--quiet", "--hard", "HEAD~1")
     known = describe_commits(one.root, [old])
@@ -140,7 +137,6 @@ def test_a_commit_that_a_rebase_left_behind_is_known_until_it_is_gone(one: Repos
 
 
 def test_a_bare_repository_has_nothing_to_measure(one: Repository) -> None:
-    """Its history can be read all the same."""
     place, sha = _cloned("--bare")(one)
 
     with pytest.raises(RepositoryError, match="is a bare repository, which has no files to measure"):
@@ -149,7 +145,6 @@ def test_a_bare_repository_has_nothing_to_measure(one: Repository) -> None:
 
 
 def test_commits_of_another_length_are_refused(tmp_path: Path) -> None:
-    """Results would be filed under what no other column can hold."""
     _git(tmp_path, "init", "--quiet", "--object-format=sha256")
     _git(tmp_path, "commit", "--quiet", "--allow-empty", "-m", "Begin")
 
@@ -160,7 +155,6 @@ def test_commits_of_another_length_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_head_that_git_has_lost_is_named(one: Repository) -> None:
-    """It is not taken for a repository without a commit."""
     sha = one.git.head.commit.hexsha
     (one.root / ".git/objects" / sha[:2] / sha[2:]).unlink()
 
@@ -168,24 +162,3 @@ def test_a_head_that_git_has_lost_is_named(one: Repository) -> None:
         RepositoryError, match=f"git has lost the commit {sha} that HEAD of .* is; see `git fsck`"
     ):
         read_commit(one.root)
-
-
-def test_head_of_a_long_history_is_found_without_walking_it(tmp_path: Path) -> None:
-    """It takes no longer than git itself takes to say what differs from HEAD, a few times over."""
-    from git_history import long_history, seconds_for_head
-
-    long_history(tmp_path, commits=2000)
-
-    assert seconds_for_head(tmp_path) < 20 * seconds_of_git(tmp_path)
-
-
-def seconds_of_git(folder: Path) -> float:
-    """Return the least of some times that git takes for nothing but to start and look at HEAD."""
-    import time
-
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        _git(folder, "diff", "HEAD", "--stat")
-        times.append(time.perf_counter() - begun)
-    return min(times)

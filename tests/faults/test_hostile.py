@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from hostile import (
     GATE_RUN,
     MARK,
     PAYLOADS,
-    Told,
+    Output,
     markdown_faults,
     page_faults,
+    run_command,
     terminal_faults,
-    told,
     write_hostile_ledger,
 )
 from ledger_files import contents
@@ -35,6 +36,8 @@ from perfkit.commands.show import view_command
 from perfkit.config import load_project
 from perfkit.errors import PerfkitError, RepositoryError, UsageError
 from perfkit.features.exchange import asv
+from perfkit.features.exchange.command import ImportRequest, import_files
+from perfkit.ledger.annotations import ACCEPTANCES
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.recording import header_line, recover, rows_line
 from perfkit.ledger.remote import mirrored_url, put_pending
@@ -61,10 +64,10 @@ class Stage:
 
     def run(
         self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
-    ) -> Told:
-        """Return what a command says in the project."""
+    ) -> Output:
+        """Run a command in the project."""
         monkeypatch.chdir(self.root)
-        return told(capfd, monkeypatch, *arguments)
+        return run_command(capfd, monkeypatch, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +123,12 @@ def test_no_view_lets_a_text_be_more(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither terminal, markdown, pages, pictures nor JSON; files are written where they should be alone."""
     before = contents(stage.root)
 
-    said = stage.run(capfd, monkeypatch, *_COMMANDS[name](stage, tmp_path))
+    output = stage.run(capfd, monkeypatch, *_COMMANDS[name](stage, tmp_path))
 
-    assert said.code in (0, 1, 2, 3)
-    assert [] == terminal_faults(said.out) + terminal_faults(said.err)
+    assert output.code in (0, 1, 2, 3)
+    assert [] == terminal_faults(output.out) + terminal_faults(output.err)
     assert before == contents(stage.root)
     for file in filter(Path.is_file, tmp_path.rglob("*")):
         assert _faults_of(file) == []
@@ -148,7 +150,6 @@ def _faults_of(file: Path) -> list[str]:
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_free_text_is_text_in_markdown(payload: str) -> None:
-    """In a cell, in code, behind code and at the beginning of an item; cells are as many as headings."""
     row = table_row([escape(payload), cell_code(payload), "last"])
     texts = (
         "\n".join([*table_head(["a", "b", "c"]), row]),
@@ -162,8 +163,7 @@ def test_free_text_is_text_in_markdown(payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_json_says_what_was_said(payload: str) -> None:
-    """What is spelled out for a terminal's sake is the same text to whoever reads the JSON."""
+def test_json_shows_the_same(payload: str) -> None:
     spelled = visible_json(json.dumps({payload: [payload]}, ensure_ascii=False))
 
     assert {payload: [payload]} == json.loads(spelled)
@@ -172,15 +172,13 @@ def test_json_says_what_was_said(payload: str) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
-def test_a_ref_is_a_commit_or_told_in_a_line(payload: str, stage: Stage) -> None:
-    """Nothing that could be an option reaches git, and whatever git's library raises is told as a mistake."""
+def test_a_ref_is_a_commit_or_reported_in_a_line(payload: str, stage: Stage) -> None:
     with pytest.raises(RepositoryError, match=r"unknown commit|is not a commit"):
         resolve(open_repository(stage.root), payload)
 
 
-@pytest.mark.parametrize("first", ["--output=told", "--no-index", "-h", "HEAD", "", _SHA + "\n", "../../x"])
+@pytest.mark.parametrize("first", ["--output=file", "--no-index", "-h", "HEAD", "", _SHA + "\n", "../../x"])
 def test_a_commit_of_a_ledger_is_no_option_of_git(first: str, stage: Stage, tmp_path: Path) -> None:
-    """A ledger may name anything as a commit: git is asked about hashes alone."""
     before = contents(stage.root)
 
     assert changed_files(stage.root, first, stage.shas[0]) is None
@@ -192,7 +190,6 @@ def test_a_commit_of_a_ledger_is_no_option_of_git(first: str, stage: Stage, tmp_
 
 @pytest.mark.parametrize("text", ["../../../../up", "/up", "..", "a/b\\c", "x" * 3_000, "\0", "é" * 200])
 def test_exports_write_inside_their_folder(text: str) -> None:
-    """Names of machines, their identities, environments and commits become one part of a path each."""
     row = build_row(1.0, sha=text)
     machines = [
         dataclasses.replace(row.machine, machine_id=one, facts={"machine": name})
@@ -225,9 +222,6 @@ def test_exports_write_inside_their_folder(text: str) -> None:
     ids=repr,
 )
 def test_a_staged_line_that_is_no_row_is_damaged(text: bytes, tmp_path: Path) -> None:
-    """A right checksum proves no row: the rows before it are recovered, and the line is kept and told."""
-    from hashlib import sha256
-
     row = build_row(1.0, run=_ID)
     staged = tmp_path / ".staged" / "20260102T030405Z-pytest-00000000beef.jsonl"
     begin_hidden_folder(staged.parent)
@@ -243,7 +237,6 @@ def test_a_staged_line_that_is_no_row_is_damaged(text: bytes, tmp_path: Path) ->
 
 
 def test_a_ledger_cannot_name_the_store_it_is_put_into(tmp_path: Path) -> None:
-    """Only perfkit's own mirrors are put into stores: a ledger from elsewhere would send what is measured."""
     marked = {"url": "s3://theirs/ledger", "server": "http://evil.example"}
     (tmp_path / ".remote").mkdir()
     (tmp_path / ".remote" / "store.json").write_text(json.dumps(marked))
@@ -256,8 +249,7 @@ def test_a_ledger_cannot_name_the_store_it_is_put_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "column", ["run_id", "recorded_at", "source", "commit", "benchmark", "values", "status"]
 )
-def test_a_row_without_its_parts_is_told(column: str, tmp_path: Path) -> None:
-    """A file of the right columns in which something is missing is refused in a line, and named by verify."""
+def test_a_row_without_its_parts_is_reported(column: str, tmp_path: Path) -> None:
     table = to_table([build_row(1.0, run=_ID)])
     empty = pa.nulls(1, SCHEMA.field(column).type)
     place = table.column_names.index(column)
@@ -321,17 +313,15 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _read_import(file: Path) -> object:
-    from perfkit.features.exchange.command import ImportRequest, import_files
-
     request = ImportRequest(places=(file,), ledger=file.parent / "ledger", start=file.parent, commit=_SHA)
     return import_files(request)
 
 
 def _read_ledger(file: Path) -> object:
-    ledger = file.parent / "ledger"
-    ledger.mkdir()
-    file.rename(ledger / "20260102T030405Z-pytest-00000000beef.parquet")
-    return Ledger(ledger).rows(), Ledger(ledger).runs()
+    (file.parent / "ledger").mkdir()
+    file.rename(file.parent / "ledger/20260102T030405Z-pytest-00000000beef.parquet")
+    ledger = Ledger(file.parent / "ledger")
+    return ledger.rows(), ledger.runs()
 
 
 def _read_config(file: Path) -> object:
@@ -339,9 +329,7 @@ def _read_config(file: Path) -> object:
     return load_project(file.parent)
 
 
-def _read_statement(file: Path) -> object:
-    from perfkit.ledger.annotations import ACCEPTANCES
-
+def _read_acceptance(file: Path) -> object:
     folder = file.parent / ACCEPTANCES.folder
     folder.mkdir()
     file.rename(folder / "a.json")
@@ -354,7 +342,7 @@ _READERS: Mapping[str, Callable[[Path], object]] = {
     "memory snapshot": read_memory,
     "ledger": _read_ledger,
     "configuration": _read_config,
-    "acceptance": _read_statement,
+    "acceptance": _read_acceptance,
 }
 
 
@@ -370,15 +358,14 @@ def _refusal(read: Callable[[], object]) -> str:
 @pytest.mark.parametrize("bomb", _BOMBS)
 @pytest.mark.parametrize("reader", _READERS)
 def test_no_reader_runs_or_swallows_what_it_reads(reader: str, bomb: str, tmp_path: Path) -> None:
-    """It reads what is there or says in a line what is wrong; no object of a pickle comes to life."""
     trap = tmp_path / "trapped"
     file = tmp_path / "given.json"
     file.write_bytes(_BOMBS[bomb](trap))
 
-    said = _refusal(lambda: _READERS[reader](file))
+    output = _refusal(lambda: _READERS[reader](file))
 
-    assert len(said.splitlines()) <= 1
-    assert [] == terminal_faults(said)
+    assert len(output.splitlines()) <= 1
+    assert [] == terminal_faults(output)
     assert not trap.exists()
 
 
@@ -443,20 +430,19 @@ _FORMATS: Mapping[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("name", _FORMATS)
-def test_names_of_every_format_are_kept_and_told_safely(
+def test_names_of_every_format_are_kept_and_reported_safely(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each text of a file as hostile as any: rows have it as it was, and no line of the command obeys it."""
     folder = tmp_path / "given"
     folder.mkdir()
     for number, payload in enumerate(PAYLOADS.values()):
         (folder / f"{number}.json").write_text(json.dumps(_FORMATS[name](payload)))
     monkeypatch.chdir(tmp_path)
 
-    said = told(capfd, monkeypatch, "ledger", "import", folder, "--ledger", "kept")
+    output = run_command(capfd, monkeypatch, "ledger", "import", folder, "--ledger", "kept")
 
-    assert [] == terminal_faults(said.out) + terminal_faults(said.err)
-    assert 0 == said.code, said.err
+    assert [] == terminal_faults(output.out) + terminal_faults(output.err)
+    assert 0 == output.code, output.err
     names = {row.outcome.benchmark.name for row in Ledger(tmp_path / "kept").rows()}
     assert all(any(payload in one for one in names) for payload in PAYLOADS.values())
     assert {"given", "kept"} == {file.name for file in tmp_path.iterdir()}
@@ -464,7 +450,6 @@ def test_names_of_every_format_are_kept_and_told_safely(
 
 @pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS)
 def test_configuration_is_refused_in_a_line(payload: str, tmp_path: Path) -> None:
-    """A key, a value of a choice and a percentage that are hostile are named in one line."""
     quoted = json.dumps(payload)
     quoted = re.sub("[\x7f]", "", quoted)
     for text in (f"[tool.perfkit]\n{quoted} = 1", f"[tool.perfkit]\nmargin = {quoted}", f"[tool.{quoted}"):
@@ -476,7 +461,6 @@ def test_configuration_is_refused_in_a_line(payload: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["</script><script>alert(1)</script>", "</ScRiPt >", "<!--<script>"])
 def test_a_name_that_would_run_in_the_viewer_is_refused(name: str, tmp_path: Path) -> None:
-    """Snakeviz writes names between the tags of a script: what ends that does not get there."""
     file = tmp_path / "a.prof"
     file.write_bytes(_profile(name))
 
@@ -485,7 +469,6 @@ def test_a_name_that_would_run_in_the_viewer_is_refused(name: str, tmp_path: Pat
 
 
 def test_the_viewer_listens_to_this_machine_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is called like an option is a file, and the server binds to the loopback address."""
     monkeypatch.chdir(tmp_path)
     Path("--hostname=0.0.0.0").write_bytes(_profile("f"))
 

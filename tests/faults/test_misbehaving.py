@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 from gating import CONFIGURATION, PERFKIT, GitProject
 from repositories import Repository, create_repository
 
@@ -121,8 +121,7 @@ def _end_daemons(project: GitProject) -> None:
 
 
 def test_a_session_of_pytest(project: GitProject) -> None:
-    """All but those that failed are filed, and what was put back is named."""
-    done = subprocess.run(
+    done = run(
         [
             sys.executable,
             "-m",
@@ -134,9 +133,6 @@ def test_a_session_of_pytest(project: GitProject) -> None:
         ],
         cwd=project.root,
         env={**project.environment(), "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     _end_daemons(project)
@@ -151,22 +147,20 @@ def test_a_session_of_pytest(project: GitProject) -> None:
 
 @pytest.mark.slow
 def test_a_gate(project: GitProject) -> None:
-    """Each of the fatal ones is told by its own name, all others are compared, and no process stays."""
     done = project.gate("--budget", "90", "--seed", "1")
 
-    told = done.verdicts
+    shown = done.verdicts
     bad = {f"test_fatal_{name}" for name in FATAL} | {f"test_wild_{name}" for name in _FAILING}
-    assert bad == {name for name, verdict in told.items() if verdict in ("FAILED", "TIMEOUT")}
-    assert INNOCENT | HARMLESS | bad == set(told)
+    assert bad == {name for name, verdict in shown.items() if verdict in ("FAILED", "TIMEOUT")}
+    assert INNOCENT | HARMLESS | bad == set(shown)
     assert 4 == done.exit_code
     assert [] == _left(project)
 
 
 @pytest.mark.slow
 def test_a_backfill(project: GitProject) -> None:
-    """What was over before a fatal one is filed; without these all that is innocent is."""
     sha = project.repository.git.head.commit.hexsha
-    done = subprocess.run(
+    done = run(
         [
             str(PERFKIT),
             "backfill",
@@ -180,9 +174,6 @@ def test_a_backfill(project: GitProject) -> None:
         ],
         cwd=project.root,
         env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=200,
     )
 

@@ -1,4 +1,4 @@
-"""Two ledgers do as two dictionaries do, whatever is recorded, compacted, merged and cut off."""
+"""Two ledgers do as two dictionaries do, however much is recorded, compacted, merged and cut off."""
 
 from __future__ import annotations
 

@@ -44,12 +44,12 @@ def write_at_once(
             )
             for number, role in enumerate((*roles, *beside))
         ]
-        said = [process.communicate(timeout=_PATIENCE_S)[1] for process in processes[:writers]]
+        output = [process.communicate(timeout=_PATIENCE_S)[1] for process in processes[:writers]]
         over.touch()
-        said += [process.communicate(timeout=_PATIENCE_S)[1] for process in processes[writers:]]
+        output += [process.communicate(timeout=_PATIENCE_S)[1] for process in processes[writers:]]
         problems = [
             f"{role} ended with {process.returncode}: {(text.strip().splitlines() or [''])[-1]}"
-            for role, process, text in zip((*roles, *beside), processes, said, strict=True)
+            for role, process, text in zip((*roles, *beside), processes, output, strict=True)
             if process.returncode
         ]
         os.environ |= {**environment, "XDG_CACHE_HOME": str(folder / "reader")}

@@ -28,7 +28,6 @@ ACCEPTANCE = KeptAcceptance(
 
 
 def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
-    """Every field comes back; a person can read the file, and nothing else is left in the folder."""
     file = keep_acceptance(tmp_path, ACCEPTANCE)
 
     assert (ACCEPTANCE,) == acceptances_for(tmp_path, {HEAD}, None)
@@ -52,7 +51,6 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
 
 
 def test_each_is_a_new_file(tmp_path: Path) -> None:
-    """Accepting again touches nothing that was kept; the newest comes first."""
     first = keep_acceptance(tmp_path, ACCEPTANCE)
     content = first.read_bytes()
     later = replace(ACCEPTANCE, reason="Later", recorded_at=START + timedelta(minutes=1))
@@ -63,7 +61,6 @@ def test_each_is_a_new_file(tmp_path: Path) -> None:
 
 
 def test_a_commit_outside_the_range_does_not_count(tmp_path: Path) -> None:
-    """What was accepted on another branch says nothing about this one; nor is there need of a ledger."""
     keep_acceptance(tmp_path, ACCEPTANCE)
 
     assert () == acceptances_for(tmp_path, {BASE}, None)
@@ -77,7 +74,6 @@ def test_a_commit_outside_the_range_does_not_count(tmp_path: Path) -> None:
 def test_uncommitted_changes_are_accepted_only_as_they_were(
     tmp_path: Path, accepted: str | None, gated: str | None, *, applies: bool
 ) -> None:
-    """What was accepted of a dirty tree holds for the same changes; of a clean one, for what builds on it."""
     keep_acceptance(tmp_path, replace(ACCEPTANCE, diff_hash=accepted))
 
     assert int(applies) == len(acceptances_for(tmp_path, {HEAD}, gated))
@@ -85,7 +81,6 @@ def test_uncommitted_changes_are_accepted_only_as_they_were(
 
 @pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"verdict": "PARDONED"}', "\xff"])
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
-    """A file cut short, of another kind or no text at all gives one line with its name."""
     file = keep_acceptance(tmp_path, ACCEPTANCE)
     file.write_bytes(damage.encode("latin-1"))
 
@@ -94,7 +89,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_file_without_a_verdict_accepts_nothing(tmp_path: Path) -> None:
-    """A lost verdict is damage: it must not read as a word for any finding."""
     file = keep_acceptance(tmp_path, ACCEPTANCE)
     fields = json.loads(file.read_text(encoding="utf-8"))
     del fields["verdict"]
@@ -105,7 +99,6 @@ def test_a_file_without_a_verdict_accepts_nothing(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
-    """A folder in the way, and bytes that are no text, leave nothing half written."""
     with pytest.raises(LedgerError, match=r"cannot keep the acceptance in .*surrogates not allowed"):
         keep_acceptance(tmp_path, replace(ACCEPTANCE, reason="\udcff"))
     assert [] == list((tmp_path / "acceptances").glob("*"))

@@ -22,13 +22,11 @@ from perfkit.model import Row
 
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_rows_survive_the_table(sample: list[Row]) -> None:
-    """What is written is what is read, to the last bit of every value."""
     assert sample == from_table(to_table(sample))
 
 
 @given(st.lists(rows, max_size=3))
 def test_a_table_is_as_pyarrow_makes_it(sample: list[Row]) -> None:
-    """Its buffers are laid out here, since pyarrow's own ways import pandas."""
     table = to_table(sample)
 
     table.validate(full=True)
@@ -39,7 +37,6 @@ def test_a_table_is_as_pyarrow_makes_it(sample: list[Row]) -> None:
 
 
 def test_a_ledger_is_written_without_pandas(tmp_path: Path) -> None:
-    """Every recording session would wait for it, and for pyarrow's functions, at its end."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -61,7 +58,6 @@ def test_a_ledger_is_written_without_pandas(tmp_path: Path) -> None:
 
 
 def test_each_append_is_one_new_file(tmp_path: Path) -> None:
-    """A run never touches the file of another."""
     ledger = Ledger(tmp_path / "ledger")
     first = ledger.append([build_row(1.0, run="r1")])
     content = first.read_bytes()
@@ -74,13 +70,11 @@ def test_each_append_is_one_new_file(tmp_path: Path) -> None:
 
 
 def test_no_rows_are_refused(tmp_path: Path) -> None:
-    """An empty run is not recorded as if something had been measured."""
     with pytest.raises(LedgerError, match="without a single row"):
         Ledger(tmp_path).append([])
 
 
 def test_a_half_file_is_named_and_the_others_stay(tmp_path: Path) -> None:
-    """A file cut in half gives one line with its name and the way back."""
     ledger = Ledger(tmp_path)
     whole = ledger.append([build_row(1.0, run="r1")])
     half = ledger.append([build_row(2.0, run="r2", minute=1)])
@@ -94,7 +88,6 @@ def test_a_half_file_is_named_and_the_others_stay(tmp_path: Path) -> None:
 
 
 def test_appending_needs_no_reading(tmp_path: Path) -> None:
-    """A damaged file does not keep new measurements out."""
     ledger = Ledger(tmp_path)
     (tmp_path / "0-damaged.parquet").write_bytes(b"PAR1")
 
@@ -102,14 +95,12 @@ def test_appending_needs_no_reading(tmp_path: Path) -> None:
 
 
 def test_a_column_that_a_file_lacks_reads_as_unknown(tmp_path: Path) -> None:
-    """Files written before a column existed stay readable."""
     pq.write_table(to_table([build_row(1.0)]).drop_columns(["preloader"]), tmp_path / "older.parquet")
 
     assert [None] == [row.placement.preloader for row in Ledger(tmp_path).rows()]
 
 
 def test_an_unwritable_place_is_refused_beforehand(tmp_path: Path) -> None:
-    """A ledger that cannot be written says so before anything is measured."""
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(LedgerError, match="choose another place with --ledger PATH"):
@@ -117,7 +108,6 @@ def test_an_unwritable_place_is_refused_beforehand(tmp_path: Path) -> None:
 
 
 def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
-    """A few digits of a run's id are enough, unless they could mean two runs."""
     ledger = Ledger(tmp_path)
     ledger.append([build_row(1.0, run="0199-aaaa")])
     ledger.append([build_row(2.0, run="0199-bbbb", minute=1)])
@@ -130,7 +120,6 @@ def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
 
 
 def test_rows_on_some_commits_are_found_in_any_file(tmp_path: Path) -> None:
-    """As among all rows, in their order; a file may hold others beside them."""
     ledger = Ledger(tmp_path)
     for number in range(4):
         ledger.append(
@@ -145,7 +134,6 @@ def test_rows_on_some_commits_are_found_in_any_file(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_not_passed_over_for_having_no_such_rows(tmp_path: Path) -> None:
-    """What it held cannot be known; nor what a file without a column of commits holds."""
     ledger = Ledger(tmp_path)
     whole = ledger.append([build_row()]).read_bytes()
 

@@ -1,4 +1,4 @@
-"""What another ledger has and this one lacks comes over once, whatever either of them was compacted to."""
+"""What another ledger has and this one lacks comes over once, compacted or not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from killing import in_child, killed_at
+from killing import in_child
 from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.annotations import Note, add_note, read_notes
-from perfkit.ledger.files import OnStep, run_stem, write_table
+from perfkit.ledger.files import run_stem, write_table
 from perfkit.ledger.maintenance import compact, merge
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.schema import to_table
@@ -42,18 +42,17 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_what_this_ledger_lacks_comes_over(two: tuple[Path, Path]) -> None:
-    """Byte for byte; the other one is not touched, and a second merge does nothing."""
     ours, theirs = two
     before = contents(theirs)
 
-    told = merge(ours, theirs, dry_run=True)
+    shown = merge(ours, theirs, dry_run=True)
     done = merge(ours, theirs)
     again = merge(ours, theirs)
 
     assert before == contents(theirs)
-    for result in (told, done):
+    for result in (shown, done):
         assert (1, 3, 1) == (result.runs, result.known, result.statements)
-    assert told.copied == done.copied
+    assert shown.copied == done.copied
     assert all(before[name] == (ours / name).read_bytes() for name in done.copied)
     assert (0, 4, 0, ()) == (again.runs, again.known, again.statements, again.copied)
     assert whole(range(5)) == seen(ours)
@@ -67,7 +66,6 @@ def test_what_this_ledger_lacks_comes_over(two: tuple[Path, Path]) -> None:
 def test_no_row_comes_twice_whichever_is_compacted(
     two: tuple[Path, Path], *, ours_compacted: bool, theirs_compacted: bool
 ) -> None:
-    """Nor with a run more on either side, or a merge the other way; both end with the same rows."""
     ours, theirs = two
     for ledger, is_compacted in zip(two, (ours_compacted, theirs_compacted), strict=True):
         if is_compacted:
@@ -86,37 +84,7 @@ def test_no_row_comes_twice_whichever_is_compacted(
         assert 1 == len([*ledger.glob("*.parquet")])
 
 
-def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
-    """The next one goes on, and each row is there once all the time."""
-    theirs = tmp_path / "theirs"
-    add_runs(theirs, range(2))
-    shutil.copytree(theirs, tmp_path / "begun")
-    add_runs(theirs, range(2, 4))
-    compact(theirs, before=None)
-    add_runs(theirs, range(4, 6), month=1)
-    add_note(theirs, NOTE)
-    step = 0
-    while True:
-        step += 1
-        ours = tmp_path / f"ours{step}"
-        shutil.copytree(tmp_path / "begun", ours)
-
-        def work(on_step: OnStep, ours: Path = ours) -> None:
-            merge(ours, theirs, on_step=on_step)
-
-        if not killed_at(step, work):
-            break
-        found = seen(ours)
-        assert {2} == set(found.values())
-        assert whole(range(2)).keys() <= found.keys()
-        merge(ours, theirs)
-        assert whole(range(6)) == seen(ours)
-        assert [] == _problems(ours)
-    assert 11 == step
-
-
 def test_all_of_a_run_comes_over_where_a_part_of_it_is_here(tmp_path: Path) -> None:
-    """Another host took the run for cut off, and this ledger is a copy from then."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     rows = [build_row(0.5, run=run_id(2), launch=launch, source="gate") for launch in (0, 1)]
 
@@ -139,7 +107,6 @@ def test_all_of_a_run_comes_over_where_a_part_of_it_is_here(tmp_path: Path) -> N
 
 
 def test_damaged_files_stay_where_they_are(two: tuple[Path, Path]) -> None:
-    """They are named, and what is beside them comes over."""
     ours, theirs = two
     damaged = add_run(theirs, 5)
     damaged.write_bytes(damaged.read_bytes()[:-10])
@@ -154,8 +121,7 @@ def test_damaged_files_stay_where_they_are(two: tuple[Path, Path]) -> None:
     assert [] == _problems(ours)
 
 
-def test_a_run_that_is_told_otherwise_is_not_taken(two: tuple[Path, Path]) -> None:
-    """Neither in a file of its own nor in a compacted one, whose other runs stay there too."""
+def test_a_run_that_differs_is_not_taken(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     before = contents(ours)
     file = theirs / f"{run_stem(START, 'pytest', run_id(0))}.parquet"
@@ -178,7 +144,6 @@ def test_a_run_that_is_told_otherwise_is_not_taken(two: tuple[Path, Path]) -> No
 
 
 def test_a_run_that_was_compacted_here_is_not_taken_with_other_rows(tmp_path: Path) -> None:
-    """Tasks of an engine have the same run for everybody, and a stamp of their own, so other names."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     add_runs(ours, range(3))
     compact(ours, before=None)
@@ -194,7 +159,6 @@ def test_a_run_that_was_compacted_here_is_not_taken_with_other_rows(tmp_path: Pa
 
 
 def test_a_compacted_file_of_the_same_name_gets_another(two: tuple[Path, Path]) -> None:
-    """Older perfkits named such files by the newest and the number of runs alone."""
     ours, theirs = two
     (theirs / "notes").rename(theirs.with_name("notes"))
     for ledger in two:
@@ -208,8 +172,7 @@ def test_a_compacted_file_of_the_same_name_gets_another(two: tuple[Path, Path]) 
     assert whole(range(5)) == seen(ours)
 
 
-def test_runs_that_are_still_staged_there_are_told(two: tuple[Path, Path]) -> None:
-    """They are not recovered, since the other ledger is not changed."""
+def test_runs_that_are_still_staged_there_are_reported(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     run = Ledger(theirs).run(source="gate", run_id=run_id(60), recorded_at=START)
     run.add([build_row(0.5, run=run_id(60), source="gate")])
@@ -221,7 +184,6 @@ def test_runs_that_are_still_staged_there_are_told(two: tuple[Path, Path]) -> No
 
 
 def test_what_cannot_be_merged_is_refused(two: tuple[Path, Path]) -> None:
-    """A folder that is not there, and the ledger itself under another name."""
     ours, theirs = two
     (theirs.parent / "link").symlink_to(ours)
 
@@ -231,8 +193,7 @@ def test_what_cannot_be_merged_is_refused(two: tuple[Path, Path]) -> None:
         merge(ours, theirs.parent / "link")
 
 
-def test_a_file_that_goes_meanwhile_is_told(two: tuple[Path, Path]) -> None:
-    """As where the other ledger is compacted at the same moment; the same merge then goes on."""
+def test_a_file_that_goes_meanwhile_is_reported(two: tuple[Path, Path]) -> None:
     ours, theirs = two
     add_run(theirs, 5)
 

@@ -1,4 +1,4 @@
-"""Other tools read a ledger as the document says, files of older versions among them."""
+"""Other tools read a ledger as documented, files of older versions among them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_a_tool_reads_a_ledger_as_documented(
     ledger: Ledger, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answer is what perfkit's own rows say."""
     pytest.importorskip(tool)
     monkeypatch.chdir(ledger.path.parents[1])
     names: dict[str, Any] = {}
@@ -53,7 +52,6 @@ def test_a_tool_reads_a_ledger_as_documented(
 
 
 def _block(tool: str) -> str:
-    """Return the document's lines for a tool."""
     blocks = re.findall(r"^```py\n(.*?)^```", DOCUMENT.read_text(), flags=re.MULTILINE | re.DOTALL)
     (found,) = (block for block in blocks if re.search(rf"^(import|from) {re.escape(tool)}\b", block))
     return str(found)

@@ -1,4 +1,4 @@
-"""Questions see each row once, whatever files it is in, and say what is wrong with a file."""
+"""Questions see each row once, in any files, and name what is wrong with a file."""
 
 from __future__ import annotations
 
@@ -33,12 +33,10 @@ def _count(ledger: Path) -> int:
 
 
 def test_an_empty_ledger_has_all_columns_and_no_row(tmp_path: Path) -> None:
-    """A question about it is understood and its answer is empty."""
     assert [] == Questions(tmp_path).ask('SELECT "values", causes, policy, counted FROM ledger')
 
 
 def test_a_question_that_is_interrupted_is_an_interruption(tmp_path: Path) -> None:
-    """Wherever the signal comes; the library says it by an error of its own."""
     for number in range(60):
         Ledger(tmp_path).append([build_row(1.0, run=str(number))])
     reasons: set[type] = set()
@@ -76,7 +74,6 @@ def test_a_question_that_is_interrupted_is_an_interruption(tmp_path: Path) -> No
 
 
 def test_files_of_several_versions_answer_together(tmp_path: Path) -> None:
-    """A column that an old file lacks is null in its rows, and they are counted like all others."""
     for file in OLD.glob("*.parquet"):
         shutil.copy(file, tmp_path)
     before = _count(tmp_path)
@@ -87,10 +84,8 @@ def test_files_of_several_versions_answer_together(tmp_path: Path) -> None:
     assert before == partial
 
 
-@pytest.mark.parametrize("name", ["plain", "a=b", "a[1]*", "it's", "ünïcode", 'qu"ote', "a?b"])
-def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    """A folder's name is neither a pattern nor a column, and quotes in it end no text."""
-    folder = tmp_path / name
+def test_the_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a=b [1]* it's ünïcode qu\"ote a?b"
     Ledger(folder).append([build_row(1.0, 2.0)])
 
     assert 1 == _count(folder)
@@ -98,7 +93,6 @@ def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
 
 
 def test_a_foreign_file_is_named_even_if_the_question_passes_its_rows_over(tmp_path: Path) -> None:
-    """Its rows would be missing from an answer without a word."""
     Ledger(tmp_path).append([build_row(1.0)])
     pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
 
@@ -107,7 +101,6 @@ def test_a_foreign_file_is_named_even_if_the_question_passes_its_rows_over(tmp_p
 
 
 def test_a_newer_schema_is_refused_and_named(tmp_path: Path) -> None:
-    """An older perfkit does not know what its columns mean."""
     file = Ledger(tmp_path).append([build_row(1.0)])
     table = pq.read_table(file)
     column = pa.array([99] * len(table), pa.int32())
@@ -118,7 +111,6 @@ def test_a_newer_schema_is_refused_and_named(tmp_path: Path) -> None:
 
 
 def test_a_question_meets_files_that_are_compacted_meanwhile(tmp_path: Path) -> None:
-    """Every answer has each row once, whatever file it is in at that moment."""
     ledger = Ledger(tmp_path)
     for number in range(30):
         ledger.append([build_row(run=f"run-{number:012}", minute=number)])
@@ -143,7 +135,6 @@ def test_a_question_meets_files_that_are_compacted_meanwhile(tmp_path: Path) -> 
 
 
 def test_a_persons_question_may_have_parts_of_its_own(tmp_path: Path) -> None:
-    """It may begin with WITH and end with a semicolon."""
     Ledger(tmp_path).append([build_row(1.0), build_row(3.0, launch=1)])
 
     frame = perfkit.open_ledger(tmp_path).sql(
@@ -157,7 +148,6 @@ def test_a_persons_question_may_have_parts_of_its_own(tmp_path: Path) -> None:
     "question", ["SELECT nothing FROM ledger", "DROP TABLE ledger", "SELECT 1; SELECT 2"]
 )
 def test_a_question_that_is_not_understood_is_the_persons_mistake(tmp_path: Path, question: str) -> None:
-    """It is told in one line."""
     Ledger(tmp_path).append([build_row(1.0)])
 
     with pytest.raises(UsageError, match="is not understood: ") as error:
@@ -167,7 +157,6 @@ def test_a_question_that_is_not_understood_is_the_persons_mistake(tmp_path: Path
 
 
 def test_a_frame_has_what_was_asked_for(tmp_path: Path) -> None:
-    """Rows by the end of a benchmark's name, the beginning of a commit, source and time; columns by name."""
     Ledger(tmp_path).append(
         [
             build_row(1.0, name="b/x.py::test_a", sha="a" * 40),
@@ -188,8 +177,7 @@ def test_a_frame_has_what_was_asked_for(tmp_path: Path) -> None:
         kept.to_pandas(columns=["men"])
 
 
-def test_rows_beside_two_commits_are_those_that_tell_of_noise(tmp_path: Path) -> None:
-    """Times of commits with several runs; other commits, counts and dirty runs say nothing of it."""
+def test_rows_beside_two_commits_are_those_that_show_noise(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     kinds = {"a": ("one",), "b": ("two", "three"), "c": ("four",), "d": ("five", "six")}
     for number, (digit, runs) in enumerate(kinds.items()):
@@ -205,7 +193,6 @@ def test_rows_beside_two_commits_are_those_that_tell_of_noise(tmp_path: Path) ->
 
 
 def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
-    """Its mean and deviation are over launches, its level is their lower quartile; none is of a dirty run."""
     ledger = Ledger(tmp_path)
     ledger.append([build_row(value, value, launch=n, run="one") for n, value in enumerate((1.0, 2.0, 3.0))])
     ledger.append([build_row(5.0, 7.0, run="two", minute=1)])
@@ -222,7 +209,6 @@ def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
 
 
 def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:
-    """Versions, machines, metrics and ways of measuring have trends of their own."""
     rows = [
         build_row(1.0),
         build_row(1.0, version="v2"),
@@ -245,7 +231,6 @@ def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_nothing_that_lists_runs_imports_pandas(tmp_path: Path) -> None:
-    """It takes longer to import than a thousand runs take to be listed."""
     Ledger(tmp_path).append([build_row(1.0)])
     code = (
         "import sys; from pathlib import Path; from perfkit.ledger.store import Ledger; "

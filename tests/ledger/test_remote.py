@@ -105,7 +105,6 @@ def _append(ledger: Ledger, *launches: int) -> list[Path]:
 
 
 def _objects(url: str) -> list[str]:
-    """Return the names of all objects below a URL."""
     store = obstore.store.from_url(url, client_options={"allow_http": True})
     return sorted(meta["path"] for meta in store.list().collect())
 
@@ -123,7 +122,6 @@ def _names(ledger: Ledger) -> list[str]:
 
 
 def test_what_one_machine_records_another_reads(machines: Machines, url: str) -> None:
-    """The store has the same files under the same names as a folder has, notes too."""
     here = machines.open("here")
     with here.run(source="gate", run_id="run-1", recorded_at=START) as run:
         run.add([build_row(run="run-1", launch=3)])
@@ -141,30 +139,18 @@ def test_what_one_machine_records_another_reads(machines: Machines, url: str) ->
 
 
 def test_what_is_here_is_not_copied_again(machines: Machines, server: ObjectServer, url: str) -> None:
-    """Opening a ledger a second time asks for a list and nothing else."""
-    _append(machines.open("here"), 0, 1, 2)
-    told: list[tuple[int, int]] = []
-    ledger_folder(url)
+    _append(machines.open("there"), 0, 1, 2)
+    copied: list[tuple[int, int]] = []
+    ledger_folder(url, on_copied=lambda *done: copied.append(done))
     server.asked.clear()
 
-    ledger_folder(url, on_copied=lambda *done: told.append(done))
+    ledger_folder(url, on_copied=lambda *done: copied.append(done))
 
     assert {"GET /rows"} == set(server.asked)
-    assert [] == told
-
-
-def test_copying_tells_how_far_it_is(machines: Machines, url: str) -> None:
-    """The last of the files told of is the last of all."""
-    _append(machines.open("there"), 0, 1, 2)
-    told: list[tuple[int, int]] = []
-
-    ledger_folder(url, on_copied=lambda *done: told.append(done))
-
-    assert [(1, 3), (2, 3), (3, 3)] == told
+    assert [(1, 3), (2, 3), (3, 3)] == copied
 
 
 def test_what_is_gone_from_the_store_goes_here(machines: Machines, server: ObjectServer, url: str) -> None:
-    """A copy is dropped when its object is gone; what is not in the store yet stays."""
     here = machines.open("here")
     first, _ = _append(here, 0, 1)
     server.denied = {"PUT"}
@@ -176,7 +162,6 @@ def test_what_is_gone_from_the_store_goes_here(machines: Machines, server: Objec
 
 
 def test_what_cannot_be_put_is_pending(machines: Machines, server: ObjectServer, url: str) -> None:
-    """It ends a command with exit code 4 and one line without secrets; the next command puts it."""
     here = machines.open("here")
     server.denied = {"PUT"}
 
@@ -204,7 +189,6 @@ def test_what_cannot_be_put_is_pending(machines: Machines, server: ObjectServer,
 def test_without_a_network_nothing_is_lost(
     machines: Machines, url: str, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read last can be read still, what is recorded meanwhile is put once the store is back."""
     here = machines.open("here")
     _append(here, 0)
     with server.unreachable(), monkeypatch.context() as patch:
@@ -223,10 +207,9 @@ def test_without_a_network_nothing_is_lost(
     assert [0, 1, 2] == machines.launches("there")
 
 
-def test_a_store_that_does_not_answer_is_told(
+def test_a_store_that_does_not_answer_is_reported(
     machines: Machines, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for ever: the time to wait is that of a slow line."""
     here = machines.open("here")
     monkeypatch.setattr(mirror, "ANSWER_S", 0.1)
     server.held = threading.Event()
@@ -238,7 +221,6 @@ def test_a_store_that_does_not_answer_is_told(
 
 
 def test_a_lost_answer_is_no_loss(machines: Machines, server: ObjectServer, url: str) -> None:
-    """The object is there when it is put again, with the same content: that is success."""
     here = machines.open("here")
     server.lost = 1
 
@@ -252,7 +234,6 @@ def test_a_lost_answer_is_no_loss(machines: Machines, server: ObjectServer, url:
 def test_another_content_under_the_same_name_is_an_error(
     machines: Machines, server: ObjectServer, url: str, *, opened_first: bool
 ) -> None:
-    """Neither is overwritten, and the error names both."""
     here, there = machines.open("here"), machines.open("there")
     (mine,) = _append(there, 0)
     server.denied = {"PUT"}
@@ -263,19 +244,18 @@ def test_another_content_under_the_same_name_is_an_error(
     if opened_first:
         with pytest.raises(LedgerError) as caught:
             machines.open("here")
-        told = str(caught.value)
+        shown = str(caught.value)
     else:
         done = put_pending(here.path)
         assert done is not None
-        told = done.text
+        shown = done.text
 
-    assert f"{here.path / mine.name} and {url}/{mine.name} have one name and differ" in told
+    assert f"{here.path / mine.name} and {url}/{mine.name} have one name and differ" in shown
     assert [7] == _launches(here)
     assert [0] == machines.launches("third")
 
 
 def test_of_two_writers_of_one_name_one_wins(machines: Machines, url: str) -> None:
-    """They race, and the one that loses is told; the object is the winner's, whole."""
     ledgers = [machines.open(f"machine-{number}") for number in range(6)]
     together = threading.Barrier(len(ledgers))
 
@@ -295,11 +275,8 @@ def test_of_two_writers_of_one_name_one_wins(machines: Machines, url: str) -> No
     assert 1 == len(_objects(url))
 
 
-@pytest.mark.parametrize(
-    ("writers", "runs"), [(3, 4), pytest.param(8, 20, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_processes_append_at_once(url: str, tmp_path: Path, writers: int, runs: int) -> None:
-    """Two on a machine, and others elsewhere: each of their runs is there once."""
+def test_processes_append_at_once(url: str, tmp_path: Path) -> None:
+    writers, runs = 3, 4
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, url, f"writer-{number}", str(runs)],
@@ -315,7 +292,6 @@ def test_processes_append_at_once(url: str, tmp_path: Path, writers: int, runs: 
 
 
 def test_a_copy_that_was_killed_is_completed(machines: Machines, server: ObjectServer, url: str) -> None:
-    """Whatever a killed process left of its copying, the next one has all files, whole, and puts none."""
     _append(machines.open("there"), *range(8))
     server.held, answered = threading.Event(), threading.Event()
 
@@ -343,7 +319,6 @@ def test_a_copy_that_was_killed_is_completed(machines: Machines, server: ObjectS
 
 
 def test_while_a_store_is_compacted_every_row_is_seen_once(machines: Machines, server: ObjectServer) -> None:
-    """A new machine and an old one, which open the ledger before each request of the compacting, see all."""
     here = machines.open("here")
     _append(here, 0, 1, 2)
     machines.open("old")
@@ -366,7 +341,6 @@ def test_while_a_store_is_compacted_every_row_is_seen_once(machines: Machines, s
 
 
 def test_a_compacting_between_list_and_copy_is_noticed(machines: Machines, server: ObjectServer) -> None:
-    """What was listed is gone when it is asked for: the list is asked for again."""
     here = machines.open("here")
     _append(here, 0, 1, 2)
     once = threading.Event()
@@ -385,7 +359,6 @@ def test_a_compacting_between_list_and_copy_is_noticed(machines: Machines, serve
 def test_a_compacting_that_was_cut_off_is_finished_by_the_next(
     machines: Machines, server: ObjectServer, url: str
 ) -> None:
-    """Until then all see each row once, whether the compacted file was put or not."""
     here = machines.open("here")
     _append(here, 0, 1, 2)
     server.denied = {"PUT"}
@@ -407,7 +380,6 @@ def test_a_compacting_that_was_cut_off_is_finished_by_the_next(
 
 
 def test_two_machines_that_compact_alike_may_both(machines: Machines, url: str) -> None:
-    """Where their files have one name and differ, one gets another name, and each row counts once."""
     here, there = machines.open("here"), machines.open("there")
     _append(here, 0, 1)
     machines.open("there").compact()
@@ -427,7 +399,6 @@ def test_two_machines_that_compact_alike_may_both(machines: Machines, url: str) 
 
 
 def test_a_store_that_replaces_objects_is_refused(machines: Machines, server: ObjectServer) -> None:
-    """One that does not know conditional puts is told before anything is measured."""
     here = machines.open("here")
     server.ignores_conditions = True
 
@@ -436,7 +407,6 @@ def test_a_store_that_replaces_objects_is_refused(machines: Machines, server: Ob
 
 
 def test_a_store_that_takes_nothing_is_refused(machines: Machines, server: ObjectServer, url: str) -> None:
-    """A person who may only read learns so before anything is measured; a folder needs no store."""
     here = machines.open("here")
     here.check_writable()
     here.check_writable()
@@ -449,8 +419,7 @@ def test_a_store_that_takes_nothing_is_refused(machines: Machines, server: Objec
     assert [] == here.files()
 
 
-def test_a_reader_without_permission_is_told(machines: Machines, server: ObjectServer) -> None:
-    """Of the list and of a file alike; no secret is in the message."""
+def test_a_reader_without_permission_is_reported(machines: Machines, server: ObjectServer) -> None:
     _append(machines.open("there"), 0)
     server.denied = {"GET"}
 
@@ -462,7 +431,6 @@ def test_a_reader_without_permission_is_told(machines: Machines, server: ObjectS
 
 
 def test_names_that_are_no_ledger_files_are_left_alone(machines: Machines, url: str) -> None:
-    """What lies there besides is not copied, and nothing is written outside the copy."""
     _append(machines.open("there"), 0)
     for name in (
         ".hidden.parquet",
@@ -480,7 +448,6 @@ def test_names_that_are_no_ledger_files_are_left_alone(machines: Machines, url: 
 
 
 def test_a_list_that_changes_is_asked_for_again() -> None:
-    """Where a list takes several answers it holds only if two agree."""
     full = {f"{number}.parquet": 1 for number in range(1000)}
     lists = [full | {"a.parquet": 1}, full | {"b.parquet": 1}, full | {"b.parquet": 1}]
 
@@ -495,7 +462,6 @@ def test_a_list_that_changes_is_asked_for_again() -> None:
 def test_the_same_url_of_another_server_is_another_ledger(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their copies lie apart, and what was recorded for one never goes to the other."""
     here = machines.open("here")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setattr(mirror, "RETRIES", 0)
@@ -509,7 +475,7 @@ def test_the_same_url_of_another_server_is_another_ledger(
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "printed"),
     [
         ("s3://", "must read s3://BUCKET/PATH"),
         ("s3:///path", "must read s3://BUCKET/PATH"),
@@ -521,17 +487,15 @@ def test_the_same_url_of_another_server_is_another_ledger(
         (Path("s3://bucket/x"), "s3:/bucket/x is a URL that was made a path; give it as text"),
     ],
 )
-def test_a_url_of_another_form_is_refused(place: str | Path, said: str) -> None:
-    """In a line that says which forms there are, without any secret in it."""
+def test_a_url_of_another_form_is_refused(place: str | Path, printed: str) -> None:
     with pytest.raises(UsageError) as caught:
         ledger_folder(place)
 
-    assert said in str(caught.value)
+    assert printed in str(caught.value)
     assert "word" not in str(caught.value)
 
 
 def test_without_the_feature_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In one line, and a folder is a ledger as before."""
     monkeypatch.setattr("perfkit.ledger.remote.features", tuple)
 
     with pytest.raises(UsageError, match="nothing installed opens ledgers at URLs"):
@@ -541,7 +505,6 @@ def test_without_the_feature_a_url_is_refused(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has not installed it learns what to type."""
     monkeypatch.setitem(sys.modules, "obstore", None)
 
     with pytest.raises(UsageError, match=r"not installed; `pip install 'perfkit\[cloud\]'`"):
@@ -551,7 +514,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cache_that_cannot_be_written_is_named(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line says which variable moves it."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
 
@@ -560,7 +522,6 @@ def test_a_cache_that_cannot_be_written_is_named(
 
 
 def test_a_shared_drive_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reached by the same means, without any server."""
     machines = Machines(tmp_path, f"file://{tmp_path}/a drive/rows", monkeypatch)
     here = machines.open("here")
     here.check_writable()
@@ -575,7 +536,6 @@ def test_a_shared_drive_is_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_python_opens_a_url(machines: Machines, url: str) -> None:
-    """As it opens a folder."""
     _append(machines.open("there"), 0, 1)
 
     assert 2 == len(perfkit.open_ledger(url).to_pandas())

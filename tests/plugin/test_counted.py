@@ -201,7 +201,6 @@ def _suite(root: Path, text: str) -> Repository:
 
 
 def _session(root: Path, *options: str) -> str:
-    """Return what a recorded session said, in which every test passed."""
     command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}", *options]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stdout + done.stderr
@@ -222,14 +221,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
     """Return what a session filed that counted all it could, and in which each warning is an error."""
     root = _suite(tmp_path_factory.mktemp("counted") / "project", SUITE).root
     (root / "conftest.py").write_text(WARNING)
-    said = _session(root, "--perfkit-counts", "-W", "error")
-    assert re.search(r"^=+ 14 passed in ", said, re.MULTILINE)
-    assert "perfkit: 13 benchmarks, commit " in said
+    output = _session(root, "--perfkit-counts", "-W", "error")
+    assert re.search(r"^=+ 14 passed in ", output, re.MULTILINE)
+    assert "perfkit: 13 benchmarks, commit " in output
     return _rows(root)
 
 
 def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
-    """Each is an exact row of two iterations, with the lines behind it; the times are as they were."""
     product = rows["test_product"]
     operators = product["operators"].outcome
 
@@ -246,7 +244,6 @@ def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
 
 
 def test_every_time_is_filed_and_nothing_else_than_what_was_counted(rows: dict[str, dict[str, Row]]) -> None:
-    """No row says that something was not counted: neither of a pedantic benchmark, nor of one that raises."""
     assert PEDANTIC | COUNTED | {"test_raises_when_watched"} == set(rows)
     assert {"ok"} == {row.outcome.status for found in rows.values() for row in found.values()}
     for test, found in rows.items():
@@ -255,32 +252,25 @@ def test_every_time_is_filed_and_nothing_else_than_what_was_counted(rows: dict[s
 
 
 def test_what_takes_long_is_counted_only_if_asked_for(tmp_path: Path) -> None:
-    """Four more calls of a function that was called five times would be most of a second benchmark.
-
-    And what pytest-benchmark profiles is called as often as it says, under its profile alone.
-    """
     root = _suite(tmp_path / "project", CHEAP_AND_SLOW).root
     _session(root)
     rows = _rows(root)
+    _session(root, "--perfkit-no-counts", f"--perfkit-ledger={root / 'times'}", "-k", "cheap")
 
+    assert {WALL_TIME} == {row.outcome.metric for row in Ledger(root / "times").rows()}
     assert {"time", "operators", "python_calls"} <= rows["test_cheap"].keys()
     assert {"time"} == rows["test_slow"].keys() == rows["test_profiled"].keys()
 
 
-@pytest.mark.parametrize(
-    ("options", "configured"), [(("--perfkit-no-counts",), "true"), (("--perfkit-counts",), "false")]
-)
-def test_counting_can_be_switched_off(tmp_path: Path, options: tuple[str, ...], configured: str) -> None:
-    """Then only times are filed."""
+def test_counting_can_be_switched_off(tmp_path: Path) -> None:
     repository = _suite(tmp_path / "project", CHEAP_AND_SLOW)
-    repository.commit({"pyproject.toml": f"[tool.perfkit.exact]\ncount = {configured}\n"}, "Configure")
-    _session(repository.root, "-k", "cheap", *options)
+    repository.commit({"pyproject.toml": "[tool.perfkit.exact]\ncount = false\n"}, "Configure")
+    _session(repository.root, "-k", "cheap", "--perfkit-counts")
 
     assert {"time"} == {name for found in _rows(repository.root).values() for name in found}
 
 
 def test_calls_end_where_their_time_is_over() -> None:
-    """The time of all calls together is limited, and none is begun that has not the time of a timed one."""
     calls: list[float] = []
 
     def function(seconds: float, *, twice: bool) -> float:

@@ -1,4 +1,4 @@
-"""A session that does not use perfkit runs as if perfkit were not installed, whatever other plugins do."""
+"""A session that does not use perfkit runs as if perfkit were not installed, with any other plugins."""
 
 from __future__ import annotations
 
@@ -96,19 +96,8 @@ def test_fails():
 """
 
 
-def test_a_fixture_of_another_plugin_is_left_alone(pytester: pytest.Pytester) -> None:
-    """It has no clock of pytest-benchmark's."""
-    pytester.makeconftest(LOOKALIKE)
-    pytester.makepyfile(
-        test_a="import torch\n\ndef test_a(benchmark):\n    assert 3 == benchmark(max, 1, 3)\n"
-    )
-
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
-
-
 @pytest.mark.parametrize("arguments", [(), ("test_own.py",), ("--benchmark-disable",)])
 def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    """Not in a project with a suite of asv either, unless it is asked for."""
     for name, text in asv_files().items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +110,7 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
     result.assert_outcomes(passed=1)
     found = next(line for line in result.outlines if line.startswith("imported:")).split()[1:]
     allowed = {"perfkit", "perfkit.runner", "perfkit.agent", "perfkit.phases", "perfkit.plugin"}
-    # Configuration says where the suite is, for a session that is given a place that may lie in it.
+    # Configuration has the place of the suite, for a session that is given a place that may lie in it.
     if "test_own.py" in arguments:
         assert not [
             name for name in found if name.startswith(("perfkit.agent.", "duckdb", "pyarrow", "numpy"))
@@ -133,7 +122,6 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
 def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(
     pytester: pytest.Pytester,
 ) -> None:
-    """Only a path on the command line asks for it."""
     for name, text in asv_files().items():
         path = pytester.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +135,6 @@ def test_a_session_in_the_folder_of_a_suite_of_asv_collects_no_benchmark_of_it(
 def test_a_session_with_common_plugins_runs_as_without_perfkit(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In several orders of these plugins, perfkit loaded first, between them and last."""
     for name, text in PLUGINS.items():
         pytester.makepyfile(**{f"plugin_{name}": f"import pytest\n{text}\n"})
     pytester.makepyfile(test_suite=SUITE)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run
 from repositories import create_repository
 from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE
@@ -31,7 +31,7 @@ def test_device(benchmark):
     fake_device.allocate(1)
     benchmark.pedantic(fake_device.work, rounds=2)
 
-def test_settles(benchmark):
+def test_warms_up(benchmark):
     fake_device.allocate(1)
     calls = itertools.count()
     def call():
@@ -45,7 +45,6 @@ def test_settles(benchmark):
 
 @pytest.mark.slow
 def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
-    """Its first call has a row; what prescribes its calls, or is of the host, is left as it was."""
     for name, text in (
         ("test_suite.py", SUITE),
         ("fake_device.py", SHARED_DEVICE),
@@ -58,19 +57,16 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
     place = tmp_path / "device"
     place.mkdir()
 
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--benchmark-max-time=0.01"],
-        cwd=tmp_path, env={**os.environ, "FAKE_DEVICE": str(place)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "--perfkit-ledger=rows", "--benchmark-max-time=0.01"]
+    done = run(command, cwd=tmp_path, env={**os.environ, "FAKE_DEVICE": str(place)})
 
     assert 0 == done.returncode, done.stdout
     rows = {
         (row.outcome.benchmark.name.partition("::")[2], row.outcome.metric.name): row
         for row in Ledger(tmp_path / "rows").rows()
     }
-    assert {"test_settles"} == {name for name, metric in rows if metric == "cold start"}
-    cold, timed = rows["test_settles", "cold start"].outcome, rows["test_settles", "time"].outcome
+    assert {"test_warms_up"} == {name for name, metric in rows if metric == "cold start"}
+    cold, timed = rows["test_warms_up", "cold start"].outcome, rows["test_warms_up", "time"].outcome
     assert cold.values[0] > 2 * min(timed.values)
     assert (0, 1) == (cold.warmup, cold.loops)
     assert timed.warmup is not None
@@ -80,7 +76,6 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
 
 
 def test_a_warm_up_without_end_marks_the_times() -> None:
-    """The values stand, the calls before them are counted, and what is not known has no row."""
     record = SessionRecord()
     reading = Reading(
         values=(1.0, 2.0),

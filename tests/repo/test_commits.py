@@ -8,7 +8,6 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.checkout import add_worktree, worktree_folder
 from perfkit.repo.commits import (
     author_of,
     changed_files,
@@ -128,26 +127,7 @@ def test_an_unknown_ref_is_refused(repository: Repository, ref: str) -> None:
         resolve(open_repository(repository.root), ref)
 
 
-def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> None:
-    old = repository.commit({"a.py": "old"})
-    new = repository.commit({"a.py": "new"})
-    hook = repository.root / ".git/hooks/post-checkout"
-    hook.write_text("#!/bin/sh\necho hooked > hooked\n")
-    hook.chmod(0o755)
-
-    with worktree_folder([repository.root]) as folder:
-        paths = {sha: folder / sha[:10] for sha in (old, new)}
-        for sha, path in paths.items():
-            add_worktree(repository.root, sha, path)
-        assert ["old", "new"] == [(paths[sha] / "a.py").read_text() for sha in (old, new)]
-        assert 1 == len({len(str(path)) for path in paths.values()})
-        assert [] == [path for path in paths.values() if (path / "hooked").exists()]
-
-    assert [] == [path for path in paths.values() if path.exists()]
-    assert 1 == len(repository.git.git.worktree("list").splitlines())
-
-
-def test_git_tells_what_people_call_commits(repository: Repository) -> None:
+def test_git_shows_what_people_call_commits(repository: Repository) -> None:
     shas = [repository.commit({"a": str(number)}, f"Change | {number}") for number in range(3)]
 
     facts = commit_facts(repository.root, [shas[2], shas[0], "f" * 40])

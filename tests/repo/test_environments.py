@@ -41,15 +41,15 @@ version = "0.4.6"
 marker = "sys_platform == 'win32'"
 """
 PROJECT = '[project]\nname = "mine"\ndependencies = ["numpy>=2", "torch==2.13.0"]\n'
-PIP_CONFLICT = """Collecting planted
+PIP_CONFLICT = """Collecting pkgdemo
 INFO: pip is looking at multiple versions
 
 The conflict is caused by:
-    The user requested planted==2.0
-    needing 1.0 depends on planted==1.0
+    The user requested pkgdemo==2.0
+    needing 1.0 depends on pkgdemo==1.0
 
 To fix this you could try to:
-ERROR: Cannot install planted because these package versions have conflicting dependencies.
+ERROR: Cannot install pkgdemo because these package versions have conflicting dependencies.
 """
 PIP_UNKNOWN = """Looking in links
 ERROR: Could not find a version that satisfies the requirement none==9 (from versions: 1.0)
@@ -60,7 +60,7 @@ UV = """Using CPython 3.11.7
   ╰─▶ Because there is no version of none==9 and you require none==9, we can
       conclude that your requirements are unsatisfiable.
 """
-UV_TOLD = (
+UV_REASON = (
     "No solution found when resolving dependencies: Because there is no version of none==9 and you require"
     " none==9, we can conclude that your requirements are unsatisfiable."
 )
@@ -76,7 +76,6 @@ def described(
 
 
 def sides(base: SideEnvironment, head: SideEnvironment) -> Environments:
-    """Return both sides' environments."""
     return {"base": base, "head": head}
 
 
@@ -109,16 +108,16 @@ def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("pylock.toml", "[[packages]]\nname = 'x'\n", "neither a pylock.toml whose packages have versions"),
         ("pyproject.toml", "[tool.x]\n", "neither a pylock.toml whose packages have versions"),
         ("broken.toml", "[", "neither a pylock.toml whose packages have versions"),
     ],
 )
-def test_a_damaged_file_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, name: str, text: str, expected: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=told) as caught:
+    with pytest.raises(UsageError, match=expected) as caught:
         check_wanted({"base": [str(tmp_path / name)]})
     assert str(tmp_path / name) in str(caught.value)
 
@@ -151,7 +150,7 @@ def test_the_key_of_an_environment_follows_from_all_it_depends_on(
     assert changed != environment_key(lines)
 
 
-def test_packages_that_differ_are_told_from_those_that_were_named() -> None:
+def test_packages_that_differ_are_split_by_those_that_were_named() -> None:
     base = described(frozenset({"torch"}), torch="2.12.1", numpy="2.4.0", both="1")
     head = described(frozenset({"torch"}), torch="2.13.0", numpy="2.4.1", both="1", new="3")
     both = sides(base, head)
@@ -174,20 +173,17 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "expected"),
     [
-        (PIP_CONFLICT, "The user requested planted==2.0; needing 1.0 depends on planted==1.0"),
+        (PIP_CONFLICT, "The user requested pkgdemo==2.0; needing 1.0 depends on pkgdemo==1.0"),
         (PIP_UNKNOWN, "Could not find a version that satisfies the requirement none==9 (from versions: 1.0)"),
-        (
-            UV,
-            UV_TOLD,
-        ),
+        (UV, UV_REASON),
         ("killed", "killed"),
         ("", ""),
     ],
 )
-def test_the_reason_of_an_installer_is_one_line(said: str, told: str) -> None:
-    assert told == installer_error(said.splitlines())
+def test_the_reason_of_an_installer_is_one_line(message: str, expected: str) -> None:
+    assert expected == installer_error(message.splitlines())
 
 
 @pytest.fixture
@@ -198,7 +194,6 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def finish(place: Path) -> None:
-    """Make a folder a complete one."""
     (place / COMPLETE).touch()
 
 

@@ -33,7 +33,6 @@ def _pointer(content: str) -> str:
 
 
 def _keep(repository: Repository, content: str, store: str = ".git/lfs") -> None:
-    """Put a content into a local store of Git LFS."""
     digest = hashlib.sha256(content.encode()).hexdigest()
     place = repository.root / store / "objects" / digest[:2] / digest[2:4] / digest
     place.parent.mkdir(parents=True)
@@ -138,7 +137,7 @@ def test_a_filter_of_ones_own_never_runs(repository: Repository) -> None:
     (repository.root / "b.own").write_text("CHANGED")
     assert read_commit(repository.root).dirty
     assert ("b.own",) == changed_files(resolve_sides(repository.root, base="HEAD", head=None))
-    told = r'^base: b\.own is stored through the git filter "own"'
-    with pytest.raises(NotMeasuredError, match=told), _checked_out(repository):
+    shown = r'^base: b\.own is stored through the git filter "own"'
+    with pytest.raises(NotMeasuredError, match=shown), _checked_out(repository):
         pass
     assert not ran.exists()

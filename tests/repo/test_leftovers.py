@@ -36,12 +36,12 @@ with worktree_folder([Path(repository.working_tree_dir)]) as folder, temporary_f
     mute = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     mute["start_new_session"] = True
     mute["env"] = with_mark(os.environ)
-    told = {{**mute, "env": {{**mute["env"], "TMPDIR": f"{{folder}}/tmp"}}}}
+    named = {{**mute, "env": {{**mute["env"], "TMPDIR": f"{{folder}}/tmp"}}}}
     started = [
         subprocess.Popen(waits, **mute, cwd=root),
         subprocess.Popen(waits, **{{**mute, "stdout": open(folder / "log", "w")}}),
         subprocess.Popen([*waits, str(folder)], **mute),
-        subprocess.Popen(waits, **told),
+        subprocess.Popen(waits, **named),
         subprocess.Popen(waits, **mute, cwd=folder.parent),
     ]
     print(folder, *(one.pid for one in started), flush=True)
@@ -69,12 +69,12 @@ def killed(temporary: Path, repository: Repository) -> Iterator[tuple[Path, list
         assert process.stdout is not None
         folder, *pids = process.stdout.readline().split()
         process.kill()
-    *residents, stranger = [psutil.Process(int(pid)) for pid in pids]
+    *residents, unrelated = [psutil.Process(int(pid)) for pid in pids]
     residents[1].suspend()
     assert temporary == Path(folder).parent
     yield Path(folder), residents, process.pid
-    assert stranger.is_running()
-    for one in (*residents, stranger):
+    assert unrelated.is_running()
+    for one in (*residents, unrelated):
         if one.is_running():
             one.kill()
 
@@ -83,49 +83,40 @@ def test_nothing_of_a_killed_perfkit_stays(
     temporary: Path, repository: Repository, killed: tuple[Path, list[psutil.Process], int]
 ) -> None:
     folder, residents, pid = killed
-    heard: list[str] = []
+    logged: list[str] = []
     folders = sorted(path for path in temporary.iterdir() if path.is_dir())
     assert folder in folders
 
-    sweep(heard.append)
+    sweep(logged.append)
 
     assert [] == psutil.wait_procs(residents, timeout=20)[1]
     assert [] == list(temporary.iterdir())
     assert 1 == len(repository.git.git.worktree("list").splitlines())
-    (line,) = heard
+    (line,) = logged
     removed = ", ".join(map(str, folders))
     expected = (
         f"swept up after perfkit backfill (process {pid}), which was killed: removed {removed},"
         f" 1 worktree of {repository.root}, ended 4 processes"
     )
     assert expected == line
-
-
-def test_a_second_sweep_has_nothing_to_say(
-    killed: tuple[Path, list[psutil.Process], int],
-) -> None:
-    heard: list[str] = []
-    sweep(lambda _: None)
-    sweep(heard.append)
-
-    assert [] == heard
-    assert not killed[0].exists()
+    sweep(logged.append)
+    assert [line] == logged
 
 
 def test_what_lives_or_is_not_perfkits_is_left_alone(temporary: Path, repository: Repository) -> None:
     repository.commit({"a.py": "1"})
     (temporary / "perfkit-users").mkdir()
     repository.git.git.worktree("add", "--detach", str(temporary / "perfkit-users/base"))
-    heard: list[str] = []
+    logged: list[str] = []
     with temporary_folder() as folder:
         waits = [sys.executable, "-c", "import signal; signal.pause()"]
         with subprocess.Popen(waits, cwd=folder, start_new_session=True) as process:
-            sweep(heard.append)
+            sweep(logged.append)
             assert process.poll() is None
             process.kill()
         assert folder.exists()
 
-    assert [] == heard
+    assert [] == logged
     assert 2 == len(repository.git.git.worktree("list").splitlines())
     assert (temporary / "perfkit-users/base/a.py").exists()
 
@@ -155,12 +146,12 @@ def test_only_what_perfkit_started_is_ended(
 ) -> None:
     folder, residents, _ = killed
     waits = [sys.executable, "-c", "import signal; signal.pause()", f"{folder}/log"]
-    heard: list[str] = []
+    logged: list[str] = []
     with (
         subprocess.Popen(waits, cwd=folder, start_new_session=True) as mine,
         subprocess.Popen(waits, env=with_mark(os.environ), start_new_session=True) as of_another,
     ):
-        sweep(heard.append)
+        sweep(logged.append)
         assert [None, None] == [mine.poll(), of_another.poll()]
         for process in (mine, of_another):
             process.kill()
@@ -179,46 +170,46 @@ def test_another_users_files_end_and_remove_nothing(temporary: Path, folder_of: 
     os.chown(owner, 65534, -1)
     os.chown(folder, folder_of, -1)
     waits = [sys.executable, "-c", "import signal; signal.pause()", f"{folder}/log"]
-    heard: list[str] = []
+    logged: list[str] = []
     with subprocess.Popen(waits, env=with_mark(os.environ), start_new_session=True) as process:
-        sweep(heard.append)
+        sweep(logged.append)
         assert process.poll() is None
         process.kill()
 
-    assert [] == heard
+    assert [] == logged
     assert folder.is_dir()
     assert owner.is_file()
 
 
-def test_what_cannot_be_removed_is_told(
+def test_what_cannot_be_removed_is_reported(
     temporary: Path, killed: tuple[Path, list[psutil.Process], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, residents, _ = killed
-    heard: list[str] = []
+    logged: list[str] = []
 
     def refuse(place: Path) -> None:
         raise PermissionError(13, "Permission denied", str(place / "file"))
 
     monkeypatch.setattr(leftovers, "remove_folder", refuse)
-    sweep(heard.append)
+    sweep(logged.append)
     monkeypatch.undo()
 
-    line = next(line for line in heard if str(folder) in line)
+    line = next(line for line in logged if str(folder) in line)
     assert line.startswith(f"cannot remove {folder}, left by perfkit backfill (process ")
     assert ", which was killed " in line
     assert f"(Permission denied: {folder}/file); remove it by hand" in line
     assert wait_until(lambda: not any(one.is_running() for one in residents))
-    sweep(heard.append, place=temporary)
+    sweep(logged.append, place=temporary)
     assert [] == list(temporary.iterdir())
 
 
-def test_a_damaged_owner_is_told(temporary: Path) -> None:
+def test_a_damaged_owner_is_reported(temporary: Path) -> None:
     (temporary / "perfkit-0123").mkdir()
     (temporary / "perfkit-0123.owner").write_text("{")
-    heard: list[str] = []
+    logged: list[str] = []
 
-    sweep(heard.append)
+    sweep(logged.append)
 
-    (line,) = heard
-    assert f"the owner's file of {temporary}/perfkit-0123 is damaged" in line
+    (line,) = logged
+    assert f"cannot tell whose {temporary}/perfkit-0123 is" in line
     assert (temporary / "perfkit-0123").exists()

@@ -47,7 +47,7 @@ import math
 LIMIT = 3
 
 def kept(x):
-    """Say something."""
+    """Do something."""
     return x + 1
 
 def changed(x):
@@ -76,7 +76,7 @@ class Kind:
         pytest.param("LIMIT = 3", "LIMIT = 4", None, id="a constant"),
         pytest.param("size = 2", "size = 3", None, id="an attribute of a class"),
         pytest.param("import math", "import math\nimport os\n\n\n", (), id="an import, and lines that moved"),
-        pytest.param('"""Say something."""', '"""Say more."""', (), id="a docstring"),
+        pytest.param('"""Do something."""', '"""Do more."""', (), id="a docstring"),
         pytest.param("def kept", "def new(x):\n    return x\n\ndef kept", ("new",), id="a new function"),
         pytest.param("LIMIT = 3", "LIMIT = 3 +", None, id="what cannot be read"),
     ],

@@ -14,64 +14,67 @@ from perfkit.repo.trailers import accepted_in, commits_in
 
 
 def _accepted(repository: Repository, *trailers: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Return (benchmark, reason) of each acceptance in a commit with these trailers, and the warnings."""
     base = repository.commit({"a.py": "1"}, "Begin")
     head = repository.commit({"a.py": "2"}, "Change a\n\nWhy it was done.\n\n" + "\n".join(trailers))
     acceptances, warnings = accepted_in(repository.root, base, head)
     return [(found.benchmark, found.reason) for found in acceptances], warnings
 
 
-@pytest.mark.parametrize(
-    ("value", "name", "reason"),
-    [
-        ("b/bench_a.py::test_a: wanted", "b/bench_a.py::test_a", "wanted"),
-        ("b/bench_a.py::test_a -- wanted", "b/bench_a.py::test_a", "wanted"),
-        ("bench_a.py::Class::test_a: wanted", "bench_a.py::Class::test_a", "wanted"),
-        ("test_a: as bench_b.py::test_b: slow", "test_a", "as bench_b.py::test_b: slow"),
-        ("bench_a.py::test_a: as a::b -- or so: [1]", "bench_a.py::test_a", "as a::b -- or so: [1]"),
-        ("bench_a.py::test_a[n: 1 -- m::2]: wanted", "bench_a.py::test_a[n: 1 -- m::2]", "wanted"),
-        ("bench_a.py::test_a[a]b[]: wanted [so]: yes", "bench_a.py::test_a[a]b[]", "wanted [so]: yes"),
-        ("bench_a.py::test_a[200-5] -- wanted: yes", "bench_a.py::test_a[200-5]", "wanted: yes"),
-        ("my benchmarks/bench_a.py::test_a: wanted", "my benchmarks/bench_a.py::test_a", "wanted"),
-        ("bench_a.py::test_größe: ja", "bench_a.py::test_größe", "ja"),
-        ("bench_a.py::test_a:\n  told on\n  two lines", "bench_a.py::test_a", "told on two lines"),
-    ],
-)
-def test_the_separator_stands_right_behind_the_last_part(
-    repository: Repository, value: str, name: str, reason: str
-) -> None:
-    assert ([(name, reason)], ()) == _accepted(repository, f"Perf-Accept: {value}")
+READ = [
+    ("b/bench_a.py::test_a: wanted", "b/bench_a.py::test_a", "wanted"),
+    ("b/bench_a.py::test_a -- wanted", "b/bench_a.py::test_a", "wanted"),
+    ("bench_a.py::Class::test_a: wanted", "bench_a.py::Class::test_a", "wanted"),
+    ("test_a: as bench_b.py::test_b: slow", "test_a", "as bench_b.py::test_b: slow"),
+    ("bench_a.py::test_a: as a::b -- or so: [1]", "bench_a.py::test_a", "as a::b -- or so: [1]"),
+    ("bench_a.py::test_a[n: 1 -- m::2]: wanted", "bench_a.py::test_a[n: 1 -- m::2]", "wanted"),
+    ("bench_a.py::test_a[a]b[]: wanted [so]: yes", "bench_a.py::test_a[a]b[]", "wanted [so]: yes"),
+    ("bench_a.py::test_a[200-5] -- wanted: yes", "bench_a.py::test_a[200-5]", "wanted: yes"),
+    ("my benchmarks/bench_a.py::test_a: wanted", "my benchmarks/bench_a.py::test_a", "wanted"),
+    ("bench_a.py::test_größe: ja", "bench_a.py::test_größe", "ja"),
+    ("bench_a.py::test_a:\n  given on\n  two lines", "bench_a.py::test_a", "given on two lines"),
+]
+# These accept nothing, for want of a reason or of a separator.
+REFUSED = [
+    "",
+    "bench_a.py::test_a",
+    "bench_a.py::test_a:",
+    "bench_a.py::test_a --",
+    "bench_a.py::test_a[n: 1]",
+    "bench_a.py::test_a[n::m: 1]",
+    "bench_a.py::test_a - wanted",
+    "bench_a.py: wanted",
+    "we wanted this",
+]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "bench_a.py::test_a",
-        "bench_a.py::test_a:",
-        "bench_a.py::test_a --",
-        "bench_a.py::test_a[n: 1]",
-        "bench_a.py::test_a[n::m: 1]",
-        "bench_a.py::test_a - wanted",
-        "bench_a.py: wanted",
-        "we wanted this",
-    ],
-)
-def test_a_trailer_without_a_reason_is_warned_of(repository: Repository, value: str) -> None:
-    accepted, warnings = _accepted(repository, f"Perf-Accept: {value}")
+def test_the_separator_stands_right_behind_the_last_part(repository: Repository) -> None:
+    trailers = [f"Perf-Accept: {value}" for value, _, _ in READ]
 
-    (warning,) = warnings
-    assert [] == accepted
-    assert warning.startswith(f"commit {repository.git.head.commit.hexsha[:8]}: ")
-    assert f'the trailer "Perf-Accept: {value}" accepts nothing; expected "Perf-Accept: BENCH' in warning
+    assert ([(name, reason) for _, name, reason in READ], ()) == _accepted(repository, *trailers)
 
 
-@pytest.mark.parametrize("reason", ["REASON", "…", "reason", "why"])
-def test_a_line_that_was_offered_has_no_reason_yet(repository: Repository, reason: str) -> None:
-    accepted, (warning,) = _accepted(repository, f"Perf-Accept: bench_a.py::test_a: {reason}")
+def test_a_trailer_without_a_reason_is_warned_of(repository: Repository) -> None:
+    accepted, warnings = _accepted(repository, *(f"Perf-Accept: {value}" for value in REFUSED))
 
     assert [] == accepted
-    assert warning.endswith(f" accepts nothing; write your own reason in place of {reason}")
+    assert len(REFUSED) == len(warnings)
+    for value, warning in zip(REFUSED, warnings, strict=True):
+        assert warning.startswith(f"commit {repository.git.head.commit.hexsha[:8]}: ")
+        assert f'the trailer "Perf-Accept: {value}" accepts nothing; expected "Perf-Accept: BENCH' in warning
+
+
+def test_a_placeholder_is_no_reason(repository: Repository) -> None:
+    placeholders = ["REASON", "…", "reason", "why"]
+
+    accepted, warnings = _accepted(
+        repository, *(f"Perf-Accept: bench_a.py::test_a: {one}" for one in placeholders)
+    )
+
+    assert [] == accepted
+    assert [True] * 4 == [
+        warning.endswith(f" accepts nothing; write your own reason in place of {one}")
+        for one, warning in zip(placeholders, warnings, strict=True)
+    ]
 
 
 def test_a_message_may_accept_several_things(repository: Repository) -> None:
@@ -140,7 +143,7 @@ def test_the_user_settings_of_git_log_change_nothing(repository: Repository) -> 
     )
 
 
-def test_what_is_said_of_a_signature_is_no_acceptance(repository: Repository, tmp_path: Path) -> None:
+def test_the_output_of_a_signature_check_is_no_acceptance(repository: Repository, tmp_path: Path) -> None:
     program = tmp_path / "verify"
     program.write_text("#!/bin/sh\necho not verified >&2\nexit 1\n")
     program.chmod(0o755)

@@ -1,0 +1,635 @@
+"""Histories of real repositories: where a trend steps, what made it, and what nobody would have seen."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import git
+import pytest
+from repositories import Repository, create_repository
+from synthetic import ENVIRONMENT, MACHINE, build_row
+
+from perfkit.commands import history as jobs
+from perfkit.commands.backfill import BackfillRequest, Choice, run_range_backfill
+from perfkit.commands.history import (
+    HistoryRequest,
+    Stated,
+    days_ago,
+    history_exit_code,
+    read_history,
+    state_point,
+)
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.ledger.store import Ledger
+from perfkit.model import Environment, Metric, Row
+from perfkit.model.comparisons import Policy
+from perfkit.model.history import HistoryReport, State
+from perfkit.model.policies import JudgedPolicy
+from perfkit.report.history import history_verdict
+
+NAME = "benchmarks/bench_a.py::test_a"
+OTHER = "benchmarks/bench_a.py::test_b"
+SENTINEL = "benchmarks/bench_a.py::test_machine"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = BEGIN + timedelta(days=41)
+BENCHMARKS = """
+import pytest
+
+def test_a(benchmark): ...
+def test_b(benchmark): ...
+
+@pytest.mark.perfkit(sentinel=True)
+def test_machine(benchmark): ...
+"""
+
+
+@dataclass
+class Scene:
+    """A repository with forty commits, the last twenty of which differ from the first in ``model.py``."""
+
+    repository: Repository
+    shas: list[str]
+
+    @property
+    def ledger(self) -> Path:
+        """Its ledger."""
+        return self.repository.root / "benchmarks/ledger"
+
+    def measure(
+        self,
+        seconds: Callable[[int], float],
+        *,
+        name: str = NAME,
+        first: int = 0,
+        seed: int = 1,
+        **facts: Any,  # noqa: ANN401 (what a row may have)
+    ) -> None:
+        """Record a run of three launches at each commit, a day apart, with one per cent of noise."""
+        source = random.Random(seed)  # noqa: S311 (noise, not a secret)
+        rows = []
+        for number, sha in enumerate(self.shas[first:], start=first):
+            level = seconds(number) * (1 + source.gauss(0, 0.01))
+            rows += [
+                replace(
+                    build_row(
+                        *(level * (1 + 0.001 * round_) for round_ in range(3)),
+                        name=name,
+                        sha=sha,
+                        run=f"{name[-4:]}-{number:04}-{seed:012}",
+                        launch=launch,
+                        **{key: fact(number) if callable(fact) else fact for key, fact in facts.items()},
+                    ),
+                    recorded_at=BEGIN + timedelta(days=number),
+                )
+                for launch in range(3)
+            ]
+        Ledger(self.ledger).append(rows)
+
+    def measure_together(self, levels: dict[str, Callable[[int], float]], machine: float) -> None:
+        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so."""
+        source = random.Random(7)  # noqa: S311 (noise, not a secret)
+        rows = []
+        for number, sha in enumerate(self.shas):
+            factor = 1 + source.gauss(0, machine)
+            for name, seconds in levels.items():
+                level = seconds(number) * factor * (1 + source.gauss(0, 0.005))
+                row = build_row(level, level, name=name, sha=sha, run=f"all-{number:012}")
+                rows.append(replace(row, recorded_at=BEGIN + timedelta(days=number)))
+        Ledger(self.ledger).append(rows)
+
+    def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
+        """Record a gate of each of the first ten changes, a day apart."""
+        rows: list[Row] = []
+        for number in range(10):
+            base, head = self.shas[number], self.shas[number + 1]
+            rows += _gate(base, head, ratio, run=f"gate-{seed}-{number:010}", day=number, noise=noise)
+        Ledger(self.ledger).append(rows)
+
+    def state(self, subject: str, state: State, reason: str) -> Stated:
+        """State something about a change point, a benchmark or a machine."""
+        project = load_project(self.repository.root)
+        return state_point(project=project, ledger=self.ledger, subject=subject, state=state, reason=reason)
+
+    def read(self, **request: Any) -> HistoryReport:  # noqa: ANN401 (what a request may have)
+        """Return the history of the ledger."""
+        return read_history(load_project(self.repository.root), self.ledger, HistoryRequest(**request))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return the repository that each test has a copy of."""
+    root = tmp_path_factory.mktemp("template")
+    repository = Repository(root, create_repository(root))
+    for number in range(40):
+        files = {"model.py": f"N = {number}\n", "benchmarks/bench_a.py": BENCHMARKS}
+        repository.commit(files, f"Change {number}")
+    repository.git.git.gc("--quiet")
+    return repository
+
+
+@pytest.fixture
+def scene(template: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Return the repository, at a day when its newest run is one day old."""
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW)
+    root = tmp_path / "project"
+    shutil.copytree(template.root, root)
+    copy = git.Repo(root)
+    return Scene(Repository(root, copy), copy.git.rev_list("--reverse", "HEAD").split())
+
+
+def test_a_step_is_found_where_it_was_made(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+
+    report = scene.read()
+
+    (point,) = report.points
+    assert (scene.shas[19], scene.shas[20], 1) == (point.last_before, point.first_after, point.commits)
+    assert point.low < 1.1 < point.high
+    assert "code" == point.cause
+    assert point.worse
+    assert 1.0 == pytest.approx(point.before.mean, rel=0.01)
+    assert 1.1 == pytest.approx(point.after.mean, rel=0.01)
+    assert 20 == point.before.runs
+    assert "Change 20" == report.commits[point.first_after].subject
+    assert () == report.silences
+    assert 1 == history_exit_code(report)
+
+
+def test_without_a_step_nothing_asks_for_attention(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    assert () == report.points
+    assert 0.005 < report.noise[MACHINE.machine_id][NAME] < 0.02
+    assert 0 == history_exit_code(report)
+
+
+def test_runs_stand_in_the_order_of_commits_not_of_recording(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1, first=20)
+    scene.shas.reverse()
+    scene.measure(lambda number: 1.1 if number < 20 else 1.0, first=20, seed=2)
+    scene.shas.reverse()
+
+    report = scene.read()
+
+    assert scene.shas == [commit for trend in report.trends for commit in trend.commits]
+    assert [scene.shas[20]] == [point.first_after for point in report.points]
+
+
+def test_a_range_of_commits_is_reported_where_some_were_not_measured(scene: Scene) -> None:
+    scene.shas = scene.shas[:18] + scene.shas[22:]
+    scene.measure(lambda number: 1.0 if number < 18 else 1.2)
+
+    (point,) = scene.read().points
+
+    assert (scene.shas[17], scene.shas[18], 5) == (point.last_before, point.first_after, point.commits)
+
+
+def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
+    scene.measure(
+        lambda number: 1.0 if number < 20 else 1.1,
+        environment=lambda number: ENVIRONMENT if number < 20 else newer,
+    )
+
+    report = scene.read()
+
+    assert [("environment", "torch 2.13.0 -> 2.14.0")] == [(one.cause, one.detail) for one in report.points]
+    assert 0 == history_exit_code(report)
+
+
+def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "python": "3.13"})
+    scene.measure(
+        lambda number: 1.0 + 0.1 * (number % 2),
+        environment=lambda number: newer if number % 2 else ENVIRONMENT,
+    )
+
+    report = scene.read()
+
+    assert [20, 20] == [len(trend) for trend in report.trends]
+    assert () == report.points
+
+
+def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    scene.measure(lambda number: 2.0 if number < 20 else 2.2, name=SENTINEL, seed=2)
+
+    points = {point.benchmark: point for point in scene.read().points}
+
+    assert ("machine", f"the sentinel {SENTINEL} moved as well") == (points[NAME].cause, points[NAME].detail)
+    assert "machine" == points[SENTINEL].cause
+
+
+def test_commits_without_code_made_no_step(scene: Scene) -> None:
+    last = scene.shas[-1]
+    text = scene.repository.commit({"README.md": "Read me", "benchmarks/ledger/x": ""}, "Write more")
+    scene.shas = [last] * 20 + [text] * 20
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+
+    (point,) = scene.read().points
+
+    assert ("machine", "no code differs between the commits") == (point.cause, point.detail)
+
+
+def _steady(_: int) -> float:
+    return 1.0
+
+
+def _slower(number: int) -> float:
+    return 1.0 if number < 20 else 1.1
+
+
+SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("moved", "total"), [(1, 4), (2, 4), (3, 4), (4, 4), (3, 5), (3, 6), (4, 6), (5, 8), (6, 10), (8, 12)]
+)
+def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, moved: int, total: int) -> None:
+    names = [f"benchmarks/bench_a.py::test_a[{number:02}]" for number in range(total)]
+    steps: dict[str, Callable[[int], float]] = dict.fromkeys(names, _steady)
+    steps.update(dict.fromkeys(names[:moved], _slower))
+    scene.measure_together(steps, machine=0.005)
+
+    report = scene.read()
+
+    losses = {(point.benchmark, point.first_after) for point in report.points if point.is_open}
+    assert {(name, scene.shas[20]) for name in names[:moved]} == losses
+    assert all(abs(point.ratio - 1.1) < 0.02 for point in report.points)
+    assert [(moved, total, None)] * len(report.shifts) == [
+        (shift.benchmarks, shift.measured, shift.cause) for shift in report.shifts
+    ]
+    assert len(report.shifts) or 2 * moved <= total
+    assert 1 == history_exit_code(report)
+    # Each benchmark alone reads as it does among the others.
+    for name in (names[0], names[-1]):
+        alone = scene.read(benchmarks=(name,))
+        assert [point for point in report.points if point.benchmark == name] == list(alone.points)
+        assert {name} == {trend.benchmark for trend in alone.trends}
+
+
+def test_a_person_closes_a_shift_in_one_statement(scene: Scene) -> None:
+    scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
+    (shift,) = scene.read().shifts
+
+    scene.state(shift.shift_id[:5], "ignored", "The runner was replaced")
+
+    report = scene.read()
+    assert {"ignored"} == {point.state for point in report.points}
+    assert 0 == history_exit_code(report)
+
+
+def test_a_sentinel_that_stood_still_accuses_the_commit_of_all(scene: Scene) -> None:
+    scene.measure_together({**dict.fromkeys(SEVERAL, _slower), SENTINEL: _steady}, machine=0.005)
+
+    report = scene.read()
+
+    assert [("code", 5, 5)] == [(one.cause, one.benchmarks, one.measured) for one in report.shifts]
+    assert set(SEVERAL) == {point.benchmark for point in report.points if point.is_open}
+    assert 1 == history_exit_code(report)
+
+
+def test_a_sentinel_that_moved_with_all_acquits_the_commit(scene: Scene) -> None:
+    scene.measure_together(dict.fromkeys([*SEVERAL, SENTINEL], _slower), machine=0.005)
+
+    report = scene.read()
+
+    assert ["machine"] == [shift.cause for shift in report.shifts]
+    assert {"machine"} == {point.cause for point in report.points}
+    assert 0 == history_exit_code(report)
+
+
+def _gate(base: str, head: str, ratio: float, *, run: str, day: int, noise: float = 0.002) -> Sequence[Row]:
+    source = random.Random(run)  # noqa: S311 (noise, not a secret)
+    policy = JudgedPolicy(rules=Policy(alpha=0.05, family=1, looks=(8, 12)), margin=0.02, gating=True)
+    rows = []
+    for launch in range(12):
+        for side, sha, factor in (("base", base, 1.0), ("head", head, ratio)):
+            level = factor * (1 + source.gauss(0, noise))
+            row = build_row(
+                *(level * (1 + 0.001 * number) for number in range(5)),
+                sha=sha,
+                run=run,
+                launch=launch,
+                block=launch,
+                source="gate",
+                policy=policy,
+                side=side,  # type: ignore[arg-type]
+            )
+            placement = replace(row.placement, preloader=launch // 4)
+            rows.append(replace(row, placement=placement, recorded_at=BEGIN + timedelta(days=day)))
+    return rows
+
+
+def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    Ledger(scene.ledger).append(_gate(scene.shas[19], scene.shas[20], 1.0, run="gate-000000000001", day=20))
+
+    (point,) = (point for point in scene.read().points if point.first_after == scene.shas[20])
+
+    assert point.gate is not None
+    assert point.gate.low < 1 < point.gate.high
+    assert ("machine", "a gate of these commits, side by side, found no such change") == (
+        point.cause,
+        point.detail,
+    )
+
+
+def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
+    gates: list[Row] = []
+    for number in range(20, 39):
+        hour = random.Random(number).uniform(0.7, 1.4)  # noqa: S311 (likewise)
+        rows = _gate(scene.shas[number], scene.shas[number + 1], 1.0, run=f"gate-{number:012}", day=number)
+        scaled = [
+            replace(
+                row, outcome=replace(row.outcome, values=tuple(hour * value for value in row.outcome.values))
+            )
+            for row in rows
+        ]
+        gates += scaled
+    Ledger(scene.ledger).append(gates)
+
+    (trend,) = scene.read().trends
+
+    assert scene.shas[20:] == list(trend.commits)
+    assert statistics.stdev(trend.levels) / statistics.fmean(trend.levels) < 0.01
+    assert statistics.stdev(trend.means) / statistics.fmean(trend.means) > 0.1
+
+
+def test_losses_that_each_gate_let_pass_add_up_to_an_alarm(scene: Scene) -> None:
+    scene.gate(1.008)
+
+    report = scene.read()
+
+    (drift,) = report.creeps
+    assert (NAME, scene.shas[0], scene.shas[10]) == (drift.benchmark, drift.since, drift.until)
+    assert drift.low < 1.008**10 < drift.high
+    assert drift.low > 1.02
+    assert 1 == history_exit_code(report)
+
+
+def _change(scene: Scene, number: int, *ratios: float, amended: bool = False, merged: bool = True) -> None:
+    """Push a change so many times, each gated against where it begins, and merge the last push."""
+    git_, base = scene.repository.git.git, scene.repository.git.head.commit.hexsha
+    git_.checkout("--quiet", "-b", f"change-{number}")
+    rows: list[Row] = []
+    for push, ratio in enumerate(ratios):
+        if push and amended:
+            git_.reset("--quiet", "--hard", base)
+        head = scene.repository.commit({f"part{number}.py": f"N = {push}\n"}, f"Part {number}")
+        rows += _gate(base, head, ratio, run=f"gate-{number:06}-{push:06}", day=number)
+    Ledger(scene.ledger).append(rows)
+    git_.checkout("--quiet", "main")
+    if merged:
+        git_.merge("--quiet", "--no-ff", "-m", f"Merge {number}", f"change-{number}")
+
+
+@pytest.mark.parametrize("amended", [False, True])
+def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amended: bool) -> None:  # noqa: FBT001 (a parameter)
+    for number in range(4):
+        _change(scene, number, 1.015, 1.0, amended=amended)
+
+    assert () == scene.read().creeps
+
+
+def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
+    for number in range(4):
+        _change(scene, number, 1.015, merged=False)
+        scene.repository.commit({"model.py": f"N = {number}\n"})
+
+    assert () == scene.read().creeps
+
+
+def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
+    scene.gate(1.008)
+    Ledger(scene.ledger).append(
+        _gate(scene.shas[0], scene.shas[10], 1.008**10, run="gate-against-0001", day=11)
+    )
+
+    (drift,) = scene.read().creeps
+
+    assert (scene.shas[0], scene.shas[10]) == (drift.since, drift.until)
+    assert drift.low < 1.008**10 < drift.high
+
+
+def _drifting(number: int) -> float:
+    return float(1.02 ** max(number - 8, 0))
+
+
+def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
+    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL[:4], _steady)
+    levels[SEVERAL[0]] = _drifting
+    scene.measure_together(levels, machine=0.005)
+
+    report = scene.read()
+
+    (drift,) = report.creeps
+    assert (SEVERAL[0], scene.shas[39], "best", "code") == (
+        drift.benchmark,
+        drift.until,
+        drift.origin,
+        drift.cause,
+    )
+    assert scene.shas.index(drift.since) <= 9
+    assert drift.low < 1.02**31 < drift.high
+    assert drift.low > 1.3
+    assert report.noise[MACHINE.machine_id][SEVERAL[0]] < 0.02
+    assert 1 == history_exit_code(report)
+    assert (drift,) == scene.read(benchmarks=SEVERAL[:1]).creeps
+
+
+def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
+    ramp: Callable[[int], float] = lambda number: 1.18 ** min(max((number - 14) / 12, 0), 1)  # noqa: E731
+    scene.measure_together(dict.fromkeys(SEVERAL, ramp), machine=0.03)
+
+    report = scene.read()
+
+    assert set(SEVERAL) == {one.benchmark for one in report.rises} | {one.benchmark for one in report.creeps}
+    assert len(report.rises)
+    assert not history_verdict(report).startswith("Nothing")
+
+
+def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:
+    scene.measure_together(dict.fromkeys([NAME, SENTINEL], _drifting), machine=0.005)
+
+    report = scene.read()
+
+    assert [(NAME, "machine")] == [(one.benchmark, one.cause) for one in report.creeps]
+    assert 0 == history_exit_code(report)
+
+
+def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
+    scene.measure(_drifting)
+    (drift,) = scene.read().creeps
+
+    scene.state(drift.creep_id, "accepted", "Exact distances")
+
+    assert () == scene.read().creeps
+    scene.shas = [*scene.shas, *(scene.repository.commit({"model.py": f"N = {n}\n"}) for n in range(40, 60))]
+    replace(scene, shas=scene.shas).measure(_drifting, first=40, seed=3)
+    (later,) = scene.read().creeps
+    assert scene.shas.index(later.since) >= 38
+
+
+def test_drift_counts_from_the_last_release(scene: Scene) -> None:
+    scene.gate(1.008)
+    scene.repository.git.create_tag("v1", scene.shas[9], message="Release 1")
+
+    assert () == scene.read().creeps
+
+
+def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    scene.shas = scene.shas[:20]
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    (silence,) = report.silences
+    assert (NAME, scene.shas[19], 20, 20) == (
+        silence.benchmark,
+        silence.last_commit,
+        silence.days,
+        silence.commits,
+    )
+    assert 0 == silence.stopped
+    assert 4 == history_exit_code(report)
+
+
+def test_a_machine_that_measures_no_more_is_reported_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.measure(lambda _: 1.0)
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    report = scene.read()
+    assert [(32, 0, 2)] == [(one.days, one.commits, one.stopped) for one in report.silences]
+    assert 4 == history_exit_code(report)
+    assert "1 machine stopped measuring, in 80 runs of 2 benchmarks." == history_verdict(report)
+    assert (
+        report.silences == scene.read(benchmarks=(NAME,)).silences == scene.read(benchmarks=(OTHER,)).silences
+    )
+
+
+def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.measure(lambda _: 1.0)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    scene.state(MACHINE.machine_id, "ignored", "Replaced")
+
+    assert () == scene.read().silences
+
+
+def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    (point,) = scene.read().points
+
+    stated = scene.state(point.point_id[:5], "accepted", "Exact distances")
+
+    report = scene.read()
+    assert ("A Tester", point.point_id) == (stated.state.author, stated.state.subject)
+    assert [("accepted", "Exact distances")] == [(one.state, one.reason) for one in report.points]
+    assert 0 == history_exit_code(report)
+
+
+def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene) -> None:
+    metric = Metric(name="operators", unit="", exact=True)
+    scene.measure(lambda _: 1.0)
+    counted = [
+        build_row(
+            100.0 if number < 20 else 200.0, sha=sha, name=NAME, run=f"0199-{number:012}", minute=number
+        )
+        for number, sha in enumerate(scene.shas)
+    ]
+    Ledger(scene.ledger).append(
+        [replace(row, outcome=replace(row.outcome, metric=metric)) for row in counted]
+    )
+    (point,) = scene.read(metric=metric.name).points
+
+    scene.state(point.point_id[:5], "accepted", "More of them, and quicker")
+
+    assert ["accepted"] == [one.state for one in scene.read(metric=metric.name).points]
+    asked = BackfillRequest(
+        commits=(),
+        launches=1,
+        benchmarks="benchmarks",
+        select=None,
+        ledger=scene.ledger,
+        seed=0,
+        choice=Choice(around=point.point_id, tags=True),
+    )
+    with pytest.raises(RepositoryError, match=f"no commit of {point.point_id} has a tag"):
+        run_range_backfill(asked, project=load_project(scene.repository.root), log=lambda _: None)
+
+
+def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    scene.shas = scene.shas[:20]
+    scene.measure(lambda _: 1.0)
+
+    scene.state("test_a", "ignored", "Removed")
+
+    assert () == scene.read().silences
+
+
+def test_what_names_nothing_is_refused(scene: Scene) -> None:
+    scene.measure(lambda _: 1.0)
+
+    for subject, reason, message in (
+        ("ffffffff", "Wanted", "names no one change point or benchmark; `perfkit history` lists them"),
+        ("benchmarks/", "Wanted", "names no one change point"),
+        ("test_a", " ", 'needs a reason; `perfkit history accept test_a --reason "why"`'),
+        ("test_a", "Why", "needs a reason"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            scene.state(subject, "accepted", reason)
+    assert not (scene.ledger / "states").exists()
+
+
+def test_rewritten_commits_stand_by_their_times(scene: Scene) -> None:
+    known = list(scene.shas)
+    scene.shas = [*known[:10], *("e" * 39 + digit for digit in "0123456789"), *known[20:]]
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    assert sorted(scene.shas) == sorted(report.trends[0].commits)
+    assert any("10 commits of 40 are unknown to this clone" in note for note in report.notes)
+
+
+def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:
+    scene.repository.git.create_head("old", scene.shas[9])
+    scene.measure(lambda _: 1.0)
+
+    assert scene.shas[:10] == list(scene.read(branch="old").trends[0].commits)
+    with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
+        scene.read(branch="nowhere")
+
+
+def test_what_the_ledger_lacks_is_reported(scene: Scene) -> None:
+    with pytest.raises(NotMeasuredError, match="has no time of a commit yet; measure with"):
+        scene.read()
+    scene.measure(lambda _: 1.0)
+    with pytest.raises(
+        NotMeasuredError, match=r"has no time of test_x; it has benchmarks/bench_a\.py::test_a"
+    ):
+        scene.read(benchmarks=("test_x",))
+    with pytest.raises(NotMeasuredError, match="has no operators of a commit yet"):
+        scene.read(metric="operators")
+
+
+@pytest.mark.parametrize("text", ["30x", "", "yesterday", "2026-13-01", "d", "-3d"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--since must read"):
+        days_ago(text)

@@ -1,0 +1,312 @@
+"""``perfkit profile`` of loops as people write them, by the command, its exit code and its JSON."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from forked_commands import run_perfkit
+from repositories import Repository, create_repository
+
+from perfkit.ledger.store import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
+    """How the command ended, the JSON that it wrote, and what it printed to standard error."""
+
+    code: int
+    summary: dict[str, Any]
+    error: str
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The steps of each pass that was made."""
+        return {one["name"]: len(one["step_s"]) for one in self.summary["passes"]}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repository:
+    """Return an empty repository."""
+    return Repository(tmp_path, create_repository(tmp_path))
+
+
+def profile(project: Repository, script: str, *words: str) -> Profiled:
+    project.commit({"train.py": script, ".gitignore": "profiles/\nbenchmarks/\nruns\n"})
+    done = run_perfkit("profile", "train.py", "--json", "-", *words, cwd=project.root)
+    summary = msgspec.json.decode(done.stdout) if done.stdout else {}
+    return Profiled(code=done.returncode, summary=summary, error=done.stderr)
+
+
+LOOP = """
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+RUDE = """
+import sys, types, weakref
+import torch
+
+class Gone:
+    pass
+
+class Rude:
+    @property
+    def __class__(self):
+        raise RuntimeError("ask me nothing")
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+    def __len__(self):
+        raise RuntimeError("length")
+
+gone = Gone()
+dead = weakref.proxy(gone)
+del gone
+rude = Rude()
+loader = torch.utils.data.DataLoader(torch.ones(4, 1), collate_fn=lambda rows: Rude())
+for batch in loader:
+    pass
+
+def own():
+    return sum(range(1000))
+
+own()
+"""
+
+
+def test_objects_that_raise_when_they_are_looked_at_stop_no_pass(project: Repository) -> None:
+    words = ("--passes", "clean,balance,cprofile,lines", "--lines", "auto", "--no-ledger")
+    found = profile(project, f"{RUDE}{LOOP}", *words)
+
+    assert 0 == found.code, found.error
+    assert {"clean": 6, "balance": 6, "cprofile": 6, "lines": 6} == found.steps
+
+
+SECOND_RUN_FAILS = """
+from pathlib import Path
+import torch
+
+runs = Path("runs")
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+"""
+
+
+def test_a_pass_that_fails_leaves_the_others_whole(project: Repository) -> None:
+    script = (
+        f"{SECOND_RUN_FAILS}{LOOP}    if number == 1 and step == 1:\n        raise ValueError('by chance')\n"
+    )
+    found = profile(project, script, "--passes", "clean,counts,cprofile")
+
+    assert 4 == found.code
+    assert {"clean": 6, "cprofile": 6} == found.steps
+    assert "counts" in found.summary["problem"]
+    assert "ValueError: by chance (train.py:" in found.summary["problem"]
+    assert found.summary["problem"] in found.error
+    profiles = project.root / "profiles"
+    assert {"train.stat", "train.json", "train.error.txt"} <= {file.name for file in profiles.iterdir()}
+    assert "by chance" in (profiles / "train.error.txt").read_text()
+    rows = [row.outcome for row in Ledger(project.root / "benchmarks" / "ledger").rows()]
+    assert {("step_time", "ok"), ("total_time", "ok")} == {(row.metric.name, row.status) for row in rows}
+
+
+BREAKS_CPROFILE = """
+import pstats
+import torch
+
+def broken(*_):
+    raise ReferenceError("weakly-referenced object no longer exists")
+
+pstats.Stats.dump_stats = broken
+"""
+
+
+def test_a_mistake_of_perfkit_costs_its_own_pass(project: Repository) -> None:
+    found = profile(project, f"{BREAKS_CPROFILE}{LOOP}", "--passes", "cprofile,torch", "--no-ledger")
+
+    assert 4 == found.code
+    assert {"torch": 5} == found.steps
+    assert "cprofile" in found.summary["problem"]
+    assert "ReferenceError: weakly-referenced" in found.summary["problem"]
+    assert "in broken" in (project.root / "profiles" / "train.error.txt").read_text()
+
+
+EVALUATES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+training = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8)
+validation = DataLoader(TensorDataset(torch.randn(160, 8)), batch_size=16)
+
+def evaluate(loader, most=100):
+    model.eval()
+    for number, (batch,) in enumerate(loader):
+        if number == most:
+            break
+        with torch.no_grad():
+            model(batch)
+    model.train()
+
+for epoch in range(2):
+    for number, (batch,) in enumerate(training):
+        model(batch).sum().backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number == 4:
+            evaluate(validation, most=3)
+    evaluate(validation)
+    evaluate(training)
+"""
+
+
+def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
+    found = profile(project, EVALUATES, "--passes", "clean", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 8} == found.steps
+    assert 2 * 64 == found.summary["passes"][0]["samples"]
+
+
+# A language model whose weights are updated by hand, in a module of its own, as many tutorials have it.
+BY_HAND = """
+import torch
+from torch import nn
+
+def train(model, batches, rate=0.1):
+    for start in range(0, batches.size(0) - 1, 4):
+        data, goals = batches[start : start + 4], batches[start + 1 : start + 5]
+        model.zero_grad()
+        loss = nn.functional.cross_entropy(model(data[: len(goals)]).flatten(0, 1), goals.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        for weights in model.parameters():
+            weights.data.add_(weights.grad, alpha=-rate)
+
+def main():
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10))
+    train(model, torch.randint(10, (41, 2)))
+"""
+
+
+def test_steps_that_no_optimizer_makes_end_in_exit_code_4(project: Repository) -> None:
+    script = f"{BY_HAND}\nmain()\n"
+    found = profile(project, script, "--steps", "4")
+
+    assert 4 == found.code
+    assert {} == found.summary
+    assert "--step-at train.py:6" in found.error
+    assert not Ledger(project.root / "benchmarks" / "ledger").rows()
+
+    whole = profile(project, script, "--passes", "clean", "--no-ledger")
+    assert (0, {"clean": 0}) == (whole.code, whole.steps)
+
+
+def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository) -> None:
+    project.commit({"lib/model.py": BY_HAND})
+    script = "from lib.model import main\nmain()\n"
+    given = ("--step-at", "lib/model.py:6", "--steps", "4")
+    found = profile(project, script, *given, "--passes", "clean,balance,counts,cprofile")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 4, "balance": 4, "counts": 3, "cprofile": 4} == found.steps
+    assert all(one["marked"] for one in found.summary["passes"])
+    assert found.summary["counts"]["counts"]
+    assert {"4"} == {
+        row.outcome.benchmark.params["steps"]
+        for row in Ledger(project.root / "benchmarks" / "ledger").rows()
+        if "model.py" in row.outcome.benchmark.params["step_at"]
+    }
+
+    inner = profile(project, script, "--step-at", "lib/model.py:13", "--steps", "4", "--passes", "clean")
+
+    assert (0, {"clean": 4}) == (inner.code, inner.steps), inner.error
+
+
+@pytest.mark.parametrize("place", ["train.py", "train.py:3", "none.py:1"])
+def test_a_line_without_a_statement_is_a_mistake(project: Repository, place: str) -> None:
+    found = profile(project, BY_HAND.lstrip(), "--step-at", place)
+
+    assert 2 == found.code
+    assert "--step-at" in found.error
+
+
+MARKED = """
+import perfkit, torch
+
+model = torch.nn.Linear(8, 1)
+one, two = (torch.optim.SGD([weights], lr=0.01) for weights in model.parameters())
+loader = torch.utils.data.DataLoader(torch.ones(24, 8), batch_size=2)
+run = perfkit.training("marked", warmup=0, steps=3, balance=0)
+for number, batch in enumerate(run(loader)):
+    model(batch).sum().backward()
+    if number % 2:
+        one.step()
+        two.step()
+        model.zero_grad()
+for _ in range(2):
+    model(torch.ones(2, 8)).sum().backward()
+    for weights in model.parameters():
+        weights.data.add_(weights.grad, alpha=-0.01)
+    run.step()
+"""
+
+
+def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository) -> None:
+    found = profile(project, MARKED, "--passes", "clean,torch", "--trace-all")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 8, "torch": 8} == found.steps
+    assert 24 == found.summary["passes"][0]["samples"]
+    rows = Ledger(project.root / "benchmarks" / "ledger").rows()
+    assert {"profile"} == {row.source for row in rows}
+
+
+# Nothing of a step stays, or what ``KEPT`` stands for.
+KEEPS = """
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+history = [None] * 100
+for step in range(20):
+    out = model(torch.randn(256, 64))
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    KEPT
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "leaks"),
+    [
+        ("loss.item()", set()),
+        ("history[step] = out.detach(), bytearray(2000)", {"train.py:8", "train.py:13"}),
+    ],
+)
+def test_only_what_a_loop_keeps_grows(project: Repository, kept: str, leaks: set[str]) -> None:
+    found = profile(project, KEEPS.replace("KEPT", kept), "--passes", "memory", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    grown = {}
+    for line in found.summary["memory"]["lines"]:
+        after = line["alive"][1:]
+        if all(low < high for low, high in itertools.pairwise(after)):
+            grown[line["place"]] = (after[-1] - after[0]) / (len(after) - 1)
+    assert leaks == set(grown)
+    assert all(1000 < each < 5000 for each in grown.values())
