@@ -61,8 +61,7 @@ def backfill(
         str | None, typer.Option(metavar="PATH", help="Default: the configured benchmarks.")
     ] = None,
     own_benchmarks: Annotated[
-        bool,
-        typer.Option("--own-benchmarks", help="Each commit's own benchmark files, not those of today."),
+        bool, typer.Option("--own-benchmarks", help="Each commit's own benchmark files, not those of today.")
     ] = False,
     select: Annotated[
         str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
@@ -116,10 +115,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
     from perfkit.report.gate.wording import after_waiting
 
     result = run_backfill(
-        request,
-        project=project,
-        progress=_Launches(json).begin,
-        log=lambda text: log(text, to_json=json),
+        request, project=project, progress=_Launches(json).begin, log=lambda text: log(text, to_json=json)
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     emit(f"{measured} -> {told_place(result.file)}", result, json=json)

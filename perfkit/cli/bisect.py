@@ -51,8 +51,7 @@ def bisect(
         str | None, typer.Option("--benchmark", metavar="ID", help="A node id, or the end of one.")
     ] = None,
     metric: Annotated[
-        str,
-        typer.Option(help="What changed: time, or a counter such as operators, allocations or syncs."),
+        str, typer.Option(help="What changed: time, or a counter such as operators, allocations or syncs.")
     ] = "time",
     from_history: Annotated[
         str | None,
@@ -67,8 +66,7 @@ def bisect(
         float, typer.Option(metavar="SECONDS", help="How long the search may take; it can be continued.")
     ] = 1200.0,
     all_parents: Annotated[
-        bool,
-        typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise."),
+        bool, typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise.")
     ] = False,
     engine: EngineOption = "local",
     machine: MachineOption = None,

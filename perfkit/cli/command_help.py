@@ -34,11 +34,7 @@ def help_(
 
 
 def _check_known(command: Any, names: list[str]) -> None:  # noqa: ANN401 (the library's own type moves)
-    """Refuse a command that there is not, with the one that was probably meant.
-
-    Raises:
-        UsageError: a name stands for no command of the one before it.
-    """
+    """Refuse a command that there is not, with the one that was probably meant."""
     said = "perfkit"
     for name in names:
         known = {one: found for one, found in getattr(command, "commands", {}).items() if not found.hidden}

@@ -110,8 +110,7 @@ def gate(
         ),
     ] = None,
     against_release: Annotated[
-        bool,
-        typer.Option("--against-release", help="As --against, with the last tag before HEAD."),
+        bool, typer.Option("--against-release", help="As --against, with the last tag before HEAD.")
     ] = False,
     target: Annotated[
         str | None,

@@ -14,9 +14,7 @@ from perfkit.errors import UsageError
 _log = typer.Typer(
     invoke_without_command=True,
     epilog=examples(
-        "perfkit log",
-        "perfkit log --check",
-        'perfkit log note HEAD "Vectorised the triplet loss"',
+        "perfkit log", "perfkit log --check", 'perfkit log note HEAD "Vectorised the triplet loss"'
     ),
 )
 

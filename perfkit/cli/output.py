@@ -36,10 +36,6 @@ def emit(
     no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
     command then ends with ``code``. ``failure`` is what kept the result from being whole. With --quiet only
     the ``verdict`` is printed, by default the sentence that the view begins with.
-
-    Raises:
-        PerfkitError: the first thing that failed; others are its notes.
-        BrokenPipeError: nobody reads the view, and nothing else failed.
     """
     failures: list[PerfkitError] = [] if failure is None else [failure]
     if unrecorded is not None:
@@ -67,11 +63,7 @@ def emit(
 
 
 def show(view: RenderableType, *, to_json: str | None = None, verdict: str | None = None) -> None:
-    """Print a view, or with --quiet its verdict; to standard error when standard output carries JSON.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Print a view, or with --quiet its verdict; to standard error when standard output carries JSON."""
     from perfkit.report.console import console_on, folded
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
@@ -96,11 +88,7 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
 
 
 def log(text: str, *, to_json: str | None = None) -> None:
-    """Print a line about what is being done, unless the person asked for the verdict alone.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Print a line about what is being done, unless the person asked for the verdict alone."""
     if not is_quiet():
         show(text, to_json=to_json)
 
@@ -128,11 +116,7 @@ def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing li
 
 
 def write_json(result: object, destination: str | None) -> None:
-    """Write a result as JSON to a file or to standard output, where it was asked for.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write a result as JSON to a file or to standard output, where it was asked for."""
     if destination is None:
         return
     import msgspec
@@ -149,21 +133,13 @@ def write_json(result: object, destination: str | None) -> None:
 
 
 def check_two_places(speedscope: Path | None, firefox: Path | None) -> None:
-    """Refuse one file for two formats of flame graphs.
-
-    Raises:
-        UsageError: both options name the same file.
-    """
+    """Refuse one file for two formats of flame graphs."""
     if speedscope is not None and firefox is not None and speedscope.resolve() == firefox.resolve():
         raise UsageError(f"--speedscope and --firefox both name {firefox}; give each a file of its own")
 
 
 def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefox: Path | None) -> None:
-    """Write flame graphs of profiles to the files that were asked for, all of them or none.
-
-    Raises:
-        UsageError: a profile does not know who called whom, or a file cannot be written.
-    """
+    """Write flame graphs of profiles to the files that were asked for, all of them or none."""
     from perfkit.commands.text_files import replace_text
     from perfkit.report.flame_files import firefox_file, speedscope_file
 
@@ -180,11 +156,7 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
 
 
 def write_text(text: str) -> None:
-    """Write a text that a machine reads to standard output: as UTF-8, whatever the terminal takes.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Write a text that a machine reads to standard output: as UTF-8, whatever the terminal takes."""
     try:
         # Whatever waits for the first words hears of these.
         sys.stdout.write("")

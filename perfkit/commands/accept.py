@@ -38,11 +38,6 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
 
     A gate may have compared that head with a release as well: of the newest gates against each base, the
     newest one counts in which the benchmark blocks.
-
-    Raises:
-        LedgerError: the ledger cannot be read or written.
-        RepositoryError: the commit is not known.
-        UsageError: the reason is empty, there is no such gate, or the benchmark is no blocking finding of it.
     """
     if not reason.strip() or is_placeholder(reason):
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')

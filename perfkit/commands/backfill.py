@@ -128,12 +128,6 @@ def run_backfill(
     """Measure and file the commits; interrupted, what was measured until then is kept.
 
     ``log`` reports for which other perfkit this one waits, and what was removed of killed ones.
-
-    Raises:
-        RepositoryError: a commit is not known.
-        NotMeasuredError: no launch could be run.
-        RecordingError: the ledger can no longer be written; what was added until then is kept.
-        RunInterruptedError: the person stopped it.
     """
     _check(request, project)
     repository = open_repository(project.root)
@@ -164,11 +158,7 @@ def run_backfill(
     if run.file is None:
         raise NotMeasuredError(f"no launch could be run; {collected.failures[0]}")
     return BackfillResult(
-        run_id=run.run_id,
-        file=run.file,
-        rows=len(run.rows),
-        failures=collected.failures,
-        waited_s=waited_s,
+        run_id=run.run_id, file=run.file, rows=len(run.rows), failures=collected.failures, waited_s=waited_s
     )
 
 
@@ -199,13 +189,6 @@ def run_range_backfill(
 
     The same command goes on where an earlier one was stopped, in whatever way. ``log`` reports the progress,
     and about how long the rest takes.
-
-    Raises:
-        RepositoryError: a commit or range is not known.
-        UsageError: the choice means nothing, or the engine is not there.
-        NotMeasuredError: the engine was lost; what is filed is kept.
-        RecordingError: the ledger can no longer be written.
-        RunInterruptedError: the person stopped it.
     """
     _check(request, project)
     ledger = Ledger(request.ledger)

@@ -55,12 +55,7 @@ class CalibrateRequest:
 
 
 def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
-    """Run the gates that are not in the calibration's ledger yet, and return the results of all.
-
-    Raises:
-        UsageError: there is nothing to run, or an injected slowdown is out of range.
-        RunInterruptedError: the person stopped it; the same command continues.
-    """
+    """Run the gates that are not in the calibration's ledger yet, and return the results of all."""
     _check(request, project)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
@@ -234,11 +229,7 @@ def _task_of(
 
 
 def run_calibration_task(doing: Doing) -> None:
-    """Run and record the gate of a calibration that a task describes.
-
-    Raises:
-        NotMeasuredError: the benchmarks cannot be collected.
-    """
+    """Run and record the gate of a calibration that a task describes."""
     task, settings = doing.task, doing.task.settings
     numbers = {key: float(settings[key]) for key in ("plant", "margin", "alpha", "budget") if key in settings}
     request = CalibrateRequest(
@@ -276,13 +267,7 @@ def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePa
 
 
 def _run_case(
-    case: Case,
-    request: CalibrateRequest,
-    project: Project,
-    pair: SidePair,
-    *,
-    study: str,
-    progress: Progress,
+    case: Case, request: CalibrateRequest, project: Project, pair: SidePair, *, study: str, progress: Progress
 ) -> tuple[int, float]:
     """Run and record one gate of a commit against itself; return its exit code and the seconds it took."""
     plants = {}

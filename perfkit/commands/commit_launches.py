@@ -170,11 +170,7 @@ class Collected:
 
 
 def measure_commit(doing: Doing) -> None:
-    """Measure the commit of a task in fresh processes, and record its launches; a failure is a row too.
-
-    Raises:
-        RecordingError: the scratch ledger cannot be written.
-    """
+    """Measure the commit of a task in fresh processes, and record its launches; a failure is a row too."""
     task = doing.task
     (sha,) = task.commits
     repository = open_repository(doing.project)

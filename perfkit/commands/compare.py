@@ -58,12 +58,7 @@ class _Times:
 
 @reading_only()
 def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
-    """Judge every benchmark that the ledger has of both commits.
-
-    Raises:
-        RepositoryError: a commit is not known, or both are one.
-        NotMeasuredError: the ledger has no times of a commit, or none of both from one machine.
-    """
+    """Judge every benchmark that the ledger has of both commits."""
     repository = open_repository(project.root)
     base, head = (resolve(repository, ref) for ref in (request.base, request.head))
     if base.sha == head.sha:

@@ -46,18 +46,11 @@ class DoctorRequest:
 
 
 def run_doctor(
-    request: DoctorRequest,
-    *,
-    project: Project,
-    log: Callable[[str], None],
-    advance: Callable[[float], None],
+    request: DoctorRequest, *, project: Project, log: Callable[[str], None], advance: Callable[[float], None]
 ) -> Fitness:
     """Read the machine's conditions, make A/A launches, and judge both.
 
     ``log`` receives the stage that begins, ``advance`` the share of the measuring that is done.
-
-    Raises:
-        RunInterruptedError: the person stopped it.
     """
     log("looking at the machine")
     conditions = [_others(), *read_conditions(), *_torch()]

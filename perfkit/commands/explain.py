@@ -81,10 +81,6 @@ def run_explain(
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
     ``progress`` shows which file is read: a large trace takes seconds.
-
-    Raises:
-        UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
-            commits.
     """
     names = (request.base, request.head)
     files = [] if request.target else [name for name in names if _is_file(name, project)]
@@ -105,11 +101,7 @@ def run_explain(
 
 
 def snapshots_of(base: str, head: str) -> tuple[MemorySnapshot, MemorySnapshot] | None:
-    """Return two memory snapshots where both names are files of such, None where neither is.
-
-    Raises:
-        UsageError: one is a snapshot and the other is none, or one is damaged.
-    """
+    """Return two memory snapshots where both names are files of such, None where neither is."""
     names = [name for name in (base, head) if _exists(name) and is_pickle(Path(name))]
     if not names:
         return None
@@ -162,18 +154,9 @@ def _is_folder(name: str) -> bool:
 
 
 def explain_files(
-    base: Path,
-    head: Path,
-    *,
-    project: Project,
-    own: tuple[str, ...] = (),
-    progress: Log | None = None,
+    base: Path, head: Path, *, project: Project, own: tuple[str, ...] = (), progress: Log | None = None
 ) -> ExplainedProfiles:
-    """Return what differs between two files of profiles; those of loaders' workers beside them count too.
-
-    Raises:
-        UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
-    """
+    """Return what differs between two files of profiles; those of loaders' workers beside them count too."""
     code = code_names(project, own)
     readings = read_profiles((base, head), project=project, own=own, progress=progress)
     workers = _workers(base, code), _workers(head, code)
@@ -187,11 +170,6 @@ def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> E
 
     Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
     are made one after the other, each side twice.
-
-    Raises:
-        RepositoryError: a commit cannot be found or checked out.
-        UsageError: the target cannot be found.
-        NotMeasuredError: the target failed on a side, or the code measured was not the side's.
     """
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")

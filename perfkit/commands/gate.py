@@ -111,10 +111,6 @@ def run_gates(
     """Gate head against its base, then against a release: that of ``against``, or else the configured one.
 
     An empty name is no release. Each is a whole gate, with a budget and a probability of error of its own.
-
-    Raises:
-        RepositoryError: the release cannot be found, or is head itself.
-        PerfkitError: whatever keeps the first gate from its end.
     """
     request, project = _with_deciding_rules(request, project)
     # The code of a gate of environments is mostly one, which a release says nothing of.
@@ -245,12 +241,7 @@ def requested_sides(
     request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
 ) -> Iterator[SurveyedSides]:
     """Tell which sides are compared, and open them as they are asked for."""
-    scope = Scope(
-        benchmarks=request.benchmarks,
-        select=request.select,
-        seed=seed,
-        target=request.target,
-    )
+    scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
     progress.begin("\n".join((*changed_rules_text(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
@@ -279,12 +270,7 @@ def requested_sides(
 def plan_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> GatePlan:
-    """Plan the gates that ``run_gates`` would make.
-
-    Raises:
-        RepositoryError: the release cannot be found, or is head itself.
-        PerfkitError: whatever keeps a plan from its end.
-    """
+    """Plan the gates that ``run_gates`` would make."""
     request, project = _with_deciding_rules(request, project)
     release = _release(request, against, project)
     plan = plan_gate(request, project=project, progress=progress)
@@ -327,21 +313,13 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
 
 
 def judge_run(run: str, *, ledger: Path, project: Project) -> Gated:
-    """Judge the kept launches of a gate anew; ``run`` begins or ends its id.
-
-    Raises:
-        LedgerError: no run, more than one, or one that is no gate has such an id.
-    """
+    """Judge the kept launches of a gate anew; ``run`` begins or ends its id."""
     report = with_past(recompute_gate(run, ledger=ledger, project=project), ledger=ledger, root=project.root)
     return Gated(report=report, exit_code=report.exit_code)
 
 
 def last_release(project: Project) -> str:
-    """Return the newest tag that HEAD comes from and is not at itself.
-
-    Raises:
-        RepositoryError: there is none.
-    """
+    """Return the newest tag that HEAD comes from and is not at itself."""
     head = resolve(open_repository(project.root), "HEAD").sha
     before = [name for name, sha in releases(project.root).items() if sha != head]
     if not before:

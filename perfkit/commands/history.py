@@ -20,34 +20,16 @@ from perfkit.errors import (
 )
 from perfkit.identity import utc_now
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
-from perfkit.ledger.history.alarms import (
-    find_drifts,
-    find_gate_drifts,
-    find_rises,
-    find_silences,
-)
+from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
 from perfkit.ledger.history.change_log import gate_ratio
-from perfkit.ledger.history.change_points import (
-    find_change_points,
-    noise_of,
-    shifts_of,
-    without_machine,
-)
+from perfkit.ledger.history.change_points import find_change_points, noise_of, shifts_of, without_machine
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark
 from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import is_placeholder
-from perfkit.model.history import (
-    ChangePoint,
-    CommitFacts,
-    Creep,
-    HistoryReport,
-    Origin,
-    State,
-    Trend,
-)
+from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Origin, State, Trend
 from perfkit.model.results import WALL_TIME
 from perfkit.repo.commits import (
     changed_files,
@@ -89,13 +71,7 @@ class Stated:
 
 @reading_only()
 def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
-    """Return the history that a ledger holds.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing that was asked for.
-        RepositoryError: the branch is not known.
-    """
+    """Return the history that a ledger holds."""
     request = request or HistoryRequest()
     kept = Ledger(ledger)
     # All benchmarks are read for one, too: the common factor of a run needs the others.
@@ -351,12 +327,7 @@ def _several(found: Collection[str]) -> str:
 
 
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
-    """Return the change point whose id begins with a text, of the first metric that has one.
-
-    Raises:
-        UsageError: there is none, or it could mean several.
-        LedgerError: the ledger cannot be read.
-    """
+    """Return the change point whose id begins with a text, of the first metric that has one."""
     found: set[str] = set()
     asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
     for metric in metrics if asked else ():
@@ -388,10 +359,6 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
     """Keep a person's review of a change point, shift, drift, stopped machine or silent benchmark.
 
     All but benchmarks are named by the beginning of their id.
-
-    Raises:
-        UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
-        LedgerError: the ledger cannot be read or written.
     """
     if not reason.strip() or is_placeholder(reason):
         command = "accept" if state == "accepted" else "ignore"
@@ -419,12 +386,7 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 
 
 def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
-    """Yield the history of each metric that the ledger has, times and counts first.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has none of them.
-    """
+    """Yield the history of each metric that the ledger has, times and counts first."""
     lacks: list[NotMeasuredError] = []
     metrics = dict.fromkeys((*_FIRST_METRICS, *Ledger(ledger).metrics()))
     for metric in metrics:
@@ -445,11 +407,7 @@ def history_exit_code(report: HistoryReport) -> int:
 
 
 def days_ago(text: str) -> datetime:
-    """Return the time that "30d", "8w", "1y" or "2026-11-01" names.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """Return the time that "30d", "8w", "1y" or "2026-11-01" names."""
     lengths = {"d": 1, "w": 7, "y": 365}
     number, unit = text[:-1], text[-1:]
     if number.isdigit() and unit in lengths and int(number) * lengths[unit] < 36500:  # noqa: PLR2004 (a century)

@@ -62,11 +62,7 @@ def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progres
 
 
 def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:
-    """Add the files of a remote's branch to a ledger and return one line about it.
-
-    Raises:
-        RepositoryError: there is no repository, or the remote cannot be reached.
-    """
+    """Add the files of a remote's branch to a ledger and return one line about it."""
     came = pull_branch(_top(project), branch, folder, remote=remote)
     if came is None:
         return f"{remote} has no branch {branch} yet: the ledger begins with this run"
@@ -74,11 +70,7 @@ def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> 
 
 
 def push_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:
-    """Add a ledger's files to a remote's branch and return one line about it.
-
-    Raises:
-        RepositoryError: there is no repository, or the remote refuses the push.
-    """
+    """Add a ledger's files to a remote's branch and return one line about it."""
     if next(files_to_keep(folder), None) is None:
         return f"there is no ledger in {folder}: nothing was measured"
     try:

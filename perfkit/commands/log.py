@@ -35,14 +35,7 @@ class RenderedLog:
 
 @reading_only()
 def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> RenderedLog:
-    """Write the log between its markers in ``file``; what people wrote around them stays.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing to show; the file stays as it is.
-        OutOfDateError: ``check`` is set and the file differs from the ledger.
-        UsageError: the file cannot be written or its markers are damaged.
-    """
+    """Write the log between its markers in ``file``; what people wrote around them stays."""
     log = read_change_log(project=project, ledger=ledger)
     if not log.tables:
         raise NotMeasuredError(_nothing_to_render(log, project, ledger))
@@ -101,12 +94,7 @@ def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None
 
 @reading_only()
 def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
-    """Keep a change description for a commit; the log shows it in place of the commit's subject.
-
-    Raises:
-        RepositoryError: the commit is not known.
-        UsageError: the text is empty.
-    """
+    """Keep a change description for a commit; the log shows it in place of the commit's subject."""
     if not text.strip():
         raise UsageError('a note needs a text; `perfkit log note COMMIT "text"`')
     commit = resolve(open_repository(project.root), ref)

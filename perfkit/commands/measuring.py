@@ -19,10 +19,6 @@ def measuring(log: Callable[[str], None], *, wait_s: float | None) -> Iterator[f
 
     ``log`` receives whom this one waits for, and what was tidied up. It gives up after ``wait_s`` seconds,
     with None never. A job that makes other ones holds the machine around them, and they go on at once.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time, or shows no processes.
-        UsageError: the machine's lock cannot be opened, or the time to wait is none.
     """
     if _holds_machine.get():
         yield 0.0

@@ -78,17 +78,7 @@ Write notes anywhere outside the two markers below: they are kept.
 
 
 def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
-    """Make the passes, record the clean one, write the artifacts, and return what was learned.
-
-    Raises:
-        UsageError: the target, a pass, a function or the place of the output is wrong; nothing is written.
-        RepositoryError: there is no commit to record under.
-        LedgerError: the ledger cannot be written.
-        RecordingError: it can be written no longer once all passes are made; the artifacts are.
-        NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
-            traceback lies beside ``out``, and older artifacts stay. A single pass that failed leaves the
-            others' summary, whose ``problem`` describes the failure.
-    """
+    """Make the passes, record the clean one, write the artifacts, and return what was learned."""
     run = plan_profile(request, project)
     with (
         PassProgress(enabled=request.progress) as progress,
@@ -429,9 +419,6 @@ def recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
     """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
 
     A failed target is recorded too; a mistake in the request is not.
-
-    Raises:
-        LedgerError: the ledger cannot be written.
     """
     ledger, commit = run.request.ledger, run.commit
     if ledger is None or commit is None:

@@ -232,12 +232,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None) -> StartedRanks:
-    """Return what is started: a target as it is, or the script of a command line that begins with torchrun.
-
-    Raises:
-        UsageError: that line names no script, several machines, a module, or an option that has no meaning
-            here; or ``ranks`` gives their number a second time.
-    """
+    """Return what is started: the target, or the script of a torchrun command line."""
     if target != TORCHRUN:
         return StartedRanks(target=target, arguments=arguments, ranks=ranks)
     if ranks is not None:

@@ -52,11 +52,7 @@ _BY_RECORD = {one.record: one for one in DOCUMENTS}
 
 
 def document_named(name: str) -> Document:
-    """Return the document of a name.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Return the document of a name."""
     for one in DOCUMENTS:
         if one.name == name:
             return one

@@ -24,10 +24,6 @@ def show_surroundings(names: Sequence[str], *, ledger: Path, project: Project) -
 
     Of a commit it is the run that measured it last. Of a run that compared two environments both sides are
     shown; where it is one of two runs, its head is.
-
-    Raises:
-        UsageError: neither one nor two runs are named.
-        LedgerError: no run, or more than one, is meant.
     """
     if not 1 <= len(names) <= 2:  # noqa: PLR2004 (one run is shown, two are compared)
         raise UsageError(f"show env takes one run or two, found {len(names)}: see `perfkit ledger list`")

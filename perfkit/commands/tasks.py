@@ -117,9 +117,6 @@ def perform_here(
     """Do a task in this process, and return the bytes of the one ledger file that it ends in.
 
     ``others`` are kinds of tasks besides those of the core.
-
-    Raises:
-        NotMeasuredError: the kind is not known here, or the task ended without a row.
     """
     with temporary_folder() as ledger:
         kind = {**KINDS, **others}.get(task.kind) or _installed_kind(task.kind)
@@ -172,11 +169,7 @@ def encode(task: Task) -> str:
 
 
 def decode(text: str | bytes) -> Task:
-    """Return the task that a text holds.
-
-    Raises:
-        NotMeasuredError: it is no task of this version.
-    """
+    """Return the task that a text holds."""
     try:
         return msgspec.json.decode(text, type=Task)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -188,10 +181,7 @@ def run_of(task: Task) -> str:
 
     Where the code lies and when the task was made are no part of it: asked for again, it is the same run.
     """
-    said = {
-        **msgspec.to_builtins(task),
-        "code": {"overlay": task.code.overlay, "folder": task.code.folder},
-    }
+    said = {**msgspec.to_builtins(task), "code": {"overlay": task.code.overlay, "folder": task.code.folder}}
     said.pop("stamp")
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
     number = int.from_bytes(digest[: _ID_BITS // 8], "big")
@@ -211,11 +201,7 @@ def source_of(task: Task) -> str:
 
 
 def pack(task: Task, ledger: Path) -> bytes:
-    """Return the bytes of the one file that holds all rows of a scratch ledger, as those of the task's run.
-
-    Raises:
-        NotMeasuredError: there is no row.
-    """
+    """Return a file with all rows of a scratch ledger, as rows of the task's run."""
     run_id = run_of(task)
     rows = [dataclasses.replace(row, run_id=run_id) for row in Ledger(ledger).rows()]
     if not rows:
@@ -227,12 +213,7 @@ def pack(task: Task, ledger: Path) -> bytes:
 
 
 def unpack(task: Task, content: bytes) -> list[Row]:
-    """Return the rows that a task's file holds.
-
-    Raises:
-        NotMeasuredError: it is damaged, or of another run.
-        RecordingError: it cannot be written among temporary files.
-    """
+    """Return the rows that a task's file holds."""
     try:
         with temporary_folder() as folder:
             (folder / file_name(task)).write_bytes(content)
@@ -250,12 +231,7 @@ def unpack(task: Task, content: bytes) -> list[Row]:
 
 
 def file_once(ledger: Path, task: Task, content: bytes) -> bool:
-    """Put a task's file into a ledger; False where its run is there already, which stays as it is.
-
-    Raises:
-        LedgerError: the ledger cannot be written.
-        RecordingError: its store does not have the file yet; it is safe in the folder that mirrors it.
-    """
+    """Put a task's file into a ledger; False where its run is there already, which stays as it is."""
     target = ledger / file_name(task)
     try:
         ledger.mkdir(parents=True, exist_ok=True)

@@ -20,11 +20,7 @@ _STREAMS = (Path("/dev"), Path("/proc"))
 
 
 def read_text(file: Path, *, default: str) -> str:
-    """Return a file's text, or ``default`` where there is no such file.
-
-    Raises:
-        UsageError: the file cannot be read as UTF-8 text.
-    """
+    """Return a file's text, or ``default`` where there is no such file."""
     try:
         return bounded.read_text(file)
     except FileNotFoundError:
@@ -37,9 +33,6 @@ def check_writable_place(file: Path, *, option: str, makes_folder: bool = False)
     """Refuse a place that could not take a file, before anything is measured; ``option`` is what named it.
 
     With ``makes_folder`` a folder that is missing is no mistake, as it will be made.
-
-    Raises:
-        UsageError: it is a folder, it is write-protected, or its folder is missing or cannot be written.
     """
     check_expanded(file)
     try:
@@ -49,20 +42,12 @@ def check_writable_place(file: Path, *, option: str, makes_folder: bool = False)
 
 
 def replace_text(file: Path, text: str, *, option: str) -> None:
-    """Replace a file's text at once; ``option`` is what named the file.
-
-    Raises:
-        UsageError: the file cannot be written; what it held is still there.
-    """
+    """Replace a file's text at once; ``option`` is what named the file."""
     replace_texts({file: text}, option=option)
 
 
 def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool = False) -> None:
-    """Replace the texts of files that belong together, once all new ones are complete.
-
-    Raises:
-        UsageError: a file cannot be written; what each held is still there.
-    """
+    """Replace the texts of files that belong together, once all new ones are complete."""
     temporaries: dict[Path, Path] = {}
     file = Path()
     try:
@@ -86,11 +71,7 @@ def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool 
 
 
 def add_text(file: Path, text: str, *, option: str) -> None:
-    """Add a text at the end of a file, which need not be there; ``option`` is what named the file.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Add a text at the end of a file, which need not be there; ``option`` is what named the file."""
     try:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(text)

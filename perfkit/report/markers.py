@@ -11,9 +11,6 @@ def replace_between_markers(text: str, block: str, *, name: str) -> str:
     """Return ``text`` with ``block`` between the markers of ``name``; all else stays as it is.
 
     A text without markers gets them, and the block, at its end.
-
-    Raises:
-        UsageError: a marker is missing, comes twice or comes in the wrong order.
     """
     begins = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} begin\b[^\n]*?-->", text))
     ends = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} end\b[^\n]*?-->", text))

@@ -98,11 +98,7 @@ class DaskEngine:
         self._in_a_row: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            UsageError: the library is not installed, or no scheduler answers.
-        """
+        """Connect."""
         self._client = _connected(self._address, self._connect_s)
         try:
             self._check_scheduler()
@@ -119,11 +115,7 @@ class DaskEngine:
             self._client.close(timeout=_POLL_S)
 
     def classes(self) -> tuple[MachineClass, ...]:
-        """Return the classes of the fit workers; wait some time for a first one.
-
-        Raises:
-            NotMeasuredError: there is no fit worker.
-        """
+        """Return the classes of the fit workers; wait some time for a first one."""
         deadline = time.monotonic() + self._patience_s
         while True:
             self._look()
@@ -135,11 +127,7 @@ class DaskEngine:
             time.sleep(_POLL_S / 10)
 
     def perform(self, work: Work) -> None:
-        """Do tasks until none is left.
-
-        Raises:
-            NotMeasuredError: the scheduler is gone, or tasks are left for which there is no worker.
-        """
+        """Do tasks until none is left."""
         idle_since = time.monotonic()
         while True:
             self._look()
@@ -157,11 +145,7 @@ class DaskEngine:
             self._take_in(work)
 
     def check(self, task: Task) -> list[CheckedWorker]:
-        """Look at every worker, and send a tiny task there and back.
-
-        Raises:
-            NotMeasuredError: the scheduler is gone.
-        """
+        """Look at every worker, and send a tiny task there and back."""
         infos = self._workers()
         described = self._described([*infos], thoroughly=True)
         return [
@@ -400,11 +384,7 @@ class DaskEngine:
 
 
 def scheduler_address(url: str) -> str:
-    """Return the address of ``dask://HOST:PORT`` as Dask writes it; the port may be left out.
-
-    Raises:
-        UsageError: it is no such URL.
-    """
+    """Return the address of ``dask://HOST:PORT`` as Dask writes it; the port may be left out."""
     host, colon, port = url.removeprefix(SCHEME).rstrip("/").rpartition(":")
     if not colon:
         host, port = port, str(_PORT)

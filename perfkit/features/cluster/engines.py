@@ -21,11 +21,7 @@ __all__ = ["check_engine", "check_exit_code", "check_url", "open_remote", "open_
 
 
 def check_url(url: str) -> None:
-    """Refuse what is no ``dask://HOST:PORT``.
-
-    Raises:
-        UsageError: it is none.
-    """
+    """Refuse what is no ``dask://HOST:PORT``."""
     scheduler_address(url)
 
 
@@ -40,22 +36,14 @@ def sent_code(choice: EngineChoice, code: Code, commits: Sequence[str]) -> Code:
 def open_remote(
     choice: EngineChoice, top: Path, code: Code, commits: Sequence[str], log: Callable[[str], None]
 ) -> Iterator[Engine]:
-    """Open a cluster whose workers get the code of a repository.
-
-    Raises:
-        UsageError: there is no such cluster.
-    """
+    """Open a cluster whose workers get the code of a repository."""
     bundle = partial(make_bundle, top, _sent(choice, code, commits))
     with DaskEngine(choice.url, bundle=bundle, log=log, wanted=choice.machines) as engine:
         yield engine
 
 
 def check_engine(url: str, *, log: Callable[[str], None]) -> tuple[CheckedWorker, ...]:
-    """Look at every worker of a cluster, and send a tiny task there and back.
-
-    Raises:
-        UsageError: there is no such cluster.
-    """
+    """Look at every worker of a cluster, and send a tiny task there and back."""
     here = own_class()
     task = Task(
         kind="check",

@@ -73,12 +73,7 @@ class PairTerms:
 def open_remote_pairs(
     choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, log: Callable[[str], None]
 ) -> Iterator[RemotePairMeter]:
-    """Open what measures pairs on one class of an engine's machines.
-
-    Raises:
-        UsageError: there is no such engine, or the project needs files that a clone lacks.
-        NotMeasuredError: it has no fit worker.
-    """
+    """Open what measures pairs on one class of an engine's machines."""
     wanted = plan.wanted
     project, overlay = wanted.project, _uncommitted(wanted)
     # All other commits of the range come with the last one.
@@ -122,12 +117,7 @@ class RemotePairMeter(PairMeter):
         self._values: dict[int, float] = {}
 
     def open(self, base: int, head: int) -> Mapping[int, str]:
-        """Have a batch of a pair measured, unless some of it is left; return which places cannot be.
-
-        Raises:
-            NotMeasuredError: no worker could do it, or the engine was lost.
-            RecordingError: the ledger cannot be written any more.
-        """
+        """Have a batch of a pair measured, unless some of it is left; return which places cannot be."""
         if self._metric == TIME:
             unusable = {} if self._left.get((base, head)) else self._asked((base, head))
         else:
@@ -147,12 +137,7 @@ class RemotePairMeter(PairMeter):
         return found
 
     def count(self, places: Sequence[int], metric: str) -> Mapping[int, float | str]:
-        """Return the counts of one or two places; one that cannot be counted has the reason.
-
-        Raises:
-            NotMeasuredError: no worker could do it, or the engine was lost.
-            RecordingError: the ledger cannot be written any more.
-        """
+        """Return the counts of one or two places; one that cannot be counted has the reason."""
         if metric != self._metric:
             raise RuntimeError(f"workers are asked for {self._metric}, not for {metric}")
         unusable = self.open(places[0], places[-1])
@@ -228,12 +213,7 @@ class _Batch:
 
 
 def measure_pair(doing: Doing) -> None:
-    """Measure the batch of a pair of a task, and record it; what cannot be measured is a row too.
-
-    Raises:
-        UsageError: the clone lacks the range, or valgrind is not there and is needed.
-        NotMeasuredError: other code was measured than a commit's own, or nothing can be started.
-    """
+    """Measure the batch of a pair of a task, and record it; what cannot be measured is a row too."""
     task, settings = doing.task, doing.task.settings
     metric, known = settings["metric"], settings.get("known")
     if metric == INSTRUCTIONS:

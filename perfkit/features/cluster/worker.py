@@ -142,12 +142,7 @@ def _remarks() -> list[str]:
 
 
 def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]) -> Path:
-    """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``.
-
-    Raises:
-        UsageError: the file cannot be read.
-        NotMeasuredError: the task cannot be done here, or ended without a row.
-    """
+    """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``."""
     try:
         task = decode(file.read_bytes())
     except OSError as error:
@@ -180,9 +175,6 @@ def make_bundle(top: Path, commits: Sequence[str]) -> bytes:
     """Return a bundle of commits with all that they descend from; nothing is written into the repository.
 
     A bundle of no commits is empty.
-
-    Raises:
-        RepositoryError: git cannot make it.
     """
     if not commits:
         return b""
@@ -215,12 +207,7 @@ def clone_of(code: Code) -> Path | None:
 
 
 def make_clone(code: Code, bundle: bytes) -> Path:
-    """Make the clone of a task's code, from its address where it has one and from a bundle.
-
-    Raises:
-        RepositoryError: the address cannot be cloned, or lacks the commit.
-        NotMeasuredError: the disk takes no more.
-    """
+    """Make the clone of a task's code, from its address where it has one and from a bundle."""
     place = clones_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,7 @@ def import_(
         typer.Option(metavar="REF", help="The commit of files that name none: a ref, or 40 hex digits."),
     ] = None,
     repo: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Where commits are looked up (default: this folder)."),
+        Path | None, typer.Option(metavar="PATH", help="Where commits are looked up (default: this folder).")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,

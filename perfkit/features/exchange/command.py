@@ -146,12 +146,6 @@ def import_files(
 
     A run is filed whole or not at all. What the ledger has already is left out, and a file that cannot be
     imported is named and keeps none of the others from it.
-
-    Raises:
-        UsageError: there is no such place, or nothing in it could be imported.
-        RepositoryError: ``commit`` is not known.
-        LedgerError: the ledger cannot be written.
-        RunInterruptedError: the person stopped it.
     """
     given = None if request.commit is None else _given_commit(request.commit, request.start)
     files = [file for place in request.places for file in _files_of(place)]
@@ -201,13 +195,7 @@ class ExportReport:
 
 @reading_only()
 def export_rows(request: ExportRequest) -> ExportReport:
-    """Write rows of a ledger for another tool; what it has no place for is counted.
-
-    Raises:
-        UsageError: no row is meant, or the place cannot be written.
-        NotMeasuredError: the format has no place for any of the rows.
-        LedgerError: a file of the ledger is damaged, or no run is meant.
-    """
+    """Write rows of a ledger for another tool; what it has no place for is counted."""
     rows = _selected(request)
     if not rows:
         raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")

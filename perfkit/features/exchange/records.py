@@ -51,11 +51,7 @@ _SCRIPT = re.compile(r"\s*(?:window\.)?BENCHMARK_DATA\s*=\s*")
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
-    """Return what JSON, compressed JSON or the text of a ``data.js`` holds; NaN and Infinity may be in it.
-
-    Raises:
-        UsageError: it is a pickle, an archive, too large, nested too deeply, cut short, or no JSON.
-    """
+    """Return what JSON, compressed JSON or the text of a ``data.js`` holds; NaN and Infinity may be in it."""
     _refuse_binary(data)
     if data.startswith(_GZIP):
         data = _unpack(data)
@@ -73,11 +69,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
 
 
 def convert(value: object, kind: type[Kind], tool: str) -> Kind:
-    """Return a decoded value as a record of a tool's format.
-
-    Raises:
-        UsageError: something in it is missing or of another type; it is named.
-    """
+    """Return a decoded value as a record of a tool's format."""
     try:
         return msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
@@ -314,9 +306,6 @@ def checked(
 
     What is no measurement (no number, or a time that is not above zero) becomes an error.
     ``least`` is the smallest value, where a summary stands in place of the values.
-
-    Raises:
-        UsageError: a number of loops or values is none.
     """
     for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
         if count is not None and not 0 <= count <= _MOST:

@@ -82,11 +82,7 @@ def gitlab_place(*, api: str, project: str, number: int, token: str) -> Place:
 
 
 def post(place: Place, text: str) -> Literal["updated", "made"]:
-    """Change the comment that has the marker, or make it where there is none that may be changed.
-
-    Raises:
-        HostError: the service does not take it.
-    """
+    """Change the comment that has the marker, or make it where there is none that may be changed."""
     body = {"body": _shortened(f"{MARKER}\n{text}")}
     known = _marked(place)
     if known is not None:
@@ -103,11 +99,7 @@ def post(place: Place, text: str) -> Literal["updated", "made"]:
 
 
 def open_pull_request(*, api: str, repository: str, head: str, token: str) -> int | None:
-    """Return the number of the open pull request of a branch, "owner:branch"; None where there is none.
-
-    Raises:
-        HostError: the service does not answer that.
-    """
+    """Return the number of the open pull request of a branch, "owner:branch"; None where there is none."""
     query = urllib.parse.urlencode({"state": "open", "head": head})
     found = request(f"{api}/repos/{repository}/pulls?{query}", github_headers(token))
     numbers = [one.get("number") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
@@ -117,11 +109,7 @@ def open_pull_request(*, api: str, repository: str, head: str, token: str) -> in
 def request(
     address: str, headers: Mapping[str, str], *, method: str = "GET", body: Mapping[str, str] | None = None
 ) -> object:
-    """Return what a service answered, read as JSON.
-
-    Raises:
-        HostError: it refused, cannot be reached, or answered something else.
-    """
+    """Return what a service answered, read as JSON."""
     data = None if body is None else json.dumps(body).encode()
     try:
         host = urllib.parse.urlsplit(address).netloc
@@ -188,11 +176,7 @@ class ReadReport:
 
 
 def read_report(file: Path) -> ReadReport:
-    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone.
-
-    Raises:
-        UsageError: it is larger than any result, or no regular file.
-    """
+    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone."""
     try:
         document = json.loads(read_bytes(file))
         return ReadReport(report=msgspec.convert(_with_limits(document), GateReport))
@@ -226,9 +210,6 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
     """Comment on the pull request that a GitHub workflow runs for, and return what became of it.
 
     What GitHub does not allow is a sentence and no failure: the gate has its own exit code.
-
-    Raises:
-        UsageError: this is no workflow of GitHub's.
     """
     repository, event_file = environment.get("GITHUB_REPOSITORY"), environment.get("GITHUB_EVENT_PATH")
     if not repository or not event_file:
@@ -258,11 +239,7 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
 
 
 def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
-    """Comment on the merge request that a GitLab job runs for, and return what became of it.
-
-    Raises:
-        UsageError: this is no job of GitLab's.
-    """
+    """Comment on the merge request that a GitLab job runs for, and return what became of it."""
     api, project = environment.get("CI_API_V4_URL"), environment.get("CI_PROJECT_ID")
     if not api or not project:
         raise UsageError(

@@ -200,11 +200,7 @@ class _Guard:
             self._is_closed = False
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Check each thing that Python is about to do.
-
-        Raises:
-            PermissionError: it is none that a benchmark should do.
-        """
+        """Check each thing that Python is about to do."""
         if not self._is_closed:
             return
         if event in _FORBIDDEN or (event == "open" and self._writes(arguments)):

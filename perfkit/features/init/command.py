@@ -52,10 +52,6 @@ def plan_start(
     """Look at a repository, try which of its code can be called, and return what would be written.
 
     ``log`` reports the current step.
-
-    Raises:
-        RepositoryError: there is no git repository.
-        UsageError: a file that would grow cannot be read, or there is no project here but below.
     """
     root = project.root
     if try_git(root, "rev-parse", "--show-toplevel") is None:
@@ -104,11 +100,7 @@ def plan_start(
 
 
 def write_plan(plan: StartingPlan) -> None:
-    """Write what was planned; no file that was there loses a line.
-
-    Raises:
-        UsageError: a file cannot be written, or has changed since it was read.
-    """
+    """Write what was planned; no file that was there loses a line."""
     root = Path(plan.root)
     blocked = list(unwritable(root, plan.files))
     if blocked:
@@ -145,9 +137,7 @@ def _writes_settings(root: Path, layout: Layout, benchmarks: str | None) -> bool
 
 def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> PlannedFile | None:
     text = benchmark_file(
-        renamed_apart(tried.kept),
-        project=root.name,
-        optional=is_collected_by_default(place, layout),
+        renamed_apart(tried.kept), project=root.name, optional=is_collected_by_default(place, layout)
     )
     why = f"{counted(len(tried.kept), 'benchmark')}; each has run"
     return new_file(root, place, text, why=why)

@@ -61,11 +61,7 @@ class StartingPlan:
 
 
 def read_as_is(file: Path) -> str | None:
-    """Return a file's text with its own line ends; None where there is no file.
-
-    Raises:
-        UsageError: it cannot be read as UTF-8 text.
-    """
+    """Return a file's text with its own line ends; None where there is no file."""
     try:
         return bounded.read_text(file, newline="")
     except FileNotFoundError:
@@ -132,11 +128,7 @@ def configuration(layout: Layout, *, benchmarks: str | None) -> str:
 
 
 def configured(root: Path, section: str) -> PlannedFile | None:
-    """Return the project's configuration with a section more, None where it has one already.
-
-    Raises:
-        UsageError: the section cannot be added at the end of the file.
-    """
+    """Return the project's configuration with a section more, None where it has one already."""
     before = read_as_is(root / CONFIGURATION)
     if before is None:
         why = "where perfkit's settings are; with it, pip builds this project in isolation, as is usual today"
@@ -236,10 +228,7 @@ def _github(root: Path, values: Mapping[str, str]) -> Planned:
 
 def _gitlab(root: Path, values: Mapping[str, str]) -> Planned:
     own, include = ".gitlab/perfkit.yml", "include:\n  - local: .gitlab/perfkit.yml\n"
-    remarks = [
-        _FOR_NOTES,
-        *_remark_on_installing("the CI variable"),
-    ]
+    remarks = [_FOR_NOTES, *_remark_on_installing("the CI variable")]
     if (root / ".gitlab-ci.yml").exists():
         remarks.append(f"add to .gitlab-ci.yml, which stays as it is: {json.dumps(include)[1:-1]}")
         return _new(root, {own: (_filled("gitlab.yml", values), "the gate on merge requests")}, remarks)

@@ -91,11 +91,7 @@ class Layout:
 
 
 def read_layout(root: Path) -> Layout:
-    """Return what the project at ``root`` is made of.
-
-    Raises:
-        RepositoryError: it is in no git repository.
-    """
+    """Return what the project at ``root`` is made of."""
     files = _files(root)
     python = [name for name in files if name.endswith(".py")]
     texts = {name: text for name in python if (text := read_code(root / name)) is not None}

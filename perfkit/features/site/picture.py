@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from perfkit.features.site.series import Series, band, is_undone, state_of, status_words
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.report.console import visible
-from perfkit.report.history_wording import (
-    date_text,
-    metric_title,
-    ratio_text,
-    short_sha,
-    value_text,
-)
+from perfkit.report.history_wording import date_text, metric_title, ratio_text, short_sha, value_text
 from perfkit.report.palette import LIGHT
 
 if TYPE_CHECKING:

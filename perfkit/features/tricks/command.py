@@ -26,14 +26,7 @@ from perfkit.features.tricks.measuring import (
 from perfkit.features.tricks.policy import TricksRun
 from perfkit.features.tricks.records import TOGETHER, Loop, TrickCase
 from perfkit.features.tricks.report import sizes_chart, tricks_document
-from perfkit.features.tricks.trick import (
-    Choice,
-    best_pair,
-    choose,
-    choose_for_loop,
-    together,
-    trick_named,
-)
+from perfkit.features.tricks.trick import Choice, best_pair, choose, choose_for_loop, together, trick_named
 from perfkit.features.tricks.verdict import TricksReport, helping
 from perfkit.gating.compare import recorded
 from perfkit.gating.rows import RunContext
@@ -84,31 +77,17 @@ class TricksRequest:
 
 
 def run_tricks(request: TricksRequest, *, project: Project, progress: ComparisonProgress) -> TricksReport:
-    """Check both sides of each trick against one another, measure, count, and file what came out.
-
-    Raises:
-        UsageError: there is no such trick, target or argument, or no trick that can be tried here.
-        RepositoryError: there is no commit to record under.
-        LedgerError: the ledger cannot be written.
-        RunInterruptedError: the person stopped it; its launches so far are kept.
-    """
+    """Check both sides of each trick against one another, measure, count, and file what came out."""
     # Torch is imported for them.
     progress.info("reading the tricks")
     run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
-    with (
-        measuring(progress.info, wait_s=request.wait_s) as waited_s,
-        temporary_folder() as folder,
-    ):
+    with measuring(progress.info, wait_s=request.wait_s) as waited_s, temporary_folder() as folder:
         return replace(run.run(folder), waited_s=waited_s)
 
 
 def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
-    """Return a report from its rows in the ledger, the last one where no run is named.
-
-    Raises:
-        LedgerError: there is none.
-    """
+    """Return a report from its rows in the ledger, the last one where no run is named."""
     rows = [row for row in Ledger(ledger).rows() if row.source == _SOURCE and not row.partial]
     if run is None:
         run = rows[-1].run_id if rows else ""
@@ -119,11 +98,7 @@ def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
 
 
 def write_document(report: TricksReport, file: Path) -> None:
-    """Write a report as a document with what the catalogue knows, and its sizes as a picture beside it.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Write a report as a document with what the catalogue knows, and its sizes as a picture beside it."""
     names = [*(name for one in report.results for name in one.case.tricks), *report.left_out]
     descriptions = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
     picture, beside = sizes_chart(report), file.with_suffix(".svg")
@@ -162,10 +137,7 @@ class _Run:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
         with recorded(
-            Ledger(self._request.ledger),
-            source=_SOURCE,
-            run_id=self._run_id,
-            recorded_at=self._recorded_at,
+            Ledger(self._request.ledger), source=_SOURCE, run_id=self._run_id, recorded_at=self._recorded_at
         ) as run:
             self._measure(plan, folder, run, first=first, last=deadline)
             facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
@@ -248,11 +220,7 @@ def _loop(request: TricksRequest, project: Project) -> Loop | None:
 
 
 def _choice(request: TricksRequest, loop: Loop | None) -> Choice:
-    """Return the cases by themselves and on the loop.
-
-    Raises:
-        UsageError: there is no such trick, or none that can be tried.
-    """
+    """Return the cases by themselves and on the loop."""
     none = Choice(cases=(), left_out={})
     alone = choose(request.only, request.sizes, sweep=request.sweep) if request.by_themselves else none
     applied = choose_for_loop(request.only, loop.name) if loop is not None else none

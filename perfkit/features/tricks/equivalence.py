@@ -46,11 +46,7 @@ class Checked:
 
 
 def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
-    """Check in a fresh process; cases that it did not get to are reported as problems.
-
-    Raises:
-        UsageError: there is no such loop, or it refuses an argument.
-    """
+    """Check in a fresh process; cases that it did not get to are reported as problems."""
     order, answer = folder / "checks.json", folder / "checked.jsonl"
     order.write_bytes(msgspec.json.encode(checks))
     answer.unlink(missing_ok=True)

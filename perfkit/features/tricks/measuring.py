@@ -104,10 +104,7 @@ def _measured(
     launcher.warm_up(found.report.libraries)
     compared = {
         node_of(case): ComparedBenchmark(
-            benchmark=found.found[node_of(case)].benchmark,
-            margin=plan.margin,
-            gating=True,
-            limit_s=_LIMIT_S,
+            benchmark=found.found[node_of(case)].benchmark, margin=plan.margin, gating=True, limit_s=_LIMIT_S
         )
         for case in plan.cases
         # Times of sides that do not do the same cannot be compared.

@@ -83,11 +83,7 @@ def run_case(name: str, *, beside: str) -> None:
 
 
 def open_loop(loop: Loop) -> Callable[[], object]:
-    """Return a call that runs a loop from the same random numbers each time, and set the process up for it.
-
-    Raises:
-        UsageError: there is no such target, or it refuses an argument.
-    """
+    """Prepare the process, and return a call that runs a loop from the same seed each time."""
     os.chdir(loop.folder)
     target = Target(name=loop.name, place=loop.place)
     prepare_process(target.place, (), root=Path(loop.root))
@@ -141,9 +137,6 @@ def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
 
     Yields:
         Whether the loop used something that each trick changes.
-
-    Raises:
-        UsageError: one of them cannot be applied from outside.
     """
     with ExitStack() as stack:
         seen = []

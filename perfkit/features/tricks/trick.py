@@ -113,11 +113,7 @@ def is_available(trick: Trick) -> str | None:
 
 
 def trick_named(name: str) -> Trick:
-    """Return a trick of the catalogue, or the pair that is no trick at all.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Return a trick of the catalogue, or the pair that is no trick at all."""
     from perfkit.features.tricks.catalogue import find
 
     try:
@@ -127,11 +123,7 @@ def trick_named(name: str) -> Trick:
 
 
 def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
-    """Return the named tricks, all without names, at these sizes, at all of their own, or at their default.
-
-    Raises:
-        UsageError: there is no trick of a name.
-    """
+    """Return the named tricks, or all, at these sizes, at all of their own, or at their default."""
     found, left_out = _available(only)
     cases = [
         TrickCase(trick=trick.name, size=size, title=trick.title, size_means=trick.size_means)
@@ -142,11 +134,7 @@ def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
 
 
 def choose_for_loop(only: Sequence[str], loop: str) -> Choice:
-    """Return the named tricks, all without names, that can be applied to a loop from outside.
-
-    Raises:
-        UsageError: there is no trick of a name, or a named one cannot be applied so.
-    """
+    """Return the named tricks, all without names, that can be applied to a loop from outside."""
     for name in only:
         if trick_named(name).on_loop is None:
             raise UsageError(f"{name} cannot be applied to a loop from outside; write it into the code")
