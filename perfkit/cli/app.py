@@ -27,7 +27,7 @@ _CORE = (
         summary="Explain what differs between two profiles or commits.",
     ),
     Command(name="show", module="perfkit.cli.show", summary="Show what a profile says."),
-    Command(name="view", module="perfkit.cli.view", summary="Open a profile in the browser with snakeviz."),
+    Command(name="view", module="perfkit.cli.show", summary="Open a profile in the browser with snakeviz."),
     Command(
         name="history",
         module="perfkit.cli.history",
@@ -52,7 +52,9 @@ _CORE = (
         summary="Measure how often the gate errs on your benchmarks.",
     ),
     Command(
-        name="schema", module="perfkit.cli.schema", summary="Print the JSON Schema of a --json document."
+        name="schema",
+        module="perfkit.cli.command_help",
+        summary="Print the JSON Schema of a --json document.",
     ),
     Command(name="help", module="perfkit.cli.command_help", summary="Show the help of a command."),
 )

@@ -49,7 +49,7 @@ def compare(
     Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
     from perfkit.commands.compare import CompareRequest, run_compare
-    from perfkit.report.compare import compare_decision, compare_view
+    from perfkit.report.gate.terminal import compare_decision, compare_view
 
     check_rates(alpha=alpha)
     project = project_in(repo)

@@ -1,7 +1,8 @@
-"""``perfkit show``."""
+"""``perfkit show`` and ``perfkit view``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ _ENVIRONMENTS = Path("env")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add both verbs."""
     app.command(
         epilog=examples(
             "perfkit show profiles/first_profile.stat",
@@ -39,6 +40,11 @@ def register(app: typer.Typer) -> None:
             "perfkit show env HEAD~1 HEAD",
         )
     )(show)
+    app.command(
+        epilog=examples(
+            "perfkit view profiles/first_profile.stat", "perfkit view first_profile.stat --server"
+        )
+    )(view)
 
 
 def show(
@@ -142,3 +148,16 @@ def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
     emit(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))
+
+
+def view(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A cProfile, such as first_profile.stat.")],
+    *,
+    server: Annotated[
+        bool, typer.Option("--server", help="Only print the address; so it is where there is no browser.")
+    ] = False,
+) -> None:
+    """Open a profile in the browser with snakeviz, until Ctrl-C."""
+    from perfkit.commands.show import view as run
+
+    sys.exit(run(file, server=server))

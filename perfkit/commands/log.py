@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.commands.text_files import read_text, replace_text
+from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
 from perfkit.identity import utc_now
@@ -18,7 +18,6 @@ from perfkit.model.change_log import ChangeLog, Column, History
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.report.change_log import render_change_log, trend_name
-from perfkit.report.markers import replace_between_markers
 from perfkit.units import counted
 
 _TITLE = "# Performance change log\n"

@@ -23,7 +23,7 @@ from perfkit.commands.profile_request import (
     usual_place,
 )
 from perfkit.commands.show import code_names
-from perfkit.commands.text_files import read_text, replace_text
+from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.identity import new_run_id
@@ -54,7 +54,6 @@ from perfkit.profiling.read.files import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
 from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep
-from perfkit.report.markers import replace_between_markers
 from perfkit.report.profiles import index_markdown
 from perfkit.report.progress import PassProgress
 from perfkit.temporary import temporary_folder

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from perfkit.model import SIDES, Side
 from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
+from perfkit.report.chart import DARK, LIGHT
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import Folded, named_table, without_folders
-from perfkit.report.palette import DARK, LIGHT
 from perfkit.units import counted, human_calls, human_percent, human_seconds, signed_seconds
 
 _HEADINGS = ("base", "head", "moved", "calls")

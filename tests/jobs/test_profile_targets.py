@@ -19,7 +19,7 @@ from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.read.summary_file import load_summary
-from perfkit.report.notebook import as_text
+from perfkit.report.console import as_text
 from perfkit.report.profiles import summary_view
 
 DISTRIBUTED = """

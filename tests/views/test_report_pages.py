@@ -30,8 +30,8 @@ from perfkit.features.site.series import (
 )
 from perfkit.model.history import HistoryReport, Rise, Silence
 from perfkit.report.change_log import slug_of
-from perfkit.report.history_wording import ratio_text
-from perfkit.report.palette import DARK, LIGHT
+from perfkit.report.chart import DARK, LIGHT
+from perfkit.report.history import ratio_text
 
 
 class _Reader(HTMLParser):

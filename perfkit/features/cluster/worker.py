@@ -157,7 +157,7 @@ def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]
 
 def _pair(doing: Doing) -> None:
     # What pairs import takes as long as all else.
-    from perfkit.features.cluster.remote_pairs import measure_pair
+    from perfkit.features.cluster.engines import measure_pair
 
     with measuring(doing.log, wait_s=None):
         measure_pair(doing)

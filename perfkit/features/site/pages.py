@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perfkit.features.site.picture import Sparkline, sparkline, trend_picture
 from perfkit.features.site.series import (
     ALARMS,
     GateFinding,
@@ -32,12 +31,12 @@ from perfkit.features.site.series import (
 from perfkit.identity import short_run_id
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
-from perfkit.report import history_wording as wording
+from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
+from perfkit.report.chart import DARK, LIGHT, Sparkline, sparkline, trend_chart
 from perfkit.report.console import visible
-from perfkit.report.history_wording import short_sha
+from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
-from perfkit.report.palette import DARK, LIGHT
 from perfkit.units import counted, human_percent, human_seconds
 
 if TYPE_CHECKING:
@@ -161,7 +160,8 @@ def trend_files(
         key = (one.benchmark, one.machine_id)
         if key not in drawn:
             drawn.add(key)
-            yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
+            words = status_words(one, state_of(one), site.history.commits)
+            yield f"{folder}{trend_name(*key)}", trend_chart(one.shown, words, site.history.commits)
 
 
 def _longest_first(series: Iterable[Series]) -> list[Series]:
@@ -327,7 +327,7 @@ class _Pages:
             sign=_sign(state),
             value=wording.value_text(trend.levels[place], series.metric),
             deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
-            picture=sparkline(series),
+            picture=sparkline(series.shown),
             machine=self._machine(series),
             tags=self._tags(series),
         )
@@ -366,7 +366,7 @@ class _Pages:
             words=status_words(series, state, self.commits),
             sentence=sentence,
             step=step,
-            picture=sparkline(series),
+            picture=sparkline(series.shown),
             tags=(*self._tags(series), *([self._machine(series)] if self.several else [])),
         )
 

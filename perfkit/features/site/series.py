@@ -16,8 +16,9 @@ from perfkit.model.comparisons import Verdict
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
 from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
+from perfkit.report.chart import ShownTrend
 from perfkit.report.console import visible
-from perfkit.report.history_wording import (
+from perfkit.report.history import (
     change_text,
     commit_date,
     direction_word,
@@ -201,6 +202,23 @@ class Series:
         return trend.recorded_at[place]
 
     @property
+    def shown(self) -> ShownTrend:
+        """The runs, and the steps that nobody set aside; a reviewed or undone one needs no attention."""
+        places = {key: place for place, key in enumerate(self.order)}
+        return ShownTrend(
+            runs=[(self.trends[number], place) for number, place in self.order],
+            steps=[
+                (
+                    one.point,
+                    places[one.trend, one.point.place],
+                    not one.point.is_open or is_undone(one.point, self.current),
+                )
+                for one in self.placed
+                if one.point.state != "ignored"
+            ],
+        )
+
+    @property
     def noise_limit(self) -> float | None:
         """The ratio, above 1, that two runs of identical code stay within 19 times of 20."""
         return None if self.noise is None else math.exp(_TWO_SIDED_95 * math.sqrt(2) * self.noise)
@@ -367,13 +385,6 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     if state.kind == "unclear":
         return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
-
-
-def band(trend: Trend, place: int) -> tuple[float, float]:
-    """Return the band around the level of a run: the sd over launches, as a share of their mean."""
-    mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
-    half = level * min(sd / mean, 1.0) if mean else 0.0
-    return level - half, level + half
 
 
 def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:

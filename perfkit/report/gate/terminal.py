@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE
@@ -40,6 +40,7 @@ from perfkit.report.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    percent,
     seen_change,
     times_text,
     without_many_not_reached,
@@ -160,11 +161,12 @@ def verdict_text(verdict: Verdict) -> Text:
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     how += f", against {report.release}" if report.release else ""
-    sides = (
-        f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
-    )
-    lines = (f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides, difference_of_sides(report))
-    return Text("\n".join(filter(None, lines)))
+    return _sides(f"gate {report.run_id[-_ID_DIGITS:]}{how}", report, difference_of_sides(report))
+
+
+def _sides(title: str, report: GateReport | ApartReport, below: str | None = None) -> Text:
+    sides = (f"base  {commit_text(report.base)}", f"head  {commit_text(report.head)}")
+    return Text("\n".join(filter(None, (title, *sides, below))))
 
 
 def commit_text(commit: Commit) -> str:
@@ -173,15 +175,23 @@ def commit_text(commit: Commit) -> str:
     return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
 
 
-def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield the remarks on single benchmarks."""
-    remarks = [
-        Text.assemble(verdict_text(one.verdict), f" {names[one.benchmark.name]}: {'; '.join(text)}")
-        for one in comparisons
-        if (text := details(one))
-    ]
-    if remarks:
-        yield Group(*remarks)
+def _remarks(
+    comparisons: Sequence[Comparison],
+    names: Mapping[str, str],
+    words: Callable[[Comparison], Sequence[str]] = details,
+) -> Iterator[RenderableType]:
+    """Yield the remarks on benchmarks; one that several benchmarks share is made once."""
+    by_remark: dict[tuple[Verdict, str], list[str]] = {}
+    for one in comparisons:
+        if text := "; ".join(words(one)):
+            by_remark.setdefault((one.verdict, text), []).append(names[one.benchmark.name])
+    if by_remark:
+        yield Group(
+            *(
+                Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {text}")
+                for (verdict, text), benchmarks in by_remark.items()
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -362,3 +372,33 @@ def _result(state: Comparison) -> str:
     limit = limit_of_all_calls(state)
     bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
     return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"
+
+
+_GUIDE = (
+    "Not interleaved: each commit was measured in sessions of its own, an hour or more apart. Base and head"
+    " are geometric means over sessions, per call. Intervals hold with {confidence} confidence for all of"
+    " them together and are widened by how much sessions of the same code differ on this machine; where that"
+    " leaves too much open, `perfkit gate` interleaves both sides."
+)
+
+
+def compare_view(report: ApartReport) -> Group:
+    """Return the whole result, the decision last; it fits a terminal of 80 columns."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    shown, rest = first_of_many(ordered)
+    sections: tuple[RenderableType, ...] = (
+        _sides("compare, from the ledger: not interleaved", report),
+        result_table(shown, names, counted="sess-\nions", of_open=True),
+        *([Text("\n".join(rest))] if rest else []),
+        Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
+        *_remarks(ordered, names, lambda one: details(one) if one.estimate else [one.message or ""]),
+        *counter_sections(report.exact),
+        *(Text(f"note: {note}") for note in report.notes),
+    )
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))
+
+
+def compare_decision(report: ApartReport) -> str:
+    """Return what was decided, in a sentence."""
+    return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))[0]
