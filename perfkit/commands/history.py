@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,7 @@ from perfkit.units import counted
 _TEXTS = (".md", ".rst", ".txt")
 _FIRST_METRICS = (WALL_TIME.name, *COUNTS)
 _FEWEST_DIGITS = 4
+_MOST_NAMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,9 +304,7 @@ def _nothing_found(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
     known = sorted({trend.benchmark for trend in ledger.trends(Wanted(metric=request.metric)).trends})
     if request.benchmarks and known:
         wanted = ", ".join(request.benchmarks)
-        return f"{place} has no {request.metric} of {wanted}; it has {', '.join(known[:4])}" + (
-            f" and {len(known) - 4} more: `perfkit history` lists them" if len(known) > 4 else ""  # noqa: PLR2004 (as many as are named)
-        )
+        return f"{place} has no {request.metric} of {wanted}; {_nearest(request.benchmarks, known)}"
     if known:
         return (
             f"{place} has no {request.metric} of such commits and times; `perfkit history` shows all it has"
@@ -313,6 +313,17 @@ def _nothing_found(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
         f"{place} has no {request.metric} of a commit yet; measure with `pytest --benchmark-autosave` or"
         " `perfkit gate`, and run `perfkit history` again"
     )
+
+
+def _nearest(wanted: Iterable[str], known: Sequence[str]) -> str:
+    """Return the names that may have been meant, or some of those that there are, as the end of a message."""
+    ends = [name.rpartition("::")[2] for name in known]
+    names = list(dict.fromkeys((*(end.partition("[")[0] for end in ends), *ends, *known)))
+    close = [one for text in wanted for one in difflib.get_close_matches(text, names, n=2, cutoff=0.6)]
+    if close:
+        return f"did you mean {' or '.join(dict.fromkeys(close))}?"
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    return f"it has {', '.join(known[:_MOST_NAMES])}{more}: `perfkit history` lists them"
 
 
 def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, ChangePoint]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfkit.config import Project
-from perfkit.errors import RepositoryError
+from perfkit.errors import RepositoryError, UsageError
 from perfkit.ledger import maintenance, soundness
+from perfkit.ledger.files import STAGED_FOLDER
 from perfkit.ledger.remote import upload_compacted
+from perfkit.ledger.soundness import ANNOTATIONS
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
 from perfkit.model.progress import Progress
@@ -57,6 +59,9 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
 
 def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progress) -> Merge:
     """Copy the runs and annotations of another ledger that this one lacks."""
+    patterns = ("*.parquet", f"{STAGED_FOLDER}/*", *(f"{kind.folder}/*.json" for kind in ANNOTATIONS))
+    if other.is_dir() and not any(any(other.glob(pattern)) for pattern in patterns):
+        raise UsageError(f"there is no ledger at {other}; name the folder that holds its parquet files")
     progress.info(f"looking at the files of {other}")
     return _stored(ledger, maintenance.merge(ledger, other, dry_run=dry_run, progress=progress.advance))
 

@@ -152,9 +152,12 @@ def _footnotes(table: Table, marks: dict[str, str]) -> str:
     kinds = {(cell.launches == 1, cell.other_version) for cell in cells if cell.failure is None}
     used = {mark for kind in kinds for mark in _marks(*kind)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
-    usual, *others = _environments(table)
-    notes.append("Environment: " + _facts(usual.facts))
-    notes += [f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in others]
+    environments = _environments(table)
+    for usual in environments[:1]:
+        notes.append("Environment: " + _facts(usual.facts))
+        notes += [
+            f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in environments[1:]
+        ]
     return "\\\n".join(notes)
 
 

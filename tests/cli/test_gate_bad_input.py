@@ -47,7 +47,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         (("--budget", "nan"), "--budget must be above zero seconds, found nan"),
         (("--fail-on", "any"), '--fail-on must be "margin" or "proven", found "any"'),
         (("--inconclusive", "go"), '--inconclusive must be "fail", "pass" or "go on", found "go"'),
-        (("--budget", "soon"), "Invalid value for '--budget'"),
+        (("--budget", "20s"), "Invalid value for '--budget': expected a number of seconds"),
         (("--benchmarks", "nowhere"), "--benchmarks nowhere: neither side has such a file or folder"),
         (("--benchmarks", "work.py"), "no benchmark was found"),
         (("--select", "nothing"), "no benchmark was found"),

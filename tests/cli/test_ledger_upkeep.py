@@ -126,6 +126,20 @@ def test_another_ledger_is_merged(ledger: Path, tmp_path: Path) -> None:
     assert whole(range(5)) == seen(ledger)
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_folder_that_is_no_ledger_is_not_merged(ledger: Path, tmp_path: Path, *, there: bool) -> None:
+    """It was mistyped, whether it is there or not."""
+    other = tmp_path / "other"
+    if there:
+        other.mkdir()
+        (other / "notes.txt").write_text("none")
+
+    done = _perfkit("merge", str(other), cwd=ledger)
+
+    assert 2 == done.returncode
+    assert f"there is no ledger at {other}; name the folder" in done.stderr
+
+
 def test_a_name_that_is_no_text_can_be_told(ledger: Path) -> None:
     """On a terminal and as JSON; no sign of it reaches a terminal as a command."""
     (ledger / os.fsdecode(b"\xff\x1b[2J\n.parquet")).write_bytes(b"")

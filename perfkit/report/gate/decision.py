@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.model.comparisons import (
+    UNDECIDED,
     ApartReport,
     Comparison,
     ExactComparison,
@@ -31,6 +32,7 @@ from perfkit.report.gate.wording import (
     in_order,
     is_excused,
     limit_of_all_calls,
+    need_text,
     open_text,
     percent,
     slower_text,
@@ -105,6 +107,21 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         return "", None
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
     return f"make it pass, or accept it with a reason{others}", wanted[0]
+
+
+def open_step(report: GateReport, names: Names) -> str:
+    """Return what decides the benchmarks that a failed gate left open, "" where it left none."""
+    left = [one for one in in_order(report.comparisons) if one.verdict in UNDECIDED and decides(one)]
+    if not left or report.exit_code != EXIT_REGRESSED:
+        return ""
+    again = "run it again with a larger --budget"
+    if not (report.base.dirty or report.head.dirty):
+        again = "run the same command again, which continues from here"
+    return f"{again}: it decides {_named(left, names, lambda one: f' ({_lacking(one)})')}"
+
+
+def _lacking(one: Comparison) -> str:
+    return "not measured yet" if one.need is None else need_text(one.need)
 
 
 def both_sentence(report: GateReport) -> str | None:

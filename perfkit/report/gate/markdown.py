@@ -32,6 +32,7 @@ from perfkit.report.gate.decision import (
     cost_sentence,
     decision_lines,
     decision_word,
+    open_step,
     reading_guide,
 )
 from perfkit.report.gate.terminal import first_of_many
@@ -151,7 +152,9 @@ def _next_step(report: GateReport) -> str:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    text, command = f"**What to do:** do not merge yet: {mend}.", _accepting_command(report)
+    names = short_names(one.benchmark.name for one in report.comparisons)
+    left = f" Then {escape(step)}." if (step := open_step(report, names)) else ""
+    text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
     if command is None:
         return text
     return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", code(command)))

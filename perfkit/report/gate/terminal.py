@@ -26,6 +26,7 @@ from perfkit.report.gate.decision import (
     decision_lines,
     decision_word,
     next_step,
+    open_step,
     reading_guide,
 )
 from perfkit.report.gate.wording import (
@@ -217,6 +218,8 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
 
 def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
     closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
+    if left := open_step(report, names):
+        closing.append(f"\nnext: {left}")
     step, command = next_step(report, names)
     if not step:
         return closing
