@@ -97,9 +97,7 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
     if report.exit_code == EXIT_INCONCLUSIVE:
-        if report.base.dirty or report.head.dirty:
-            return "run it again with a larger --budget", None
-        return "run the same command again, which continues from here", None
+        return again_step(report), None
     found: list[Comparison | ExactComparison] = [*in_order(report.comparisons), *report.exact]
     commands = [accept_command(one, _name(one, names)) for one in found if can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
@@ -109,19 +107,19 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     return f"make it pass, or accept it with a reason{others}", wanted[0]
 
 
-def open_step(report: GateReport, names: Names) -> str:
-    """Return what decides the benchmarks that a failed gate left open, "" where it left none."""
+def again_step(report: GateReport) -> str:
+    """Return what to do about benchmarks that are undecided: a gate of commits goes on where it ended."""
+    if report.base.dirty or report.head.dirty:
+        return "run it again with a larger --budget"
+    return "run the same command again, which continues from here"
+
+
+def left_open(report: GateReport, names: Names) -> str:
+    """Return which benchmarks a failed gate left undecided, with what each needs, "" where it left none."""
     left = [one for one in in_order(report.comparisons) if one.verdict in UNDECIDED and decides(one)]
     if not left or report.exit_code != EXIT_REGRESSED:
         return ""
-    again = "run it again with a larger --budget"
-    if not (report.base.dirty or report.head.dirty):
-        again = "run the same command again, which continues from here"
-    return f"{again}: it decides {_named(left, names, lambda one: f' ({_lacking(one)})')}"
-
-
-def _lacking(one: Comparison) -> str:
-    return "not measured yet" if one.need is None else need_text(one.need)
+    return _named(left, names, lambda one: f" ({need_text(one.need) if one.need else 'not measured yet'})")
 
 
 def both_sentence(report: GateReport) -> str | None:

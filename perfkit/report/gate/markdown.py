@@ -32,7 +32,7 @@ from perfkit.report.gate.decision import (
     cost_sentence,
     decision_lines,
     decision_word,
-    open_step,
+    left_open,
     reading_guide,
 )
 from perfkit.report.gate.terminal import first_of_many
@@ -153,7 +153,7 @@ def _next_step(report: GateReport) -> str:
     else:
         mend = "look at what is named below, and push again"
     names = short_names(one.benchmark.name for one in report.comparisons)
-    left = f" Then {escape(step)}." if (step := open_step(report, names)) else ""
+    left = f" Still undecided: {escape(rest)}." if (rest := left_open(report, names)) else ""
     text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
     if command is None:
         return text

@@ -22,11 +22,12 @@ from perfkit.report.console import console_on, visible_lines
 from perfkit.report.explain import listed, section_table
 from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import (
+    again_step,
     both_sentence,
     decision_lines,
     decision_word,
+    left_open,
     next_step,
-    open_step,
     reading_guide,
 )
 from perfkit.report.gate.wording import (
@@ -218,8 +219,8 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
 
 def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
     closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
-    if left := open_step(report, names):
-        closing.append(f"\nnext: {left}")
+    if left := left_open(report, names):
+        closing.append(f"\nnext: {again_step(report)}: it decides {left}")
     step, command = next_step(report, names)
     if not step:
         return closing
