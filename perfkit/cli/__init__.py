@@ -183,10 +183,7 @@ def _log(*lines: str) -> None:
 
 
 def _show_cursor() -> None:
-    """Show the terminal's cursor: whoever had hidden it may have been interrupted just then.
-
-    A bar that was on the terminal may still stand in for standard error, and some say that it is no terminal.
-    """
+    """Show the cursor, which an interrupted library may have hidden."""
     with contextlib.suppress(OSError, ValueError):
         if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
             os.write(_STANDARD_ERROR, _CURSOR)

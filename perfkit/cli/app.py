@@ -78,11 +78,7 @@ class _EscapedError(Exception):
 
 
 class _Commands(TyperGroup):
-    """The commands, each imported when it is run or its own help is shown.
-
-    Exceptions go to the caller. Every command gets the option --quiet, and in a narrow terminal a help whose
-    names are whole.
-    """
+    """The commands, each imported when it is run or its help is shown, with --quiet added."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
         super().__init__(*args, **kwargs)

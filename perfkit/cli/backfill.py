@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    CloneOption,
-    EngineOption,
-    JsonOption,
-    LedgerOption,
-    MachineOption,
-    WaitOption,
-    examples,
-    ledger_at,
-    seed_option,
-)
+from perfkit.cli import options
 from perfkit.cli.output import emit, log
 from perfkit.errors import NotMeasuredError
 
@@ -33,7 +23,7 @@ _MOST_TOLD = 5
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit backfill HEAD~1 HEAD",
             "perfkit backfill HEAD~3 HEAD~2 HEAD~1 HEAD --launches 8 --select training_epoch",
             "perfkit backfill v1..HEAD --every 10",
@@ -69,13 +59,13 @@ def backfill(
     again: Annotated[
         bool, typer.Option("--again", help="Also what is in the ledger, or could not be measured before.")
     ] = False,
-    engine: EngineOption = "local",
-    machine: MachineOption = None,
-    clone: CloneOption = None,
-    seed: Annotated[int, seed_option("Draws the order of the launches.")] = 0,
-    wait: WaitOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    engine: options.EngineOption = "local",
+    machine: options.MachineOption = None,
+    clone: options.CloneOption = None,
+    seed: Annotated[int, options.seed_option("Draws the order of the launches.")] = 0,
+    wait: options.WaitOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Measure commits, every launch in a fresh process, and file them in the ledger.
 
@@ -93,7 +83,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.default_benchmarks() or project.config.benchmarks,
         select=select,
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         seed=seed,
         wait_s=wait,
         choice=Choice(

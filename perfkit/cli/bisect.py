@@ -8,21 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    CloneOption,
-    EngineOption,
-    JsonOption,
-    LedgerOption,
-    MachineOption,
-    RepoOption,
-    WaitOption,
-    check_rates,
-    examples,
-    is_quiet,
-    ledger_at,
-    output_option,
-    project_in,
-)
+from perfkit.cli import options
 from perfkit.cli.output import emit
 from perfkit.errors import UsageError
 
@@ -30,7 +16,7 @@ from perfkit.errors import UsageError
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit bisect v1.2 HEAD --benchmark bench_losses.py::test_triplet",
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --budget 600",
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --metric syncs",
@@ -68,14 +54,16 @@ def bisect(
     all_parents: Annotated[
         bool, typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise.")
     ] = False,
-    engine: EngineOption = "local",
-    machine: MachineOption = None,
-    clone: CloneOption = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    markdown: Annotated[Path | None, output_option("Write the result as markdown.", "--markdown")] = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    engine: options.EngineOption = "local",
+    machine: options.MachineOption = None,
+    clone: options.CloneOption = None,
+    wait: options.WaitOption = None,
+    repo: options.RepoOption = None,
+    markdown: Annotated[
+        Path | None, options.output_option("Write the result as markdown.", "--markdown")
+    ] = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Find the commit between GOOD and BAD that made a benchmark slower, or faster.
 
@@ -88,10 +76,10 @@ def bisect(
     from perfkit.commands.text_files import replace_text
     from perfkit.report.bisect import BisectLine, bisection_markdown, bisection_view
 
-    check_rates(alpha=None, budget=budget)
+    options.check_rates(alpha=None, budget=budget)
     if not 0.5 <= confidence < 1:  # noqa: PLR2004 (below a half, no commit need be the likeliest)
         raise UsageError(f"--confidence must be at least 0.5 and below 1, found {confidence:g}")
-    project = project_in(repo)
+    project = options.project_in(repo)
     request = BisectRequest(
         good=good,
         bad=bad,
@@ -101,11 +89,11 @@ def bisect(
         confidence=confidence,
         budget_s=budget,
         all_parents=all_parents,
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         wait_s=wait,
         engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
-    with BisectLine(enabled=not is_quiet()) as progress:
+    with BisectLine(enabled=not options.is_quiet()) as progress:
         report = run_bisect(request, project=project, progress=progress)
 
     def write() -> None:

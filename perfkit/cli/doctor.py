@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in, seed_option
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit doctor",
             "perfkit doctor --margin 1% && perfkit gate --margin 1%",
             "perfkit doctor --seconds 60 --json doctor.json",
@@ -29,9 +29,9 @@ def doctor(
         typer.Option(metavar="PERCENT", help="The margin to be fit for (default: as configured, 2%)."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure identical code.")] = 10.0,
-    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
-    wait: WaitOption = None,
-    json: JsonOption = None,
+    seed: Annotated[int, options.seed_option("Draws the order of launches and sides.")] = 0,
+    wait: options.WaitOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Check how steady this machine is, and which changes a gate could detect on it.
 
@@ -43,8 +43,10 @@ def doctor(
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
-    request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
+    request = DoctorRequest(margin=options.margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with stages() as progress:
-        fitness = run_doctor(request, project=project_in(None), log=progress.info, advance=progress.advance)
+        fitness = run_doctor(
+            request, project=options.project_in(None), log=progress.info, advance=progress.advance
+        )
     emit(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
     sys.exit(fitness.exit_code)

@@ -7,16 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    FirefoxOption,
-    JsonOption,
-    SpeedscopeOption,
-    WaitOption,
-    chosen,
-    examples,
-    is_quiet,
-    output_option,
-)
+from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, stages, write_flames
 from perfkit.errors import UsageError
 
@@ -24,7 +15,7 @@ from perfkit.errors import UsageError
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit explain before.stat after.stat",
             "perfkit explain before.trace.json.gz after.trace.json.gz",
             "perfkit explain main HEAD --target train",
@@ -55,16 +46,16 @@ def explain(
         typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),
     ] = None,
     html: Annotated[
-        Path | None, output_option("Write it as a page that needs no other file.", "--html")
+        Path | None, options.output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
     widths: Annotated[
         str, typer.Option(metavar="SIDE", help="Whose time the page's flame graph shows: head or base.")
     ] = "head",
-    markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
-    speedscope: SpeedscopeOption = None,
-    firefox: FirefoxOption = None,
-    wait: WaitOption = None,
-    json: JsonOption = None,
+    markdown: Annotated[Path | None, options.output_option("Write it as markdown.", "--markdown")] = None,
+    speedscope: options.SpeedscopeOption = None,
+    firefox: options.FirefoxOption = None,
+    wait: options.WaitOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
 
@@ -95,7 +86,7 @@ def explain(
         emit(memory_difference_view(moved), moved, json=json)
         return
     check_two_places(speedscope, firefox)
-    side = chosen(widths, Side, "--widths")
+    side = options.chosen(widths, Side, "--widths")
     request = ExplainRequest(
         base=base,
         head=head,
@@ -136,5 +127,5 @@ class _StderrLog:
     def info(self, text: str) -> None:
         from perfkit.report.console import visible_lines
 
-        if not is_quiet():
+        if not options.is_quiet():
             typer.echo(visible_lines(text), err=True)

@@ -24,10 +24,7 @@ _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 
 
 def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
-    """Return the place of an output file, once it is certain that a file can be written there.
-
-    It is called as the command line is read, so that a wrong place is told before anything is measured.
-    """
+    """Return an output file's place, once it is certain that it can be written."""
     if value is not None and value != STANDARD_OUTPUT:
         check_writable_place(Path(value), option=param.opts[0])
     return value

@@ -94,11 +94,7 @@ def log(text: str, *, to_json: str | None = None) -> None:
 
 
 def stages(*, only_drawn: bool = False) -> StageProgress:
-    """Return what shows the stages of a command; nothing with --quiet.
-
-    With ``only_drawn`` it shows a bar in a terminal and writes nothing elsewhere: for what mostly takes no
-    time that a person would notice.
-    """
+    """Return the progress of a command's stages, nothing with --quiet; ``only_drawn`` for quick ones."""
     from perfkit.report.progress import StageProgress
 
     return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)

@@ -8,15 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    FirefoxOption,
-    JsonOption,
-    LedgerOption,
-    SpeedscopeOption,
-    examples,
-    is_quiet,
-    ledger_at,
-)
+from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, stages, write_flames, write_json
 from perfkit.cli.output import show as show_view
 from perfkit.errors import UsageError
@@ -27,7 +19,7 @@ _ENVIRONMENTS = Path("env")
 def register(app: typer.Typer) -> None:
     """Add both verbs."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit show profiles/first_profile.stat",
             "perfkit show old.prof new.trace.json.gz",
             "perfkit show first_profile.stat --filtered mypackage",
@@ -41,7 +33,7 @@ def register(app: typer.Typer) -> None:
         )
     )(show)
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit view profiles/first_profile.stat", "perfkit view first_profile.stat --server"
         )
     )(view)
@@ -68,10 +60,10 @@ def show(
         float | None,
         typer.Option(metavar="GIB", help="Tell whether what a memory snapshot saw would fit so much memory."),
     ] = None,
-    speedscope: SpeedscopeOption = None,
-    firefox: FirefoxOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    speedscope: options.SpeedscopeOption = None,
+    firefox: options.FirefoxOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Show what profiles say: of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
 
@@ -134,7 +126,7 @@ def _show_profiles(
     for reading in readings:
         view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
         show_view(view, to_json=json, verdict=reading_sentence(reading))
-    if not txt and not is_quiet() and (ranks := ranks_view(readings)) is not None:
+    if not txt and not options.is_quiet() and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)
     write_json(readings, json)
 
@@ -145,7 +137,7 @@ def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     from perfkit.report.surroundings import surroundings_sentence, surroundings_view
 
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_place, to_read=True)
+    place = options.ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
     emit(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))
 

@@ -34,11 +34,7 @@ class Accepted:
 
 @reading_only()
 def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: str, ref: str) -> Accepted:
-    """Accept one blocking finding of the newest gate whose head is ``ref``, uncommitted changes or not.
-
-    A gate may have compared that head with a release as well: of the newest gates against each base, the
-    newest one counts in which the benchmark blocks.
-    """
+    """Accept one blocking finding of the newest gate of ``ref`` against any base."""
     if not reason.strip() or is_placeholder(reason):
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
     repository = open_repository(project.root)

@@ -50,12 +50,7 @@ _SHA_DIGITS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which commits of the ranges are measured, and how.
-
-    ``every`` takes each n-th commit of a range, ``around`` the commits about a change point, by the beginning
-    of its id, ``tags`` only those that have one. With ``own_benchmarks`` each commit keeps its own benchmark
-    files; with ``again`` what is in the ledger is measured all the same.
-    """
+    """Which commits of the ranges are measured: each n-th, those around a change point, those with a tag."""
 
     every: int | None = None
     around: str | None = None
@@ -67,10 +62,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillRequest:
-    """What to measure: commits or ranges, how many launches of each, and which benchmarks.
-
-    ``wait_s`` is how long to wait for another perfkit, in seconds, None for as long as it takes.
-    """
+    """What to measure: commits or ranges, how many launches of each, and which benchmarks."""
 
     commits: tuple[str, ...]
     launches: int
@@ -125,10 +117,7 @@ def run_backfill(
     progress: Callable[[int, int, SessionSlot], None],
     log: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
-    """Measure and file the commits; interrupted, what was measured until then is kept.
-
-    ``log`` reports for which other perfkit this one waits, and what was removed of killed ones.
-    """
+    """Measure and file the commits in alternation; interrupted, what was measured until then is kept."""
     _check(request, project)
     repository = open_repository(project.root)
     commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
@@ -185,11 +174,7 @@ def _laid_out(
 def run_range_backfill(
     request: BackfillRequest, *, project: Project, log: Callable[[str], None]
 ) -> RangeResult:
-    """Measure the commits of ranges that are not in the ledger yet, each as a run of its own.
-
-    The same command goes on where an earlier one was stopped, in whatever way. ``log`` reports the progress,
-    and about how long the rest takes.
-    """
+    """Measure the commits of ranges that are not in the ledger yet, each as a run of its own."""
     _check(request, project)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
@@ -259,10 +244,7 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tasks:
-    """Makes the task of each commit; ``versions`` are today's benchmarks, empty where they do not matter.
-
-    ``prepared`` maps commits to the command that makes a checkout of them ready.
-    """
+    """Makes the task of each commit; ``prepared`` maps commits to the command that makes them ready."""
 
     request: BackfillRequest
     shas: tuple[str, ...]

@@ -24,10 +24,7 @@ from perfkit.temporary import temporary_folder
 
 @dataclass(frozen=True, kw_only=True)
 class BisectRequest:
-    """The range and the benchmark to bisect, or a change ``point`` of the history that has both.
-
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
+    """The range and the benchmark to bisect, or a change ``point`` of the history that has both."""
 
     good: str | None
     bad: str | None

@@ -35,11 +35,7 @@ _SEEDS_PER_CALIBRATION = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRequest:
-    """A calibration: ``gates`` of identical code, and as many with each of ``plants`` (shares).
-
-    The rest is as for a gate; None follows from the configuration. ``wait_s`` is how long each gate waits for
-    another perfkit, None for as long as it takes.
-    """
+    """A calibration: A/A gates, and as many with each injected slowdown; the rest as for a gate."""
 
     gates: int
     plants: tuple[float, ...]

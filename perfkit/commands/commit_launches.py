@@ -29,10 +29,7 @@ _DEFAULT_LIMIT_S = 900.0
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTerms:
-    """What each launch runs, and how many seconds it may take.
-
-    ``keeps_going`` has pytest go on where a file of benchmarks does not import.
-    """
+    """What each launch runs; ``keeps_going`` has pytest go on after a file that does not import."""
 
     benchmarks: str
     select: str | None
@@ -41,10 +38,7 @@ class LaunchTerms:
 
 
 class Collected:
-    """The rows of one run, gathered launch by launch; at the end, failed launches get rows too.
-
-    With ``overlaid`` the benchmark files were laid over the checkouts, which are not dirty for that reason.
-    """
+    """The rows of one run; ``overlaid`` benchmark files make a checkout not dirty."""
 
     def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int, overlaid: bool = False) -> None:
         self._run, self._seed, self._overlaid = run, seed, overlaid

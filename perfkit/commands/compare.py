@@ -40,10 +40,7 @@ class CompareRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class _Times:
-    """Rows of two commits' times by benchmark, from the machine where both were measured most.
-
-    ``here`` are all times of that machine and environment, other commits included: they show its noise.
-    """
+    """Times of two commits by benchmark on one machine; ``here`` are all of that machine, for its noise."""
 
     here: Sequence[Row] = ()
     base: Mapping[str, Sequence[Row]] = field(default_factory=dict)

@@ -34,10 +34,7 @@ _SUITES = Path(__file__).parent / "machine_check"
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """The margin to be fit for (a share, None as configured), and how long to measure in seconds.
-
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
+    """The margin to be fit for (a share, None as configured), and how long to measure in seconds."""
 
     margin: float | None
     seconds: float
@@ -48,10 +45,7 @@ class DoctorRequest:
 def run_doctor(
     request: DoctorRequest, *, project: Project, log: Callable[[str], None], advance: Callable[[float], None]
 ) -> Fitness:
-    """Read the machine's conditions, make A/A launches, and judge both.
-
-    ``log`` receives the stage that begins, ``advance`` the share of the measuring that is done.
-    """
+    """Read the machine's conditions, make A/A launches, and judge both."""
     log("looking at the machine")
     conditions = [_others(), *read_conditions(), *_torch()]
     config = project.config

@@ -24,10 +24,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """Where to measure: ``local`` or ``dask://HOST:PORT``; on which machines, by id, empty for all of them.
-
-    ``address`` is what workers clone, None where the code is sent to them.
-    """
+    """Where to measure: a URL, ids of its machines (empty for all), and what workers clone."""
 
     url: str = LOCAL
     machines: tuple[str, ...] = ()

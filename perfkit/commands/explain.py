@@ -46,12 +46,7 @@ _IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """Two files of profiles, or two commits and the training loop by which they are compared.
-
-    Where a ``target`` is named both are commits. ``steps`` ends each of their passes; ``own`` are the
-    packages to take for one's own code. ``wait_s`` is how long to wait for another perfkit, None for as long
-    as it takes.
-    """
+    """Two files of profiles, or two commits and the ``target`` that is profiled at both."""
 
     base: str
     head: str
@@ -78,10 +73,7 @@ class ExplainedProfiles:
 def run_explain(
     request: ExplainRequest, *, project: Project, log: Log, progress: Log | None = None
 ) -> ExplainedProfiles:
-    """Return what differs between two profiles, or between two commits that are profiled here and now.
-
-    ``progress`` shows which file is read: a large trace takes seconds.
-    """
+    """Return what differs between two files of profiles, or two commits that are profiled now."""
     names = (request.base, request.head)
     files = [] if request.target else [name for name in names if _is_file(name, project)]
     if not files:
@@ -166,11 +158,7 @@ def explain_files(
 
 
 def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
-    """Profile a training loop at two commits and return what differs.
-
-    Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
-    are made one after the other, each side twice.
-    """
+    """Profile a training loop at two commits, both sides in turns, and return what differs."""
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
     target = _target(request, project)

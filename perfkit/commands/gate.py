@@ -75,10 +75,7 @@ class GateRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """A gate's report, with that against a release in it, and the exit code of both.
-
-    ``failure`` is what kept the comparison with the release from its end.
-    """
+    """A gate's report, the exit code with that against a release, and what kept that from its end."""
 
     report: GateReport
     exit_code: int
@@ -93,11 +90,7 @@ class Gated:
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyedSides:
-    """Both sides and what was found on them.
-
-    It ``began`` at that reading of the monotonic clock, after another perfkit had kept it waiting for
-    ``waited_s`` seconds.
-    """
+    """Both sides, what was found on them, and when (monotonic clock) the budget ``began``."""
 
     sides: OpenSides
     survey: Survey
@@ -108,10 +101,7 @@ class SurveyedSides:
 def run_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> Gated:
-    """Gate head against its base, then against a release: that of ``against``, or else the configured one.
-
-    An empty name is no release. Each is a whole gate, with a budget and a probability of error of its own.
-    """
+    """Gate head against its base, then against a release: that of ``against``, or the configured one."""
     request, project = _with_deciding_rules(request, project)
     # The code of a gate of environments is mostly one, which a release says nothing of.
     release = None if request.of_environments else _release(request, against, project)
@@ -212,10 +202,7 @@ def surveyed_sides(
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
     rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
-    """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
-
-    ``log`` receives a line while another perfkit holds the machine, ``stage`` each stage that begins.
-    """
+    """Hold the machine, lay out both sides, and collect their benchmarks."""
     with measuring(log, wait_s=wait_s) as waited_s:
         built = side_environments(environments, log=stage)
         # Building an environment may take minutes, which are no part of the budget.
@@ -350,10 +337,7 @@ class _Release:
         return is_same_code(self.side, self.pair.base)
 
     def request_for(self, request: GateRequest, head: str) -> GateRequest:
-        """Return the request of its gate; ``head`` is the commit that the gate before it compared.
-
-        What a name stands for may move while that gate runs.
-        """
+        """Return the request of its gate; a name may move, so ``head`` is the commit just compared."""
         source, kind = self.side, self.pair.head.kind
         named = {"commit": head, "worktree": WORKTREE, "directory": str(self.pair.head.source)}[kind]
         base = source.commit.sha if source.kind == "commit" else str(source.source)

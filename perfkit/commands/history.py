@@ -367,10 +367,7 @@ def step_ranges(
 
 @reading_only()
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
-    """Keep a person's review of a change point, shift, drift, stopped machine or silent benchmark.
-
-    All but benchmarks are named by the beginning of their id.
-    """
+    """Keep a review of a change point, shift, drift or machine (by id), or of a silent benchmark."""
     if not reason.strip() or is_placeholder(reason):
         command = "accept" if state == "accepted" else "ignore"
         raise UsageError(f'this needs a reason; `perfkit history {command} {subject} --reason "why"`')

@@ -133,11 +133,7 @@ class _Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """The passes made, and the failures of others.
-
-    Where the target itself failed, as ``of_target`` describes, the passes made end with the last step before
-    that, and ``artifact`` has a name that shows it.
-    """
+    """The passes made and the failures of others; ``of_target`` cut all of them short."""
 
     artifact: str
     made: tuple[MadePass, ...]
@@ -150,10 +146,7 @@ class _Passes:
 
 
 def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
-    """Make the passes; if the target fails, the remaining ones end with the last step before the failure.
-
-    A pass that fails after another one succeeded, or by perfkit's own fault, leaves the others as they are.
-    """
+    """Make the passes; if the target fails, the remaining ones end with the last step before the failure."""
     run = scene.run
     whole: list[MadePass] = []
     failures: list[_Failure] = []
@@ -355,11 +348,7 @@ def _shown(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class MadePass:
-    """A pass that was made: its result, and where the target's output is, the most important folder first.
-
-    Of a distributed loop, ``result`` is that of rank 0, or the problem of the rank that failed first;
-    ``ranks`` has the results of all, and ``recorded`` is that of the slowest.
-    """
+    """A pass: the result (of rank 0), all ranks' results, the one to record, and the folders of output."""
 
     result: PassResult
     recorded: PassResult
@@ -415,10 +404,7 @@ def rank_profiles(passes: Sequence[MadePass], artifact: str) -> tuple[RankProfil
 
 @contextmanager
 def recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
-    """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
-
-    A failed target is recorded too; a mistake in the request is not.
-    """
+    """Yield what records a pass at once, a failed target too; all passes are one run of the ledger."""
     ledger, commit = run.request.ledger, run.commit
     if ledger is None or commit is None:
         yield lambda _: None
@@ -473,10 +459,7 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
 
 @contextlib.contextmanager
 def staging(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder on the same file system as the output, so that a rename completes it.
-
-    The output's own folder is made where it is missing and the one above it exists.
-    """
+    """Yield a temporary folder beside the output, on the same file system."""
     try:
         out.parent.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -491,10 +474,7 @@ def staging(out: Path) -> Iterator[Path]:
 
 
 def publish(run: ProfilePlan, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
-    """Put the complete artifacts in their places.
-
-    Those of workers and of ranks that an earlier run had, and this one has not, are removed.
-    """
+    """Put the complete artifacts in their places, and remove those of former workers and ranks."""
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)

@@ -77,10 +77,7 @@ class ProfileRequest:
 
 
 def usual_place(target: str, project: Project) -> Path:
-    """Return the ``.stat`` file of a target where none is named: among the profiles, by the target's name.
-
-    A method has the name of its class before its own, as other classes may have one that is called alike.
-    """
+    """Return the ``.stat`` file of a target among the profiles, by the target's name and class."""
     name = Path(target.rpartition(":")[2])
     is_file = is_script(target) or is_notebook(target)
     return project.path(project.config.profiles) / f"{name.stem if is_file else name.name}{_SUFFIX}"
@@ -212,10 +209,7 @@ def _commit(out: Path, project: Project, *, required: bool, ranks: int) -> Commi
 
 @dataclass(frozen=True, kw_only=True)
 class StartedRanks:
-    """A target, its arguments, and as how many ranks it is started: None for a process that is no rank.
-
-    ``port`` is None where a free one may be chosen.
-    """
+    """A target, its arguments, and its number of ranks, None for a single process."""
 
     target: str
     arguments: tuple[str, ...]

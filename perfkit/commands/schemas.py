@@ -144,10 +144,7 @@ def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
 
 
 def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
-    """Return a schema in which each number may be null: JSON has no other sign for what is not finite.
-
-    Choices are in the order of their texts, since the library has them in another one each time.
-    """
+    """Return a schema whose numbers may be null (JSON has no NaN), its choices in a fixed order."""
     if isinstance(schema, list):
         return [_with_nulls(one) for one in schema]
     if not isinstance(schema, dict):

@@ -26,10 +26,7 @@ _ENDS_SCRIPT = re.compile(rb"</script|<!--", re.IGNORECASE)
 def read_profiles(
     files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Log | None = None
 ) -> tuple[Reading, ...]:
-    """Return the reading of each file; ``own`` are the packages of one's own code, else the configured ones.
-
-    ``progress`` shows which file is read: a large trace takes seconds.
-    """
+    """Return the reading of each file; ``own`` are packages of one's own code (default: as configured)."""
     code = code_names(project, own)
     readings = []
     for file in files:

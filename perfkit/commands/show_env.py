@@ -20,11 +20,7 @@ _LEAST_DIGITS = 4
 
 @reading_only()
 def show_surroundings(names: Sequence[str], *, ledger: Path, project: Project) -> SurroundingsReport:
-    """Return where one or two runs measured, each named by its id, a commit, or its file in a ledger.
-
-    Of a commit it is the run that measured it last. Of a run that compared two environments both sides are
-    shown; where it is one of two runs, its head is.
-    """
+    """Return where one or two runs measured, each named by its id, a commit, or its file in a ledger."""
     if not 1 <= len(names) <= 2:  # noqa: PLR2004 (one run is shown, two are compared)
         raise UsageError(f"show env takes one run or two, found {len(names)}: see `perfkit ledger list`")
     found = [tuple(_surroundings(_rows(name, ledger, project))) for name in names]

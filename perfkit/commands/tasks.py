@@ -114,10 +114,7 @@ def perform_here(
     *,
     others: Mapping[str, Kind] = MappingProxyType({}),
 ) -> bytes:
-    """Do a task in this process, and return the bytes of the one ledger file that it ends in.
-
-    ``others`` are kinds of tasks besides those of the core.
-    """
+    """Do a task of a core kind or of ``others`` here, and return the bytes of its ledger file."""
     with temporary_folder() as ledger:
         kind = {**KINDS, **others}.get(task.kind) or _installed_kind(task.kind)
         kind(Doing(task=task, project=project, ledger=ledger, log=log))
@@ -177,10 +174,7 @@ def decode(text: str | bytes) -> Task:
 
 
 def run_of(task: Task) -> str:
-    """Return the id of a task's run: a UUID (version 8; RFC 9562, section 5.8) of what is to be measured.
-
-    Where the code lies and when the task was made are no part of it: asked for again, it is the same run.
-    """
+    """Return the id of a task's run (UUID 8, RFC 9562): the same whenever the task is made."""
     said = {**msgspec.to_builtins(task), "code": {"overlay": task.code.overlay, "folder": task.code.folder}}
     said.pop("stamp")
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()

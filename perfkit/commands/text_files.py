@@ -1,7 +1,4 @@
-"""Text files that perfkit writes for people: read whole, and replaced only by a complete new one.
-
-Every output file of every command is checked and written here.
-"""
+"""The text files that commands write, each replaced only by a complete new one."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ def read_text(file: Path, *, default: str) -> str:
 
 
 def check_writable_place(file: Path, *, option: str, makes_folder: bool = False) -> None:
-    """Refuse a place that could not take a file, before anything is measured; ``option`` is what named it.
-
-    With ``makes_folder`` a folder that is missing is no mistake, as it will be made.
-    """
+    """Refuse a place, named by ``option``, that could not take a file, before anything is measured."""
     check_expanded(file)
     try:
         _check_place(file, makes_folder=makes_folder)
@@ -135,10 +129,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 def replace_between_markers(text: str, block: str, *, name: str) -> str:
-    """Return ``text`` with ``block`` between the markers of ``name``; all else stays as it is.
-
-    A text without markers gets them, and the block, at its end.
-    """
+    """Return ``text`` with ``block`` between the markers of ``name``, which are added where missing."""
     begins = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} begin\b[^\n]*?-->", text))
     ends = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} end\b[^\n]*?-->", text))
     written = _marked(block, name)

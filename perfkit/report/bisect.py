@@ -28,10 +28,7 @@ _MOST_MOVED = 5
 
 
 class BisectLine(Drawn):
-    """A line on standard error with the commits that are measured; without a terminal, a line for each pair.
-
-    It redraws only on updates: no thread of its own runs beside the measurement.
-    """
+    """Shows the commits that are measured; without a terminal, a line for each pair."""
 
     def __init__(self, *, enabled: bool = True) -> None:
         console = console_on(sys.stderr)

@@ -1,7 +1,4 @@
-"""The one chart maker: ratios with their intervals, and trends over commits, as SVG that loads nothing.
-
-A chart of Vega-Lite would need a browser, or a converter of 30 MB, to become a file that a document can show.
-"""
+"""The one chart maker: ratios with intervals, and trends over commits, as SVG that loads nothing."""
 
 from __future__ import annotations
 
@@ -92,10 +89,7 @@ def interval_chart(
     legend: str,
     row_height: int = 28,
 ) -> str:
-    """Return the rows as an SVG that loads nothing from elsewhere; without rows it shows the title alone.
-
-    ``ends`` are the words at the ends of the axis; ratios within the ``band`` make no difference.
-    """
+    """Return rows as SVG; ratios within the ``band`` make no difference, ``ends`` name the axis' ends."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     axis = Axis.around(
         [*band, *(point for row in rows for point in row.points), *(one.ratio for one in estimates)],
@@ -158,10 +152,7 @@ class Axis:
 
     @classmethod
     def around(cls, points: Sequence[float], intervals: Sequence[tuple[float, float]]) -> Self:
-        """Return an axis that shows all points, and intervals up to the range of the points at each end.
-
-        The interval of two blocks may span many powers of ten, and would leave the points no room.
-        """
+        """Return an axis of all points; intervals widen it by at most the points' range at each end."""
         logs = [math.log(point) for point in points]
         low, high = min(logs), max(logs)
         reach = high - low
@@ -276,11 +267,7 @@ class Sparkline:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownTrend:
-    """The runs of a benchmark from left to right, and its change points.
-
-    A run is a trend and the run's place there; a change point comes with its place among all runs, and
-    whether it is drawn as one that needs no attention.
-    """
+    """Runs as (trend, place), and change points as (point, place among the runs, needs no attention)."""
 
     runs: Sequence[tuple[Trend, int]]
     steps: Sequence[tuple[ChangePoint, int, bool]]

@@ -121,10 +121,7 @@ def _u(character: str) -> str:
 
 @contextlib.contextmanager
 def shown_until_more_is_said(text: str) -> Iterator[None]:
-    """Show a line on a terminal, and take it away when anything else is printed, or at the end.
-
-    Where standard error is no terminal, or one that cannot take a line away, nothing is shown.
-    """
+    """Show a line on a terminal until anything else is printed; nothing without a terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield
         return
@@ -153,10 +150,7 @@ def shown_until_more_is_said(text: str) -> Iterator[None]:
 
 
 def let_any_text_through() -> None:
-    """Have both output streams spell out what their encoding lacks, where Python would raise an error.
-
-    Whatever prints is covered by that: a result must not be lost for the sake of one sign.
-    """
+    """Have both output streams spell out what their encoding lacks: no result may be lost for one sign."""
     codecs.register_error(_ANY_TEXT, _spelled_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -151,10 +151,7 @@ _REST_COLOUR = "#c9ced6"
 def difference_page(
     difference: Difference, *, flames: FlameFrame | None = None, widths: Side = "head"
 ) -> str:
-    """Return the page as HTML; names from profiles are escaped, and nothing is loaded from elsewhere.
-
-    With ``flames`` it has a flame graph, in which ``widths`` is the side whose time is shown.
-    """
+    """Return the page as HTML, with a flame graph of the side ``widths`` where there are ``flames``."""
     from jinja2 import Environment
 
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -303,10 +300,7 @@ def _kind(amount: Amount, least_s: float) -> _Kind:
 def _drawn(
     frames: Sequence[tuple[_Callers, FlameFrame]], root: FlameFrame, side: Side, scale_s: float
 ) -> list[dict[str, Any]]:
-    """Return frames side by side as boxes, each with what it called below it.
-
-    Left edges and widths are in percent of the graph, which is ``scale_s`` wide.
-    """
+    """Return frames side by side as boxes above their callees; edges are in percent of ``scale_s``."""
     least_s = _SAME * max(root.amount.base_s, root.amount.head_s)
     most_s = max(abs(frame.amount.moved_s) for frame in _all(root)) or 1.0
     whole_s, percent = _of_side(root.amount, side) or 1.0, 100 / scale_s if scale_s else 0.0

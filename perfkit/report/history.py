@@ -446,12 +446,7 @@ def _guide(report: HistoryReport) -> str:
 
 
 def last_runs_lines(moved: Sequence[Moved], *, measured: str | None) -> Iterator[str]:
-    """Yield the changes beyond the noise of earlier runs, else the largest, and a command that would decide.
-
-    Args:
-        moved: The largest change first.
-        measured: The commit whose code was measured; None with uncommitted changes.
-    """
+    """Yield changes beyond the noise of earlier runs, the largest first, and a deciding command."""
     if not moved:
         return
     beyond = [one for one in moved if one.is_beyond][:_MOST_BEYOND]

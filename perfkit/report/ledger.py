@@ -54,10 +54,7 @@ def _commits(run: RunSummary) -> str:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Return one line per launch of each benchmark: mean, sd and median over its rounds.
-
-    A commit that all share stands in the title, and a launch that is the only one nowhere.
-    """
+    """Return a line per launch; a commit that all share stands in the title."""
     commits = {row.commit.sha for row in rows}
     launches = {row.placement.launch for row in rows}
     title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")

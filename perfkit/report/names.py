@@ -43,10 +43,7 @@ class BrokenName:
 
 @dataclass(frozen=True)
 class Folded:
-    """A sentence that is folded to the terminal's width, and to 80 columns in a wider one.
-
-    Its later lines begin with what is ``hanging``; ``room_beside`` are the columns to the left of it.
-    """
+    """A sentence folded to at most 80 columns less ``room_beside``; later lines begin with ``hanging``."""
 
     text: str
     hanging: str = "  "
@@ -59,11 +56,7 @@ class Folded:
 
 
 class NamedTable(Table):
-    """A table whose first column has names.
-
-    In a narrow terminal, where numbers would leave too little room for them, each name has a line of its own
-    above the numbers of its row.
-    """
+    """A table of names and numbers; in a narrow terminal each name has a line of its own."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = [self._needed(place, console, options) for place in range(len(self.columns))]
@@ -100,10 +93,7 @@ class NamedTable(Table):
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return for each node id the shortest ending, from a "/" or "::" on, that no other one has.
-
-    A node id that is itself the ending of another stands whole.
-    """
+    """Return each node id's shortest unique ending from a "/" or "::" on."""
     distinct = set(names)
     uses = Counter(ending for name in distinct for ending in _endings(name))
     return {name: next((ending for ending in _endings(name) if uses[ending] == 1), name) for name in distinct}

@@ -231,10 +231,7 @@ def _share(reading: Reading, seconds: float) -> str:
 
 
 def ranks_view(readings: Sequence[Reading]) -> Group | None:
-    """Return what the ranks of one training were busy with, None for profiles that are no ranks of one.
-
-    The others wait in collectives for the rank that spends least time there.
-    """
+    """Return what the ranks of one training were busy with, None for profiles that are no such ranks."""
     ranks = sorted(
         (one for one in readings if one.rank is not None and one.devices), key=lambda one: one.rank or 0
     )
@@ -264,10 +261,7 @@ def _collectives_s(reading: Reading) -> float:
 
 
 def reading_text(reading: Reading, *, own_only: bool = False) -> str:
-    """Return every function or operator by cumulative time, in the columns of pstats.
-
-    With ``own_only`` only functions of the user's code are listed.
-    """
+    """Return functions and operators by cumulative time in pstats' columns, with ``own_only`` own code."""
     functions = [one for one in reading.functions if one.kind == "own" or not own_only]
     calls = f"{reading.calls} calls" if reading.calls is not None else "calls"
     steps = f", {counted(reading.steps.count, 'step')} (by {reading.steps.sign})" if reading.steps else ""
@@ -300,10 +294,7 @@ def _pstats_line(calls: str, one: _Timed, primitive_calls: int, place: str) -> s
 
 
 def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
-    """Return what a profile learned: times, passes, the largest entries, warnings, and the next commands.
-
-    ``folder`` is where the artifacts are, as the reader would type it.
-    """
+    """Return what a profile learned, and the next commands for its artifacts in ``folder``."""
     balance, found = summary.balance, warnings(summary)
     sections = _spaced(
         _summary_head(summary),

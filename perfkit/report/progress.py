@@ -35,10 +35,7 @@ class Drawn:
 
 
 class PassProgress(Drawn):
-    """Shows which pass runs, and how many steps it has done.
-
-    It redraws only when it is told something: no thread of its own runs beside what is measured.
-    """
+    """Shows which pass runs, and how many steps it has done; redrawn only on news."""
 
     def __init__(self, *, enabled: bool) -> None:
         from rich.progress import (
@@ -92,11 +89,7 @@ class PassProgress(Drawn):
 
 
 class StageProgress(Drawn):
-    """Shows the stages of a command, how much of the present one is done, and about how long the rest takes.
-
-    Like the other it redraws only when it is told something. Where there is no terminal it writes a line for
-    each stage, with ``only_drawn`` none.
-    """
+    """Shows the stages of a command; without a terminal a line each, with ``only_drawn`` none."""
 
     def __init__(self, *, enabled: bool = True, only_drawn: bool = False) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn

@@ -210,10 +210,7 @@ class DaskEngine:
             self._judge(address, infos[address], facts)
 
     def _described(self, addresses: Sequence[str], *, thoroughly: bool) -> dict[str, WorkerFacts | str]:
-        """Return the facts of workers, or why one has none.
-
-        They are not asked by a task: a worker that does not know its function would end.
-        """
+        """Return the facts of workers, or why one has none; a task could end an older worker."""
         if not addresses:
             return {}
         with _connection_to(self._address):
@@ -416,10 +413,7 @@ def _connected(address: str, connect_s: float) -> Client:
 
 @contextlib.contextmanager
 def _connection_to(address: str) -> Iterator[None]:
-    """Raise what a lost scheduler does to a call into the library as one line.
-
-    Only such calls belong into the block: an error of this side is not one of the scheduler.
-    """
+    """Report a lost scheduler in one line; only calls into the library belong into the block."""
     try:
         yield
     except (OSError, TimeoutError, asyncio.CancelledError) as error:

@@ -38,10 +38,7 @@ _BATCH = 8
 
 @dataclass(frozen=True, kw_only=True)
 class PairTerms:
-    """What all tasks of a bisection share: where their code is, and on which class of machines they are done.
-
-    ``source`` is the commit that holds the benchmark's file.
-    """
+    """What all tasks of a bisection share; ``source`` is the commit that holds the benchmark's file."""
 
     plan: PairPlan
     code: Code
@@ -105,11 +102,7 @@ def _uncommitted(wanted: Wanted) -> str | None:
 
 
 class RemotePairMeter(PairMeter):
-    """Measures pairs of places by tasks of an engine, and hands the launches of a batch out one by one.
-
-    A pair is open as long as launches of it are left: what opening costs is a whole batch. Machine and
-    environment are those of the worker. Nothing is profiled.
-    """
+    """Measures pairs of commits by tasks of an engine, and hands out the launches of a batch one by one."""
 
     profiles = False
 

@@ -172,10 +172,7 @@ def bundle_name(commits: Collection[str], address: str) -> str:
 
 
 def make_bundle(top: Path, commits: Sequence[str]) -> bytes:
-    """Return a bundle of commits with all that they descend from; nothing is written into the repository.
-
-    A bundle of no commits is empty.
-    """
+    """Return a bundle of commits and their ancestors, made outside the repository; empty without commits."""
     if not commits:
         return b""
     objects = run_git(top, "rev-parse", "--path-format=absolute", "--git-path", "objects").strip()

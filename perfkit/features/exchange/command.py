@@ -82,11 +82,7 @@ _SHA_DIGITS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """What to import into which ledger: files and folders, and what they may not contain.
-
-    ``format`` is that of all files, None where it is recognised; ``commit`` is a ref or 40 hex digits for
-    what names no commit. Commits are looked up in the git repository around ``start``, if there is one.
-    """
+    """What to import; ``commit`` is for what names none, and commits are looked up around ``start``."""
 
     places: tuple[Path, ...]
     ledger: Path
@@ -166,12 +162,7 @@ def import_files(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """Which rows of a ledger to write, in which format and where; a filter that is not given lets all pass.
-
-    ``out`` is a file, or the folder of formats that are one, None for standard output. Benchmarks are node
-    ids or the ends of some, ``commit`` a ref or the first digits of a hash, ``run`` the beginning or the end
-    of an id, and ``source`` one of the ledger's, or "import" for all that was imported.
-    """
+    """Which rows to write, and where: ``out`` is a file or a folder, None for standard output."""
 
     ledger: Path
     start: Path

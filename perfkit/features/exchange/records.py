@@ -185,11 +185,7 @@ class ToolRun:
 
 
 def run_id_of(run: ToolRun, sha: str, recorded_at: datetime) -> str:
-    """Return a run's id: the same content has the same one whenever it is imported.
-
-    It begins with the time, as all ids do, and goes on with digits of the content's hash (RFC 9562,
-    section 5.8).
-    """
+    """Return a run's id (RFC 9562, section 5.8): the same content always has the same one."""
     milliseconds = max(int(recorded_at.timestamp() * 1000), 0).to_bytes(6, "big")
     hashed = uuid.uuid5(uuid.NAMESPACE_OID, f"{run.tool}\n{run.content}\n{sha}").bytes[6:]
     number = int.from_bytes(milliseconds + hashed, "big")
@@ -255,10 +251,7 @@ def as_text(value: object) -> str:
 
 
 def moment(text: object) -> datetime | None:
-    """Return the time of an ISO text or of milliseconds since 1970, None where it is no time.
-
-    A time without a zone is taken as UTC: which other one was meant is not known.
-    """
+    """Return the time of an ISO text (UTC without a zone) or of milliseconds since 1970, else None."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         if isinstance(text, str):
             found = datetime.fromisoformat(text.strip())
@@ -302,11 +295,7 @@ _MOST = (1 << 63) - 1
 def checked(
     outcome: Outcome, *, least: float | None = None, launch: int = 0, entries: Mapping[str, str] | None = None
 ) -> ToolResult:
-    """Return an outcome as the ledger may keep it, with a sentence for each doubt about its numbers.
-
-    What is no measurement (no number, or a time that is not above zero) becomes an error.
-    ``least`` is the smallest value, where a summary stands in place of the values.
-    """
+    """Return an outcome with its doubts; what is no measurement becomes an error."""
     for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
         if count is not None and not 0 <= count <= _MOST:
             raise UsageError(f"has {str(count)[:20]} loops or values, which cannot be")

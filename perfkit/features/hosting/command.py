@@ -40,10 +40,7 @@ class HostError(PerfkitError):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the comments of a change are: the address of their list, and the headers that a request needs.
-
-    ``one`` is the address of a comment, with ``{id}`` in it, and ``method`` what changes one.
-    """
+    """Where a change's comments are: their list, and the address and method that change one of ``{id}``."""
 
     service: Literal["GitHub", "GitLab"]
     comments: str
@@ -207,10 +204,7 @@ def _with_limits(document: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
 
 
 def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
-    """Comment on the pull request that a GitHub workflow runs for, and return what became of it.
-
-    What GitHub does not allow is a sentence and no failure: the gate has its own exit code.
-    """
+    """Comment on the pull request of a GitHub workflow; a refusal is returned as a sentence, no failure."""
     repository, event_file = environment.get("GITHUB_REPOSITORY"), environment.get("GITHUB_EVENT_PATH")
     if not repository or not event_file:
         raise UsageError(

@@ -1,7 +1,4 @@
-"""First benchmarks: ways to call public functions and classes, of which those that run are kept.
-
-Only text is read here. The ways are tried in a process of their own.
-"""
+"""First benchmarks: ways to call public functions and classes, of which those that run are kept."""
 
 from __future__ import annotations
 

@@ -64,11 +64,7 @@ class FirstBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to try: ``sources`` are the folders to import from; as many as are ``enough`` end the search.
-
-    The first way that runs, and takes between the first and the last of the times, in seconds, ends the
-    search for a candidate; between the two in the middle it is good, and ends that in its module.
-    """
+    """What to try; ``times_s`` are the least passable, good, good and passable time of a call."""
 
     root: str
     sources: tuple[str, ...]

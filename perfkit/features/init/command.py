@@ -49,10 +49,7 @@ _PYTEST_LIMIT_S = 60.0
 def plan_start(
     project: Project, *, services: Sequence[Service] = (), log: Callable[[str], None]
 ) -> StartingPlan:
-    """Look at a repository, try which of its code can be called, and return what would be written.
-
-    ``log`` reports the current step.
-    """
+    """Look at a repository, try which of its code can be called, and return what would be written."""
     root = project.root
     if try_git(root, "rev-parse", "--show-toplevel") is None:
         raise RepositoryError(
@@ -200,10 +197,7 @@ def _remarks(root: Path, layout: Layout, *, started: bool) -> Iterator[str]:
 
 
 def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
-    """Yield why pytest does not begin under the settings that a project gives it, where it does not.
-
-    It may lack a plugin, or a module that a filter of warnings names.
-    """
+    """Yield why pytest refuses this project's options, such as a missing plugin."""
     if settings is None:
         return
     with temporary_folder() as folder:

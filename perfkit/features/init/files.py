@@ -297,10 +297,7 @@ def _ledger_folder(root: Path) -> str:
 
 
 def _pinned(*names: str) -> list[str]:
-    """Return packages and all that they need, perfkit left out, in the versions that are installed here.
-
-    A job that may write installs these and no others: whoever owns a name cannot bring new code into it.
-    """
+    """Return packages with their dependencies in the installed versions, so that a job installs no others."""
     found = installed_closure(names)
     return [f"{name}=={found[name]}" for name in sorted(found) if name != "perfkit"]
 
@@ -313,10 +310,7 @@ def _dependencies(root: Path, layout: Layout) -> str:
 
 
 def requirement() -> str | None:
-    """Return what pip installs this perfkit by: a commit, or a file with its hash; None where unknown.
-
-    The name alone is never enough: on an index anybody may own it.
-    """
+    """Return what pip installs this perfkit by; its name alone may be anybody's on an index."""
     distribution = importlib.metadata.distribution("perfkit")
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")

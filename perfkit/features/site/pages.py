@@ -135,10 +135,7 @@ class Phase:
 
 
 def site_files(site: Site) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each file of a site; equal records give equal files.
-
-    Paths are relative to the site's folder, with forward slashes, and plain ASCII.
-    """
+    """Yield the path, relative with forward slashes, and the text of each file of a site."""
     pages = _Pages(site)
     yield from pages.assets()
     yield "data/commits.js", commits_script(pages.order, site.history.commits, site.releases)

@@ -41,10 +41,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class GateFinding:
-    """What a gate found of one benchmark and metric; ``ratio`` is None where nothing was compared.
-
-    ``verdict`` is None where the gate was cut off before it judged, ``message`` says why there is no ratio.
-    """
+    """What a gate found of one benchmark and metric; ``verdict`` is None where the gate was cut off."""
 
     benchmark: str
     metric: Metric
@@ -226,11 +223,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The newest level / the level at a named commit.
-
-    ``within_noise`` is None where the noise is not known. ``other_environment`` says that the two runs had
-    other software or settings.
-    """
+    """The newest level / the level at a named commit; ``within_noise`` is None where that is not known."""
 
     ratio: float
     within_noise: bool | None

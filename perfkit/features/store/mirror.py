@@ -400,11 +400,7 @@ def _mirror_name(url: str, server: str | None) -> Path:
 
 
 def mirror_in(ledger: Path) -> Mirror | None:
-    """Return the mirror that a folder is, None where it is none.
-
-    Only a folder where perfkit would make the mirror counts: a ledger from elsewhere could name a store
-    of its author, and what is measured here would be uploaded there.
-    """
+    """Return the mirror that a folder in the cache is; one from elsewhere could name any store."""
     file = ledger / HIDDEN_FOLDER / STORE_FILE
     if not file.exists() or not _is_mirrors_place(ledger):
         return None

@@ -266,11 +266,7 @@ _SHARE_BEFORE_TOGETHER = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class TricksRequest:
-    """Which tricks to try: ``only`` these, all without any; at ``sizes``, at all of their own, or at one.
-
-    They are applied to the loop ``target`` with ``arguments``, and tried without a loop where they are to be
-    tried ``by_themselves``. ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
+    """The tricks to try, by themselves or on the loop ``target``, and at which sizes."""
 
     only: tuple[str, ...]
     sizes: tuple[int, ...]

@@ -165,10 +165,7 @@ class LoopComparison:
         self._run = run
 
     def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
-        """Return how far the gradients of the first step are from those without the tricks.
-
-        The distance is a share of their length. Where it is next to nothing, that of the updates is returned.
-        """
+        """Return how far the first step's gradients or updates move with the tricks, as a share."""
         once, again = self._plain
         with using(tricks) as used:
             new = _FirstStep(self._run)

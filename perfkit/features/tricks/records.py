@@ -14,10 +14,7 @@ TOGETHER = "+"
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One of the user's targets: its name and place, and the arguments that it is called with.
-
-    ``root`` is the project's folder, and ``folder`` the one in which the loop runs.
-    """
+    """A user's target and its arguments; it runs in ``folder`` of the project at ``root``."""
 
     name: str
     place: str

@@ -57,10 +57,7 @@ _CHART_ROW = 22
 
 
 def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
-    """Return the ranked table, what else moved, crossovers, suggestions, and what was left out.
-
-    It fits 80 columns; ``codes`` are how tricks are written.
-    """
+    """Return the ranked table, what else moved, suggestions, and what was left out, in 80 columns."""
     sections: list[RenderableType] = [_table(report)]
     remarks = [
         *(f"{one.case.name}: {text}" for one in ranked(report.results) if (text := _counters_text(one))),
@@ -89,10 +86,7 @@ def tally_sentence(report: TricksReport) -> str:
 def tricks_document(
     report: TricksReport, descriptions: Mapping[str, Trick], *, picture: str | None = None
 ) -> str:
-    """Return the document as markdown, the same text for the same rows.
-
-    ``descriptions`` is by trick; ``picture`` is the name of a file beside it with the sizes.
-    """
+    """Return the document as markdown; ``picture`` is the name of a file beside it with the sizes."""
     loops = _loops(report)
     codes = {name: one.code for name, one in descriptions.items()}
     lines = _suggestions(report, codes)

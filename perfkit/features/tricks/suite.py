@@ -133,11 +133,7 @@ def run_first_step(
 
 @contextmanager
 def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
-    """Let any loop use these tricks, until the end.
-
-    Yields:
-        Whether the loop used something that each trick changes.
-    """
+    """Let any loop use these tricks until the end, and yield whether it used what each of them changes."""
     with ExitStack() as stack:
         seen = []
         for name in tricks:

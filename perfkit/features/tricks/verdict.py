@@ -129,10 +129,7 @@ def suggested(results: Iterable[TrickResult]) -> list[TrickResult]:
 
 
 def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
-    """Return what tricks that were tried together give, against each by itself.
-
-    All intervals of one report hold at once, so an interval made of three of them holds too.
-    """
+    """Return what tricks tried together give against each by itself; intervals hold at once."""
     known = {one.case.name: one.comparison.estimate for one in results}
     found = []
     for both in results:

@@ -1,7 +1,4 @@
-"""Shows the counters of a gate: those that moved, with their causes, and those that could not be counted.
-
-Counts of benchmarks that differ only in their parameters, and that moved alike, are one entry.
-"""
+"""Shows the counters of a gate; those of one benchmark's parameters that moved alike are one entry."""
 
 from __future__ import annotations
 
@@ -168,11 +165,7 @@ def _entry_row(entry: _Entry, names: Mapping[str, str]) -> str:
 def _causes_behind(
     entries: Sequence[_Entry], names: Mapping[str, str]
 ) -> tuple[list[tuple[str, str, str]], int]:
-    """Return causes with their places and the counts that they moved, and how many more causes there are.
-
-    The largest cause of each count that blocks is among them; what room is left goes to the others. Counts
-    are named with their benchmark where there are several of them.
-    """
+    """Return causes with place and moved counts, and how many are left out; blocking counts come first."""
     several = len({entry.benchmarks for entry in entries}) > 1
     found: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for entry, cause in _causes(entries):

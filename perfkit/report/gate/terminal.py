@@ -20,6 +20,7 @@ from perfkit.model import Commit
 from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.report.console import console_on, visible_lines
 from perfkit.report.explain import listed, section_table
+from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import (
     again_step,
@@ -29,23 +30,6 @@ from perfkit.report.gate.decision import (
     left_open,
     next_step,
     reading_guide,
-)
-from perfkit.report.gate.wording import (
-    MOST_MOVED,
-    at_most,
-    change_text,
-    changed_rules_text,
-    details,
-    explanation_title,
-    in_order,
-    interval_text,
-    is_timed,
-    launches_text,
-    limit_of_all_calls,
-    percent,
-    seen_change,
-    times_text,
-    without_many_not_reached,
 )
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
 from perfkit.report.progress import Drawn
@@ -81,18 +65,18 @@ def gate_view(report: GateReport) -> RenderableType:
 
 def _single_view(report: GateReport) -> RenderableType:
     names = short_names(found.benchmark.name for found in report.comparisons)
-    ordered = in_order(report.comparisons)
+    ordered = wording.in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
     shown, rest = first_of_many(ordered)
     begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
-        *(Text(line, style=_OTHER_STYLE) for line in changed_rules_text(report.changed_rules)),
+        *(Text(line, style=_OTHER_STYLE) for line in wording.changed_rules_text(report.changed_rules)),
         _heading(report),
         *([result_table(shown, names)] if ordered else []),
         *([Text("\n".join(rest))] if rest else []),
     )
     details: tuple[RenderableType, ...] = (
-        *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
+        *([Text(reading_guide(report, names), style="dim")] if wording.is_timed(report) else []),
         *_remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         *counter_sections(report.exact),
@@ -111,21 +95,18 @@ def result_table(
     counted: str = "laun-\nches",
     of_open: bool = False,
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions.
-
-    Times of undecided benchmarks are shown where ``of_open`` says so.
-    """
+    """Return a line per benchmark; with ``of_open`` undecided ones have times too."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
-    shown, others = without_many_not_reached(comparisons)
+    shown, others = wording.without_many_not_reached(comparisons)
     for found in shown:
         table.add_row(
             BrokenName(names[found.benchmark.name]),
-            *times_text(found, of_open=of_open),
-            (of_open and seen_change(found)) or change_text(found.estimate),
+            *wording.times_text(found, of_open=of_open),
+            (of_open and wording.seen_change(found)) or wording.change_text(found.estimate),
             *_bounded(found),
-            launches_text(found.estimate),
+            wording.launches_text(found.estimate),
         )
     if others is not None:
         table.add_row(others, "", "", "", "", verdict_text("NOT REACHED"), "")
@@ -133,14 +114,11 @@ def result_table(
 
 
 def _bounded(comparison: Comparison) -> tuple[str, Text]:
-    """Return interval and verdict; where these are of a typical call alone a line below them says so.
-
-    That line goes through both columns, the one of which is justified to the right and the other to the left.
-    """
-    interval, verdict = interval_text(comparison.estimate), verdict_text(comparison.verdict)
+    """Return interval and verdict; a line below says that they are of a lower-quartile call alone."""
+    interval, verdict = wording.interval_text(comparison.estimate), verdict_text(comparison.verdict)
     if comparison.costs_more_cpu:
         interval, verdict = f"\n{interval}", Text.assemble(f"MORE CPU ×{comparison.cpu_ratio:.2g}\n", verdict)
-    limit = limit_of_all_calls(comparison)
+    limit = wording.limit_of_all_calls(comparison)
     if limit is None:
         return interval, verdict
     return f"{interval}\ntypical call; all", Text.assemble(verdict, f"\ncalls ≤ {limit}")
@@ -180,7 +158,7 @@ def commit_text(commit: Commit) -> str:
 def _remarks(
     comparisons: Sequence[Comparison],
     names: Mapping[str, str],
-    words: Callable[[Comparison], Sequence[str]] = details,
+    words: Callable[[Comparison], Sequence[str]] = wording.details,
 ) -> Iterator[RenderableType]:
     """Yield the remarks on benchmarks; one that several benchmarks share is made once."""
     by_remark: dict[tuple[Verdict, str], list[str]] = {}
@@ -211,8 +189,8 @@ class _Command:
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
     name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
     return Group(
-        Text(f"{name}: {explanation_title(explanation)}"),
-        *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
+        Text(f"{name}: {wording.explanation_title(explanation)}"),
+        *([Padding(section_table(section, wording.MOST_MOVED), (0, 0, 0, 2))] if section else []),
         *(Padding(line, (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
     )
 
@@ -285,11 +263,7 @@ class Shortened:
 
 
 class GateProgress(Drawn):
-    """Shows the progress of a gate on standard error: a table in a terminal, plain lines elsewhere.
-
-    The table is redrawn only when there is news: no thread of its own runs beside what is measured. It
-    vanishes at the end, where the result takes its place.
-    """
+    """Shows a gate's progress on standard error: a table in a terminal, plain lines elsewhere."""
 
     def __init__(self, *, enabled: bool) -> None:
         console = console_on(sys.stderr)
@@ -361,21 +335,23 @@ def _table(states: Sequence[Comparison]) -> Table:
         undecided = state.verdict in UNDECIDED
         table.add_row(
             BrokenName(names[state.benchmark.name]),
-            change_text(state.estimate),
-            interval_text(state.estimate),
+            wording.change_text(state.estimate),
+            wording.interval_text(state.estimate),
             Text("measuring") if undecided else verdict_text(state.verdict),
-            launches_text(state.estimate),
+            wording.launches_text(state.estimate),
         )
     return table
 
 
 def _result(state: Comparison) -> str:
     if state.estimate is None:
-        return "; ".join((state.verdict, *details(state)))
-    change, interval = change_text(state.estimate), interval_text(state.estimate)
-    limit = limit_of_all_calls(state)
-    bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
-    return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"
+        return "; ".join((state.verdict, *wording.details(state)))
+    change, interval = wording.change_text(state.estimate), wording.interval_text(state.estimate)
+    limit = wording.limit_of_all_calls(state)
+    bound = "" if limit is None else f"; typical call; all calls {wording.at_most(state.other)}"
+    return (
+        f"{state.verdict} {change} ({interval}) after {wording.launches_text(state.estimate)} launches{bound}"
+    )
 
 
 _GUIDE = (
@@ -389,14 +365,14 @@ _GUIDE = (
 def compare_view(report: ApartReport) -> Group:
     """Return the whole result, the decision last; it fits a terminal of 80 columns."""
     names = short_names(found.benchmark.name for found in report.comparisons)
-    ordered = in_order(report.comparisons)
+    ordered = wording.in_order(report.comparisons)
     shown, rest = first_of_many(ordered)
     sections: tuple[RenderableType, ...] = (
         _sides("compare, from the ledger: not interleaved", report),
         result_table(shown, names, counted="sess-\nions", of_open=True),
         *([Text("\n".join(rest))] if rest else []),
-        Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
-        *_remarks(ordered, names, lambda one: details(one) if one.estimate else [one.message or ""]),
+        Text(_GUIDE.format(confidence=wording.percent(1 - report.policy.alpha)), style="dim"),
+        *_remarks(ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]),
         *counter_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )

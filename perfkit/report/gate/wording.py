@@ -169,10 +169,7 @@ def at_most(estimate: Estimate | None) -> str:
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
-    """Return what all calls may have slowed down by at most, where a typical call alone made the verdict.
-
-    None where all calls became no slower than the margin either, and where the verdict is about all of them.
-    """
+    """Return the upper limit for all calls where a lower-quartile call alone made the verdict, else None."""
     whole = comparison.other if _is_of_typical_calls(comparison) else None
     return upper_text(whole) if whole is not None and whole.high > 1 + comparison.margin else None
 
@@ -278,10 +275,7 @@ def slowest_part(explanation: Explanation | None) -> Part | None:
 
 
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
-    """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
-
-    ``name`` is unique among the benchmarks of its gate.
-    """
+    """Return the command that accepts a finding, None where it blocks nothing or launches can decide it."""
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
     return accept_line(name)

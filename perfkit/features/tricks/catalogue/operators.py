@@ -9,27 +9,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 from torch.utils._pytree import tree_map_only
 
-from perfkit.features.tricks.catalogue.pieces import (
-    Arguments,
-    Forward,
-    Used,
-    calling,
-    constructing,
-    convolution_net,
-    documentation,
-    gradients,
-    outputs_and_gradients,
-    perceptron,
-    replaced,
-    seeded,
-    switched,
-    tutorial,
-)
+from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 
 def _batching_pair(products: int) -> Pair:
-    left, right = seeded(lambda: (torch.randn(products, 16, 16), torch.randn(products, 16, 16)))
+    left, right = pieces.seeded(lambda: (torch.randn(products, 16, 16), torch.randn(products, 16, 16)))
     return Pair(
         without=lambda: (torch.stack([one @ other for one, other in zip(left, right, strict=True)]),),
         with_=lambda: (torch.bmm(left, right),),
@@ -45,7 +30,7 @@ BATCHING_SMALL_OPERATORS = Trick(
     ),
     helps="Wherever a Python loop runs the same operator on parts of equal shape.",
     caveat="All parts have to be there at once, and to be of one shape or padded to it.",
-    source=documentation("torch.bmm", "generated/torch.bmm.html"),
+    source=pieces.documentation("torch.bmm", "generated/torch.bmm.html"),
     code="torch.bmm(left, right)",
     size_means="products of 16 x 16 matrices",
     sizes=(8, 64, 512),
@@ -57,8 +42,8 @@ BATCHING_SMALL_OPERATORS = Trick(
 
 
 def _bf16_side(rows: int, *, casting: bool) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=256))
-    inputs = seeded(lambda: torch.randn(rows, 256))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=256))
+    inputs = pieces.seeded(lambda: torch.randn(rows, 256))
 
     def train() -> tuple[Tensor, ...]:
         model.zero_grad()
@@ -66,16 +51,18 @@ def _bf16_side(rows: int, *, casting: bool) -> Call:
             outputs = model(inputs)
         # Of an unscaled mean the gradients would be smaller than any tolerance.
         outputs.float().square().sum().backward()
-        return outputs.detach().float(), *(gradient / rows for gradient in gradients(model))
+        return outputs.detach().float(), *(gradient / rows for gradient in pieces.gradients(model))
 
     return train
 
 
 @contextmanager
-def _in_every_loop() -> Iterator[Used]:
-    used = Used()
+def _in_every_loop() -> Iterator[pieces.Used]:
+    used = pieces.Used()
 
-    def call_casting(_: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments) -> object:
+    def call_casting(
+        _: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
         used.note()
         with _casting_everywhere():
             outputs = call(*arguments, **named)
@@ -84,7 +71,7 @@ def _in_every_loop() -> Iterator[Used]:
 
     # Not around the whole loop: the weights' casts are kept until the context ends, and after an update
     # they would be those of the former weights.
-    with calling(call_casting):
+    with pieces.calling(call_casting):
         yield used
 
 
@@ -109,7 +96,7 @@ BF16_AUTOCAST = Trick(
     ),
     helps="In large nets on tensor cores, or on processors with bfloat16 units.",
     caveat="Without such units casts are added and nothing is gained; eight bits are few for a loss.",
-    source=documentation("Automatic Mixed Precision package", "amp.html"),
+    source=pieces.documentation("Automatic Mixed Precision package", "amp.html"),
     code='with torch.autocast("cpu", dtype=torch.bfloat16): loss = criterion(model(images), labels)',
     size_means="rows in a batch",
     sizes=(16, 128, 512),
@@ -124,7 +111,7 @@ BF16_AUTOCAST = Trick(
 
 
 def _compile_pair(rows: int) -> Pair:
-    values = seeded(lambda: torch.randn(rows, 1024))
+    values = pieces.seeded(lambda: torch.randn(rows, 1024))
     compiled = torch.compile(_pointwise, dynamic=False)
     # Compiled here, so that no call of the work compiles.
     compiled(values)
@@ -147,7 +134,7 @@ COMPILE = Trick(
     ),
     helps="In chains of elementwise operators on large tensors, and where many small operators are started.",
     caveat="Compiling takes seconds, and is done again for shapes and branches not met before.",
-    source=tutorial("Introduction to torch.compile", "intermediate/torch_compile_tutorial.html"),
+    source=pieces.tutorial("Introduction to torch.compile", "intermediate/torch_compile_tutorial.html"),
     code="model = torch.compile(model)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
@@ -160,12 +147,12 @@ COMPILE = Trick(
 
 
 def _cudnn_side(images: int, *, trying: bool) -> Call:
-    model = seeded(convolution_net).to("cuda")
-    inputs = seeded(lambda: torch.randn(images, 3, 64, 64)).to("cuda")
+    model = pieces.seeded(pieces.convolution_net).to("cuda")
+    inputs = pieces.seeded(lambda: torch.randn(images, 3, 64, 64)).to("cuda")
 
     def convolve() -> tuple[Tensor, ...]:
         with _benchmark(trying=trying):
-            results = outputs_and_gradients(model, inputs)
+            results = pieces.outputs_and_gradients(model, inputs)
             torch.cuda.synchronize()
         return results
 
@@ -173,7 +160,7 @@ def _cudnn_side(images: int, *, trying: bool) -> Call:
 
 
 def _benchmark(*, trying: bool) -> AbstractContextManager[Callable[[], bool]]:
-    return replaced(torch.backends.cudnn, "benchmark", trying)
+    return pieces.replaced(torch.backends.cudnn, "benchmark", trying)
 
 
 CUDNN_BENCHMARK = Trick(
@@ -185,7 +172,9 @@ CUDNN_BENCHMARK = Trick(
     ),
     helps="In convolution nets on a GPU whose images keep their shape.",
     caveat="Each new shape is tried anew, and the choice, with the last digits, may differ between runs.",
-    source=tutorial("Performance Tuning Guide, Enable cuDNN auto-tuner", "recipes/recipes/tuning_guide.html"),
+    source=pieces.tutorial(
+        "Performance Tuning Guide, Enable cuDNN auto-tuner", "recipes/recipes/tuning_guide.html"
+    ),
     code="torch.backends.cudnn.benchmark = True",
     size_means="images in a batch",
     sizes=(4, 32, 256),
@@ -201,7 +190,7 @@ CUDNN_BENCHMARK = Trick(
 
 
 def _gelu_side(rows: int, activation: Callable[[Tensor], Tensor]) -> Call:
-    values = seeded(lambda: torch.randn(rows, 1024, requires_grad=True))
+    values = pieces.seeded(lambda: torch.randn(rows, 1024, requires_grad=True))
 
     def activate() -> tuple[Tensor, ...]:
         activated = activation(values)
@@ -223,7 +212,7 @@ FUSED_ACTIVATION = Trick(
     ),
     helps="For every activation, norm or loss that torch has by name, the more so the larger the tensors.",
     caveat="Names may hide variants: GELU also has a form with tanh, whose values differ.",
-    source=documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
+    source=pieces.documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
     code="torch.nn.functional.gelu(values)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
@@ -235,9 +224,9 @@ FUSED_ACTIVATION = Trick(
 
 
 def _inplace_side(images: int, *, inplace: bool) -> Call:
-    model = seeded(lambda: convolution_net(inplace=inplace))
-    inputs = seeded(lambda: torch.randn(images, 3, 32, 32))
-    return lambda: outputs_and_gradients(model, inputs)
+    model = pieces.seeded(lambda: pieces.convolution_net(inplace=inplace))
+    inputs = pieces.seeded(lambda: torch.randn(images, 3, 32, 32))
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 INPLACE_ACTIVATION = Trick(
@@ -249,7 +238,7 @@ INPLACE_ACTIVATION = Trick(
     ),
     helps="In convolution nets, whose activations are large and used once.",
     caveat="Who else holds the argument finds it changed; where the backward pass needs it, torch raises.",
-    source=documentation("ReLU", "generated/torch.nn.ReLU.html"),
+    source=pieces.documentation("ReLU", "generated/torch.nn.ReLU.html"),
     code="torch.nn.ReLU(inplace=True)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
@@ -257,12 +246,12 @@ INPLACE_ACTIVATION = Trick(
         without=_inplace_side(images, inplace=False), with_=_inplace_side(images, inplace=True)
     ),
     tolerance_why="The same values are computed, in other memory.",
-    on_loop=lambda: constructing(nn.ReLU, lambda _: {"inplace": True}),
+    on_loop=lambda: pieces.constructing(nn.ReLU, lambda _: {"inplace": True}),
 )
 
 
 def _matmul_side(side: int, precision: str) -> Call:
-    left, right = seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
+    left, right = pieces.seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
 
     def multiply() -> tuple[Tensor, ...]:
         with _matmul_precision(precision):
@@ -272,7 +261,7 @@ def _matmul_side(side: int, precision: str) -> Call:
 
 
 def _matmul_precision(precision: str) -> AbstractContextManager[Callable[[], bool]]:
-    return switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
+    return pieces.switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
 
 
 MATMUL_PRECISION = Trick(
@@ -284,7 +273,9 @@ MATMUL_PRECISION = Trick(
     ),
     helps="In nets of large matrix products, on tensor cores or on processors with bfloat16 units.",
     caveat="Without such units it changes nothing; with them, seven of the 23 bits of each number are left.",
-    source=documentation("set_float32_matmul_precision", "generated/torch.set_float32_matmul_precision.html"),
+    source=pieces.documentation(
+        "set_float32_matmul_precision", "generated/torch.set_float32_matmul_precision.html"
+    ),
     code='torch.set_float32_matmul_precision("medium")',
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
@@ -301,9 +292,9 @@ MATMUL_PRECISION = Trick(
 
 
 def _identical_side(rows: int) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=128))
-    inputs = seeded(lambda: torch.randn(rows, 128))
-    return lambda: outputs_and_gradients(model, inputs)
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=128))
+    inputs = pieces.seeded(lambda: torch.randn(rows, 128))
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 IDENTICAL = Trick(
