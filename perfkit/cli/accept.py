@@ -41,7 +41,7 @@ def accept(
 
     The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, is not
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
-    accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
+    accepts all findings of that benchmark, and " -- " may stand for the second ": ".
     """
     from perfkit.commands.accept import accept_finding
     from perfkit.config import load_project
@@ -54,10 +54,10 @@ def accept(
         reason=reason,
         ref=commit,
     )
-    emit(_told(kept), kept.acceptance, json=json)
+    emit(_sentence(kept), kept.acceptance, json=json)
 
 
-def _told(kept: Accepted) -> str:
+def _sentence(kept: Accepted) -> str:
     from perfkit.ledger.remote import mirrored_url, told_place
 
     acceptance = kept.acceptance

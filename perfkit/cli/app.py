@@ -26,7 +26,7 @@ _CORE = (
         module="perfkit.cli.explain",
         summary="Explain what differs between two profiles or commits.",
     ),
-    Command(name="show", module="perfkit.cli.show", summary="Show what a profile says."),
+    Command(name="show", module="perfkit.cli.show", summary="Show a profile."),
     Command(name="view", module="perfkit.cli.show", summary="Open a profile in the browser with snakeviz."),
     Command(
         name="history",
@@ -187,7 +187,7 @@ app = typer.Typer(
 
 
 def run_app() -> int:
-    """Run a command and return its exit code; whatever it raises comes through as it was."""
+    """Run a command and return its exit code; what it raises comes through unchanged."""
     try:
         app()
     except SystemExit as end:
@@ -206,9 +206,7 @@ def perfkit(
     context: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    env: Annotated[
-        bool, typer.Option("--env", help="With --version: also what a bug report has to say.")
-    ] = False,
+    env: Annotated[bool, typer.Option("--env", help="With --version: also what a bug report needs.")] = False,
 ) -> None:
     """Profile PyTorch training code, keep every measurement by git commit, and see what each change cost."""
     if version and env:

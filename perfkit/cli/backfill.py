@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfkit.config import Project
     from perfkit.runner.launches import SessionSlot
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -125,18 +125,18 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     place = mirrored_url(result.ledger) or result.ledger
     emit(f"{measured}; {result.rows} rows -> {place}", result, json=json)
     if result.failures:
-        raise NotMeasuredError(listed(result.failures, _MOST_TOLD))
+        raise NotMeasuredError(listed(result.failures, _MOST_SHOWN))
 
 
 class _Launches:
-    """Says which launch begins; nothing is redrawn while it runs, since that would take CPU time from it."""
+    """Logs each launch as it begins; redrawing while it runs would take CPU time from it."""
 
     def __init__(self, json: str | None) -> None:
         self._json = json
         self._began_s = time.monotonic()
 
     def begin(self, number: int, of: int, slot: SessionSlot) -> None:
-        """Say which launch begins, and about how long all that is left takes."""
+        """Log the launch, and about how long all that is left takes."""
         from perfkit.units import human_seconds
 
         done, since_s = number - 1, time.monotonic() - self._began_s

@@ -10,7 +10,7 @@ import typer
 from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 
-_DEFAULT_PLANT = "5%"
+_DEFAULT_SLOWDOWN = "5%"
 # Each gate of a calibration has a seed of its own, some 100,000 times as large.
 _MOST_SEED = 2**46
 
@@ -32,9 +32,13 @@ def calibrate(
     gates: Annotated[
         int, typer.Option(metavar="N", help="A/A gates, and as many for each injected slowdown.")
     ] = 20,
-    plant: Annotated[
+    slowdowns: Annotated[
         list[str] | None,
-        typer.Option(metavar="PERCENT", help=f"An injected slowdown; may be given often ({_DEFAULT_PLANT})."),
+        typer.Option(
+            "--plant",
+            metavar="PERCENT",
+            help=f"An injected slowdown; may be given often ({_DEFAULT_SLOWDOWN}).",
+        ),
     ] = None,
     benchmarks: options.BenchmarksOption = None,
     select: options.SelectOption = None,
@@ -77,7 +81,7 @@ def calibrate(
     own = f"{str(project.ledger_place).rstrip('/')}-calibration"
     request = CalibrateRequest(
         gates=gates,
-        plants=tuple(parse_percent(text, key="--plant") for text in plant or [_DEFAULT_PLANT]),
+        slowdowns=tuple(parse_percent(text, key="--plant") for text in slowdowns or [_DEFAULT_SLOWDOWN]),
         benchmarks=benchmarks,
         select=select,
         margin=options.margin_share(margin),

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="A profile of whatever kind, or a commit.")],
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A profile of any kind, or a commit.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="Another of the same kind, or worktree.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="What the target finds in sys.argv.")

@@ -119,7 +119,7 @@ def gate(
         str | None,
         typer.Option(
             metavar="margin|proven",
-            help="Fail what is slower by more than the margin, or (proven) whatever is proven to be slower by"
+            help="Fail what is slower by more than the margin, or (proven) what is proven to be slower by"
             " more than neutral changes cost; undecided benchmarks then pass (default: margin).",
         ),
     ] = None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 _MANY_FILES = 50
-# What the command line that was read last says of --quiet; every command has that option.
+# Whether the command line has --quiet, which every command takes.
 _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 
 
@@ -85,7 +85,7 @@ DocumentOption = Annotated[
 ]
 BenchmarksOption = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="Default: the configured benchmarks, or whatever pytest collects."),
+    typer.Option(metavar="PATH", help="Default: the configured benchmarks, or all that pytest collects."),
 ]
 SelectOption = Annotated[
     str | None,
@@ -133,7 +133,7 @@ SetOption = Annotated[
 ]
 
 
-def _hear_quiet(value: bool) -> bool:  # noqa: FBT001 (the library passes it so)
+def _set_quiet(value: bool) -> bool:  # noqa: FBT001 (the library passes it so)
     _IS_QUIET.set(value)
     return value
 
@@ -145,7 +145,7 @@ QuietOption = Annotated[
         "--quiet",
         "-q",
         help="Print the verdict in one sentence, and errors; no progress.",
-        callback=_hear_quiet,
+        callback=_set_quiet,
         expose_value=False,
     ),
 ]
@@ -165,14 +165,14 @@ def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
 
 
 def margin_share(text: str | None) -> float | None:
-    """Return what ``--margin`` says as a share, None where it was not given."""
+    """Return ``--margin`` as a share, None where it was not given."""
     from perfkit.config import parse_percent
 
     return parse_percent(text, key="--margin") if text else None
 
 
 def chosen(text: str | None, words: object, option: str) -> Any:  # noqa: ANN401 (one of the words)
-    """Return which of the words of a choice an option says, None where it was not given."""
+    """Return an option as one of its words, None where it was not given."""
     from perfkit.config import told_choices
 
     word = text and text.replace("-", " ")
@@ -199,9 +199,9 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     from perfkit.report.console import visible
 
     folder = _copied(place, to_read=to_read)
-    for settled in settle_leftovers(folder):
-        if settled.problem or not is_quiet():
-            typer.echo(f"perfkit: {visible(settled.told)}", err=True)
+    for leftover in settle_leftovers(folder):
+        if leftover.problem or not is_quiet():
+            typer.echo(f"perfkit: {visible(leftover.told)}", err=True)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""What a command says: a view for people, or JSON for machines."""
+"""What a command prints: a view for people, or JSON for machines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def emit(
     """Print a view, then do what else is to be done with a result, and write it as JSON.
 
     What was measured is seen before anything is written that a full disk could keep from being written, and
-    no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
+    no failure keeps the rest from being done. ``unrecorded`` is what kept the result from the ledger: the
     command then ends with ``code``. ``failure`` is what kept the result from being whole. With --quiet only
     the ``verdict`` is printed, by default the sentence that the view begins with.
     """
@@ -100,7 +100,7 @@ def stages(*, only_drawn: bool = False) -> StageProgress:
     return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)
 
 
-def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing library can render)
+def _first_sentence(view: Any) -> str:  # noqa: ANN401 (anything that the library can render)
     """Return the first line of a view, which is its verdict."""
     while not isinstance(view, str):
         parts = getattr(view, "renderables", None)
@@ -152,9 +152,9 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
 
 
 def write_text(text: str) -> None:
-    """Write a text that a machine reads to standard output: as UTF-8, whatever the terminal takes."""
+    """Write a text that a machine reads to standard output: always as UTF-8."""
     try:
-        # Whatever waits for the first words hears of these.
+        # Takes the "starting perfkit" line away.
         sys.stdout.write("")
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
@@ -166,7 +166,7 @@ def write_text(text: str) -> None:
 
 
 def _unwritable(stream: TextIO, error: OSError) -> UsageError:
-    """Return what to say of a stream that took not all, and let go of it: Python would flush it once more."""
+    """Return the error for a stream that took not all; Python must not flush it once more."""
     name = "standard error" if stream is sys.stderr else "standard output"
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

@@ -44,7 +44,7 @@ def show(
         list[Path],
         typer.Argument(
             metavar="FILE...|env RUN [RUN]",
-            help="Profiles, of whatever kind; or the word env and one run or two: an id or its beginning, a"
+            help="Profiles of any kind; or the word env and one run or two: an id or its beginning, a"
             " commit, or a file of a ledger.",
         ),
     ],
@@ -58,14 +58,14 @@ def show(
     ] = None,
     fits: Annotated[
         float | None,
-        typer.Option(metavar="GIB", help="Tell whether what a memory snapshot saw would fit so much memory."),
+        typer.Option(metavar="GIB", help="Whether what a memory snapshot saw would fit so much memory."),
     ] = None,
     speedscope: options.SpeedscopeOption = None,
     firefox: options.FirefoxOption = None,
     ledger: options.LedgerOption = None,
     json: options.JsonOption = None,
 ) -> None:
-    """Show what profiles say: of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
+    """Show profiles of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
 
     Totals, training steps and the time of each, whom the loop waits for, and where its time goes. Files are
     read in a process of their own with little memory, and nothing in them is run. Memory snapshots of torch

@@ -26,7 +26,7 @@ from perfkit.repo.working_tree import code_of, describe_working_tree
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """What was accepted, and the file that says so."""
+    """What was accepted, and the file that keeps it."""
 
     acceptance: KeptAcceptance
     file: Path

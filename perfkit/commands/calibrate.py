@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from perfkit.commands.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
+from perfkit.commands.engines import HERE, EngineChoice, class_names, needed_code, open_engine
 from perfkit.commands.gate import surveyed_sides
 from perfkit.commands.tasks import Doing, file_once, unpack
 from perfkit.config import Project, load_project
@@ -29,7 +29,7 @@ from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.runner.machine.facts import read_machine
 
-_LARGEST_PLANT = 1.0
+_LARGEST_SLOWDOWN = 1.0
 _SEEDS_PER_CALIBRATION = 100_000
 
 
@@ -38,7 +38,7 @@ class CalibrateRequest:
     """A calibration: A/A gates, and as many with each injected slowdown; the rest as for a gate."""
 
     gates: int
-    plants: tuple[float, ...]
+    slowdowns: tuple[float, ...]
     benchmarks: str | None
     select: str | None
     margin: float | None
@@ -60,7 +60,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     names = _gating_benchmarks(request, project, pair)
     if not names:
         raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
-    cases = plan_cases(names, gates=request.gates, plants=request.plants, seed=request.seed)
+    cases = plan_cases(names, gates=request.gates, plants=request.slowdowns, seed=request.seed)
     if request.engine.is_local:
         study = _study(request, project, pair, names, machine_id=read_machine().machine_id)
         _run_here(cases, request, project, pair, study=study, progress=progress)
@@ -130,7 +130,7 @@ def _run_on_engine(
         machines = engine.classes()
         if len(machines) > 1:
             raise UsageError(
-                f"a calibration is of one class of machines, and there are {told_classes(machines)};"
+                f"a calibration is of one class of machines, and there are {class_names(machines)};"
                 " name one with --machine"
             )
         study = _study(request, project, pair, names, machine_id=machines[0].machine_id)
@@ -230,7 +230,7 @@ def run_calibration_task(doing: Doing) -> None:
     numbers = {key: float(settings[key]) for key in ("plant", "margin", "alpha", "budget") if key in settings}
     request = CalibrateRequest(
         gates=1,
-        plants=(),
+        slowdowns=(),
         benchmarks=task.benchmarks or None,
         select=task.select,
         margin=numbers.get("margin"),
@@ -266,14 +266,14 @@ def _run_case(
     case: Case, request: CalibrateRequest, project: Project, pair: SidePair, *, study: str, progress: Progress
 ) -> tuple[int, float]:
     """Run and record one gate of a commit against itself; return its exit code and the seconds it took."""
-    plants = {}
+    injected = {}
     if case.plant is not None and case.benchmark is not None:
-        plants = {case.benchmark: case.plant}
+        injected = {case.benchmark: case.plant}
     of_study = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
     # An accusation would fail a gate, as configured; undecided benchmarks stay so.
     terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
-    scope = _scope(request, seed=seed, plants=plants)
+    scope = _scope(request, seed=seed, plants=injected)
     with surveyed_sides(
         pair, project, scope, margin=request.margin, wait_s=request.wait_s, log=progress.info
     ) as opened:
@@ -290,8 +290,8 @@ def _run_case(
     return exit_code(found.comparisons), time.monotonic() - opened.began
 
 
-def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:
-    return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, plants=plants or {})
+def _scope(request: CalibrateRequest, *, seed: int, injected: Mapping[str, float] | None = None) -> Scope:
+    return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, plants=injected or {})
 
 
 def _study(
@@ -307,7 +307,7 @@ def _study(
             "machine": machine_id,
             "benchmarks": "\n".join(names),
             "gates": str(request.gates),
-            "plants": repr(request.plants),
+            "plants": repr(request.slowdowns),
             "margin": repr(request.margin or config.margin_share),
             "rules": repr(config.rules),
             "alpha": repr(request.alpha or config.gate.alpha),
@@ -322,6 +322,6 @@ def _check(request: CalibrateRequest, project: Project) -> None:
     check_selection(request.select, project)
     if request.gates < 1:
         raise UsageError(f"--gates must be at least 1, found {request.gates}")
-    for plant in request.plants:
-        if plant >= _LARGEST_PLANT:
-            raise UsageError(f"--plant must be below 100 %, found {100 * plant:g} %")
+    for slowdown in request.slowdowns:
+        if slowdown >= _LARGEST_SLOWDOWN:
+            raise UsageError(f"--plant must be below 100 %, found {100 * slowdown:g} %")

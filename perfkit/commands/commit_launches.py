@@ -86,7 +86,7 @@ class Collected:
             self._add(slot, result, _rows_of(ledger))
 
     def owe(self, benchmark: Benchmark, slot: SessionSlot, reason: str) -> None:
-        """Add a row that says why something was not measured."""
+        """Add a row with the reason why something was not measured."""
         row = Row(
             run_id=self._run.run_id,
             recorded_at=utc_now(),

@@ -110,7 +110,7 @@ def open_pairs(
         yield remote
 
 
-def told_classes(machines: Sequence[MachineClass]) -> str:
+def class_names(machines: Sequence[MachineClass]) -> str:
     """Return classes of machines as the end of a message."""
     return ", ".join(one.told for one in machines)
 

@@ -103,7 +103,7 @@ def run_gates(
 ) -> Gated:
     """Gate head against its base, then against a release: that of ``against``, or the configured one."""
     request, project = _with_deciding_rules(request, project)
-    # The code of a gate of environments is mostly one, which a release says nothing of.
+    # The code of a gate of environments is mostly one, which a release does not concern.
     release = None if request.of_environments else _release(request, against, project)
     if release is None or release.is_base:
         report = run_gate(request, project=project, progress=progress)
@@ -227,7 +227,7 @@ def resolve_request(request: GateRequest, project: Project) -> SidePair:
 def requested_sides(
     request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
 ) -> Iterator[SurveyedSides]:
-    """Tell which sides are compared, and open them as they are asked for."""
+    """Log which sides are compared, and open them as they are asked for."""
     scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
     progress.begin("\n".join((*changed_rules_text(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(

@@ -216,7 +216,7 @@ def _facts(
 
 
 def _changes_code(project: Project, first: str, last: str) -> bool:
-    """Return whether anything but texts and perfkit's own output differs, or git cannot tell."""
+    """Return whether anything but texts and perfkit's own output differs, or git does not know."""
     root = project.root
     files = changed_files(root, first, last)
     outputs = [

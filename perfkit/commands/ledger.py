@@ -110,7 +110,7 @@ def _printable(value: Result) -> Result:
     return _escaped(value)  # type: ignore[no-any-return]
 
 
-def _escaped(value: Any) -> Any:  # noqa: ANN401 (whatever a record holds)
+def _escaped(value: Any) -> Any:  # noqa: ANN401 (any member of a record)
     if isinstance(value, str):
         return "".join(
             char if char.isprintable() else char.encode("unicode_escape").decode() for char in value

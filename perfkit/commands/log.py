@@ -42,7 +42,7 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     after = replace_between_markers(before, render_change_log(log), name="log")
     changed = after != before or not file.exists()
     if check and changed:
-        raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
+        raise OutOfDateError(f"{file} does not show what the ledger {ledger} has; run `perfkit log`")
     if changed:
         replace_text(file, after, option="--out")
     return RenderedLog(log=log, file=file, changed=changed)

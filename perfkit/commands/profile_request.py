@@ -230,7 +230,7 @@ def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None)
     if target != TORCHRUN:
         return StartedRanks(target=target, arguments=arguments, ranks=ranks)
     if ranks is not None:
-        raise UsageError(f"--ranks {ranks} and torchrun both say how many ranks there are; leave out --ranks")
+        raise UsageError(f"--ranks {ranks} and torchrun both give the number of ranks; leave out --ranks")
     return _read(arguments)
 
 

@@ -19,7 +19,7 @@ _REFERENCE = "#/$defs/{name}"
 _CHOICES = ("anyOf", "enum")
 
 
-# Another meaning of a field, or one field less, makes another version; docs/json.md says what else does.
+# Another meaning of a field, or one field less, makes another version; see docs/json.md.
 DOCUMENTS = (
     Document("gate", 2, "perfkit.model.comparisons:GateReport", "perfkit gate; what perfkit comment reads"),
     Document("plan", 2, "perfkit.model.comparisons:GatePlan", "perfkit gate --plan"),
@@ -61,7 +61,7 @@ def document_named(name: str) -> Document:
 
 
 def encoded(result: object) -> bytes:
-    """Return a command's result as JSON, in which each record says which document it is.
+    """Return a command's result as JSON, in which each record names its document.
 
     A record is written with all of its fields; paths are texts, and numbers that are not finite are null. One
     that no document is made of is written as it is: what was measured must not be lost for the sake of that.
@@ -116,7 +116,7 @@ def record_named(place: str) -> type:
 
 
 def _policies() -> list[type]:
-    """Return the records that say by which rules rows were measured."""
+    """Return the records of the rules that rows were measured under."""
     policies = importlib.import_module(_POLICIES)
     any_policy = getattr(policies, _ANY_POLICY)
     known = [one for one in vars(policies).values() if isinstance(one, type) and one is not any_policy]
@@ -139,11 +139,11 @@ def _stamp_schema(document: Document) -> dict[str, Any]:
 
 
 def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold others of its kind, which say nothing of their document."""
+    """Return whether a record may hold others of its kind, which do not name their document."""
     return _REFERENCE.format(name=key) in str(defined)
 
 
-def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (any JSON)
     """Return a schema whose numbers may be null (JSON has no NaN), its choices in a fixed order."""
     if isinstance(schema, list):
         return [_with_nulls(one) for one in schema]

@@ -57,17 +57,17 @@ def view_command(file: Path, *, server: bool) -> Sequence[str]:
     reading = read_profile(file, CodeNames())
     if reading.origin != "cProfile":
         raise UsageError(
-            f"{file} is a {reading.origin}, and snakeviz shows cProfiles; `perfkit show {file}` tells what it"
-            " says, and a trace opens at https://ui.perfetto.dev"
+            f"{file} is a {reading.origin}, and snakeviz shows cProfiles; use `perfkit show {file}`"
+            ", and a trace opens at https://ui.perfetto.dev"
         )
     if _ENDS_SCRIPT.search(file.read_bytes()):
         raise UsageError(
             f"{printable(str(file))} names functions that would run as code in snakeviz's page; "
-            "`perfkit show` tells what it says"
+            "use `perfkit show`"
         )
     need("snakeviz", by="perfkit view")
     options = ["--server"] if server or not has_browser() else []
-    # An absolute path is no option, whatever the file is called.
+    # An absolute path is never taken for an option.
     return [sys.executable, "-m", "snakeviz", "--hostname", "127.0.0.1", *options, str(file.absolute())]
 
 

@@ -36,7 +36,7 @@ SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
 
 
 class Work(Protocol):
-    """What an engine asks for tasks, and tells what became of them."""
+    """Gives an engine tasks, and takes their results."""
 
     def next(self, machine: MachineClass) -> Task | None:
         """Return a task for a free machine of a class, None where none is left for it now."""
@@ -48,7 +48,7 @@ class Work(Protocol):
         """Take the file of a task that was done, and the seconds that it took."""
 
     def failed(self, task: Task, reason: str) -> None:
-        """Hear why a task could not be done at all; nothing is filed of it."""
+        """Note why a task could not be done; nothing is filed of it."""
 
     def give_back(self, task: Task) -> None:
         """Take a task back whose worker was lost, to be given out again."""
@@ -74,7 +74,7 @@ class Doing:
     log: Callable[[str], None]
 
 
-# A kind of task is one function: it measures what a task says and records it in the ledger of ``Doing``.
+# A kind of task is one function: it measures what a task names and records it in the ledger of ``Doing``.
 Kind = Callable[[Doing], None]
 
 
@@ -175,9 +175,12 @@ def decode(text: str | bytes) -> Task:
 
 def run_of(task: Task) -> str:
     """Return the id of a task's run (UUID 8, RFC 9562): the same whenever the task is made."""
-    said = {**msgspec.to_builtins(task), "code": {"overlay": task.code.overlay, "folder": task.code.folder}}
-    said.pop("stamp")
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+    identity = {
+        **msgspec.to_builtins(task),
+        "code": {"overlay": task.code.overlay, "folder": task.code.folder},
+    }
+    identity.pop("stamp")
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).digest()
     number = int.from_bytes(digest[: _ID_BITS // 8], "big")
     number = number & ~(0xF << 76) | (0x8 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)

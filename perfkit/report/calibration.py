@@ -227,5 +227,5 @@ def _doctor_guide(fitness: Fitness) -> str:
         f"Detectable: what would be REGRESSED 19 times of 20 at margin {percent(fitness.margin)}, in a gate"
         f" of {counted(fitness.policy.family, 'benchmark')} with {fitness.seconds_per_benchmark:g} s for each"
         f" and alpha {fitness.policy.alpha:g}. Longer budgets and fewer benchmarks lower it, and so does"
-        " whatever lowers the scatter."
+        " anything that lowers the scatter."
     )

@@ -61,15 +61,15 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069
 
 
 def console_on(stream: TextIO) -> Console:
-    """Return a console: as wide as the terminal, or as COLUMNS says, or 100 columns in a pipe."""
+    """Return a console: as wide as the terminal, or as COLUMNS, or 100 columns in a pipe."""
     # Rich reads COLUMNS by itself, and would take a pipe for a terminal of 80 columns.
-    told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return visible_console()(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
+    is_known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return visible_console()(file=stream, width=None if is_known else _PIPE_COLUMNS, highlight=False)
 
 
 @functools.cache
 def visible_console() -> type[Console]:
-    """Return a console of which no text can steer the terminal, whoever forgot to spell it out."""
+    """Return a console that spells out any text which would steer the terminal."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -120,7 +120,7 @@ def _u(character: str) -> str:
 
 
 @contextlib.contextmanager
-def shown_until_more_is_said(text: str) -> Iterator[None]:
+def shown_until_output(text: str) -> Iterator[None]:
     """Show a line on a terminal until anything else is printed; nothing without a terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield
@@ -140,7 +140,7 @@ def shown_until_more_is_said(text: str) -> Iterator[None]:
     sys.stderr.write(text)
     sys.stderr.flush()
     for stream in streams:
-        # Whatever prints, be it a library, looks the method up at the stream itself.
+        # Libraries that print look the method up at the stream itself.
         vars(stream)["write"] = functools.partial(write, stream)
     try:
         yield

@@ -34,7 +34,7 @@ _MOST_CALLEES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of a section's table, whatever it is rendered as."""
+    """A row of a section's table, for every medium."""
 
     kind: Literal["part", "callee", "rest", "remainder", "whole"]
     name: str
@@ -97,7 +97,7 @@ def difference_view(difference: Difference) -> Group:
 
 def difference_sentence(difference: Difference) -> str:
     """Return the first thing to know of a difference, in a sentence."""
-    first = difference.findings[0] if difference.findings else "nothing that could be told apart"
+    first = difference.findings[0] if difference.findings else "nothing but scatter"
     return f"{difference.base} -> {difference.head}, per {difference.unit}: {first}"
 
 

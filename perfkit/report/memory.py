@@ -76,7 +76,7 @@ def _growth(memory: MemoryProfile) -> Iterator[str]:
     elif not named and memory.tells_growth:
         yield "no line grows in each step after the set-up: no leak"
     if not memory.tells_growth:
-        yield f"{counted(memory.steps, 'step')}: too few to tell a leak from what is set up once"
+        yield f"{counted(memory.steps, 'step')}: too few to distinguish a leak from what is set up once"
     if memory.not_seen:
         yield f"not seen: {memory.not_seen}"
 

@@ -1,4 +1,4 @@
-"""Shortens node ids and paths to what tells them apart, or to what fits."""
+"""Shortens node ids and paths to what distinguishes them, or to what fits."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def fitted(name: str, columns: int) -> str:
 
 
 def without_folders(name: str, columns: int) -> str:
-    """Return a path or node id without the first folders that do not fit; its end says most."""
+    """Return a path or node id without the first folders that do not fit; its end matters most."""
     path, bracket, parameters = name.partition("[")
     while cell_len(f"{path}{bracket}{parameters}") > columns and "/" in path.removeprefix("…/"):
         path = f"…/{path.removeprefix('…/').partition('/')[2]}"

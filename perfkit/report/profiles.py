@@ -183,7 +183,7 @@ def _operators(reading: Reading) -> Iterator[RenderableType]:
 
 
 class _Timed(Protocol):
-    """A function of whatever kind, or an operator."""
+    """A function or an operator."""
 
     @property
     def calls(self) -> int: ...
@@ -557,7 +557,7 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
         yield f"the ranks made different numbers of steps: {', '.join(map(str, steps))}"
     cpus = summary.machine.facts.get("logical_cpus", "")
     if cpus.isdigit() and int(cpus) < len(summary.ranks) and not main.on_device:
-        yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times say little"
+        yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times mean little"
     if any((summary.distortion(found.name) or 1.0) < _FASTER_THAN_CLEAN for found in summary.passes):
         yield "a profiled pass was faster than the clean one: the machine was busy; measure again"
     if summary.commit is not None and summary.commit.dirty:

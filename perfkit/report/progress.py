@@ -62,26 +62,26 @@ class PassProgress(Drawn):
         self._task: TaskID | None = None
 
     def info(self, text: str) -> None:
-        """Say what happens besides passes."""
+        """Show what happens besides passes."""
         if self._in_terminal:
             self._bar.console.print(text, markup=False)
         elif self._enabled:
             sys.stderr.write(f"{visible_lines(text)}\n")
 
     def begin(self, name: str, steps: int | None) -> None:
-        """Say that a pass begins, with the number of its optimizer steps where that is known."""
+        """Show that a pass begins, with its number of optimizer steps where that is known."""
         if self._enabled and not self._in_terminal:
             sys.stderr.write(f"{name} pass begins\n")
         self._task = self._bar.add_task(f"{name} pass", total=steps)
         self._bar.refresh()
 
     def advance(self, steps: int) -> None:
-        """Say how many optimizer steps the pass has done."""
+        """Show how many optimizer steps the pass has done."""
         if self._task is not None:
             self._bar.update(self._task, completed=steps, refresh=True)
 
     def end(self, name: str, steps: int, total_s: float) -> None:
-        """Say that the pass is over."""
+        """Show that the pass is over."""
         if self._task is not None:
             self._bar.update(self._task, completed=steps, total=max(steps, 1), refresh=True)
         if self._enabled and not self._in_terminal:
@@ -115,18 +115,18 @@ class StageProgress(Drawn):
         self._task: TaskID | None = None
 
     def info(self, text: str) -> None:
-        """Say which stage begins."""
+        """Show which stage begins."""
         if not self._in_terminal:
             if self._has_lines:
                 sys.stderr.write(f"{visible_lines(text)}\n")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
-        # How much is done is not known until it is told, and a bar at 0 % would say that nothing moves.
+        # How much is done is not known yet, and a bar at 0 % would look as if nothing moved.
         self._task = self._bar.add_task(text, total=None)
         self._bar.refresh()
 
     def advance(self, share: float) -> None:
-        """Say what share of the stage is done."""
+        """Show what share of the stage is done."""
         if self._task is not None:
             self._bar.update(self._task, completed=share, total=1.0, refresh=True)

@@ -56,7 +56,7 @@ _DEVICE_TITLES: Mapping[str, str] = {
 _MEANINGS: Mapping[Weight, str] = {
     "forbids": "perfkit compares no times of these two, since",
     "may matter": "Times may also differ because",
-    "means little": "What else differs says little:",
+    "means little": "What else differs means little:",
 }
 _ID_DIGITS, _SHA_DIGITS = 8, 10
 _MOST_LISTED, _MOST_NAMED = 6, 3
@@ -146,7 +146,7 @@ def _facts_table(one: Surroundings) -> Table:
 
 
 def _differences(changes: Sequence[FactChange]) -> Iterator[str]:
-    """Yield what differs, under a sentence for each weight that says what it means."""
+    """Yield what differs, under a sentence for the meaning of each weight."""
     for weight, meaning in _MEANINGS.items():
         found = [one for one in changes if one.weight == weight]
         if found:

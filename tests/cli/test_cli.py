@@ -167,7 +167,7 @@ def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
         (("ledger", "show", "zzzz"), 2, 'no run "zzzz"'),
         (("ledger", "list", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
         (("log", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
-        (("log", "--check"), 1, "is not what the ledger"),
+        (("log", "--check"), 1, "does not show what the ledger"),
         (("log", "note", "nowhere", "x"), 2, 'unknown commit "nowhere"'),
         (("backfill", "nowhere"), 2, 'unknown commit "nowhere"'),
         (("log", "--json", "/nowhere/x.json"), 2, "cannot write /nowhere/x.json"),

@@ -435,7 +435,7 @@ def _facts_in(answer: object) -> WorkerFacts | str:
     if isinstance(answer, BaseException) and "ModuleNotFoundError" in repr(answer):
         return "it has no perfkit, or an older one; install the one that this command is of"
     if isinstance(answer, BaseException):
-        return f"it has another perfkit than {worker.own_version()}, or cannot say: {answer}"
+        return f"it has another perfkit than {worker.own_version()}, or does not answer: {answer}"
     try:
         return msgspec.json.decode(str(answer), type=WorkerFacts)
     except msgspec.DecodeError:

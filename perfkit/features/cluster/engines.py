@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.commands.engines import EngineChoice, PairPlan, needed_code, open_engine, told_classes
+from perfkit.commands.engines import EngineChoice, PairPlan, class_names, needed_code, open_engine
 from perfkit.commands.tasks import Doing, Engine, file_once, own_class, run_of, unpack
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, NotMeasuredError
@@ -86,7 +86,7 @@ def open_remote_pairs(
     with open_engine(choice, project=project, code=code, commits=sent, wait_s=None, log=log) as engine:
         machine, *others = engine.classes()
         if others:
-            log(f"measuring on {machine.told}, not on {told_classes(others)}; --machine names another")
+            log(f"measuring on {machine.told}, not on {class_names(others)}; --machine names another")
         terms = PairTerms(plan=plan, code=code, machine=machine, source=wanted.source.sha or overlay or "")
         with RemotePairMeter(terms, ledger, log=log, engine=engine) as remote:
             yield remote

@@ -133,10 +133,10 @@ def export(
     with stages(only_drawn=True) as progress:
         progress.info("exporting")
         report = export_rows(request)
-    _tell_export(report, out)
+    _show_export(report, out)
 
 
-def _tell_export(report: ExportReport, out: Path | None) -> None:
+def _show_export(report: ExportReport, out: Path | None) -> None:
     """Print what was written, on standard error where the file itself is on standard output."""
     from perfkit.report.console import visible_lines
     from perfkit.units import counted

@@ -142,7 +142,7 @@ def _google_summary(entries: Sequence[_GoogleEntry], divisor: float) -> Summary 
 
 
 def _google_left_out(value: Mapping[str, Any]) -> Iterator[str]:
-    """Say which further numbers of its entries are not taken."""
+    """Yield which further numbers of its entries are not taken."""
     others = ("cpu_time", "bytes_per_second", "items_per_second")
     seen = [name for name in others if any(name in one for one in value["benchmarks"])]
     if seen[1:]:

@@ -50,7 +50,7 @@ _ARCHIVES = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"
 _SCRIPT = re.compile(r"\s*(?:window\.)?BENCHMARK_DATA\s*=\s*")
 
 
-def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
+def decode(data: bytes) -> Any:  # noqa: ANN401 (any JSON)
     """Return what JSON, compressed JSON or the text of a ``data.js`` holds; NaN and Infinity may be in it."""
     _refuse_binary(data)
     if data.startswith(_GZIP):
@@ -116,7 +116,7 @@ def _without_script(data: bytes) -> bytes:
     return data[data.index(b"=") + 1 :].strip().removesuffix(b";")
 
 
-def _parse(text: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
+def _parse(text: bytes) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -264,7 +264,7 @@ def moment(text: object) -> datetime | None:
 def metric_of(unit: str, better: Better | None = None) -> tuple[Metric, float]:
     """Return the metric of a unit such as "ns/iter", and by what its values are to be divided.
 
-    Times become seconds. Rates are better when they are higher, unless ``better`` or the unit says otherwise.
+    Times become seconds. Without ``better`` or a hint in the unit, higher rates are better.
     """
     text = re.sub(r"\s*\([^)]*\)\s*$", "", unit).strip()
     word, _, each = text.partition("/")
@@ -311,7 +311,7 @@ def checked(
 
 
 def _problem(outcome: Outcome) -> str:
-    """Say why an outcome's numbers cannot be kept as measured, "" where they can."""
+    """Return why an outcome's numbers cannot be kept as measured, "" where they can."""
     numbers = outcome.values or _numbers(outcome.summary)
     strange = [number for number in numbers if not (math.isfinite(number) and abs(number) < _ABSURD)]
     if strange:
@@ -395,7 +395,7 @@ def number_of(entries: Mapping[str, str], name: str) -> float | None:
 
 
 def plain_name(text: str) -> str:
-    """Return a text that is safe as one part of a path, whatever a ledger contains."""
+    """Return a text that is safe as one part of a path."""
     name = re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
     if len(name.encode()) <= LONGEST_NAME:
         return name

@@ -190,7 +190,7 @@ def read_report(file: Path) -> ReadReport:
         return ReadReport(report=None, problem=f"{file.name} is no result of `perfkit gate --json`")
 
 
-def _with_limits(document: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+def _with_limits(document: Any) -> Any:  # noqa: ANN401 (any JSON)
     """Return a document whose intervals without a limit, which JSON has as null, have infinite ones."""
     if isinstance(document, list):
         return [_with_limits(one) for one in document]

@@ -476,7 +476,7 @@ def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bo
     heading: tuple[str, ...] = (
         f'"""First benchmarks of {project}, written by `perfkit init`: change them, add others, delete them.',
         "",
-        "Each was run once before it was written here. Data as large as yours would tell more.",
+        "Each was run once before it was written here. Replace the made-up data by data like yours.",
         '"""',
         "",
     )
@@ -511,7 +511,7 @@ def _import_order(line: str) -> tuple[bool, str]:
     return line.startswith("from "), line
 
 
-def renamed_apart(kept: Sequence[FirstBenchmark]) -> tuple[FirstBenchmark, ...]:
+def with_distinct_imports(kept: Sequence[FirstBenchmark]) -> tuple[FirstBenchmark, ...]:
     """Return benchmarks whose imports do not take each other's names: a later one has it in its body."""
     taken: dict[str, str] = {}
     result = []

@@ -149,7 +149,7 @@ def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
     try:
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
             return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
-    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return Step(candidate=number, attempt=which, problem=_first_line(error))
 
 
@@ -168,7 +168,7 @@ def _import_problem(name: str, root: str) -> str | None:
     try:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             module = importlib.import_module(name)
-    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return _first_line(error)
     file = getattr(module, "__file__", None) or root
     if not Path(file).resolve().is_relative_to(Path(root).resolve()):

@@ -17,7 +17,7 @@ from perfkit.features.init.benchmarks import (
     Tried,
     benchmark_file,
     find_candidates,
-    renamed_apart,
+    with_distinct_imports,
     try_candidates,
 )
 from perfkit.features.init.files import (
@@ -134,7 +134,7 @@ def _writes_settings(root: Path, layout: Layout, benchmarks: str | None) -> bool
 
 def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> PlannedFile | None:
     text = benchmark_file(
-        renamed_apart(tried.kept), project=root.name, optional=is_collected_by_default(place, layout)
+        with_distinct_imports(tried.kept), project=root.name, optional=is_collected_by_default(place, layout)
     )
     why = f"{counted(len(tried.kept), 'benchmark')}; each has run"
     return new_file(root, place, text, why=why)

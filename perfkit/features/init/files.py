@@ -28,7 +28,7 @@ _FOLDER = "benchmarks"
 _STEM = "first_benchmarks"
 _PYTHON = "3.12"
 # A shell ends with the message where the variable is empty.
-_ASKED = '"${PERFKIT:?say where perfkit comes from}"'
+_ASKED = '"${PERFKIT:?set what pip installs perfkit from}"'
 _FOR_NOTES = (
     "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
     " for the environment perfkit-comment alone"

@@ -173,7 +173,7 @@ def holds_tests(text: str) -> bool:
 
 
 def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
-    """Return whether most files of a folder are tests, whatever its name, its own folder of tests aside."""
+    """Return whether most files of a folder are tests, its own folder of tests aside."""
     start = f"{folder}/"
     inside = {name.removeprefix(start): text for name, text in texts.items() if name.startswith(start)}
     counted = [

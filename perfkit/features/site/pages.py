@@ -49,7 +49,7 @@ _RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
 _MOST_FINDINGS = 50
 _SIGNS: Mapping[Kind, str] = {
     "worse": "▲",
-    "creep": "↗",
+    "drift": "↗",
     "silent": "◌",
     "unclear": "?",
     "better": "▼",
@@ -151,7 +151,7 @@ def site_files(site: Site) -> Iterator[tuple[str, str]]:
 def trend_files(
     site: Site, *, folder: str = "", series: Sequence[Series] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
+    """Yield a picture for each benchmark and machine, named by ``trend_name``."""
     drawn: set[tuple[str, str]] = set()
     for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
         key = (one.benchmark, one.machine_id)
@@ -344,8 +344,8 @@ class _Pages:
             for step in series.current:
                 if step.state == "open" and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
-            for drift in series.creeps:
-                kind: Kind = "creep" if drift.cause == "code" else "moved"
+            for drift in series.drifts:
+                kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
                 yield alarm("unclear", wording.rise_sentence(rise))
@@ -513,7 +513,7 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
     """Return the states that occur, with what the filter calls them."""
     titles: dict[Kind, str] = {
         "worse": "worse",
-        "creep": "drifted",
+        "drift": "drifted",
         "silent": "silent",
         "unclear": "rose, cause unclear",
         "better": "better",

@@ -91,7 +91,7 @@ class Site:
         runs: The ledger's runs, oldest first.
         gates: Its gates, oldest first.
         profiles: The saved profiles, oldest first.
-        documents: Reports of experiments, explanations, and whatever else the pages link to.
+        documents: Reports of experiments, explanations, and other files that the pages link to.
         releases: Named commits, oldest first; they are marked in the charts.
         since: The commits that the last values are compared with, such as the last release and the base.
         commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
@@ -115,10 +115,10 @@ class Site:
 
 
 Kind = Literal[
-    "worse", "creep", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
+    "worse", "drift", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
 ]
 # Those that somebody should look at, the most urgent first.
-ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent", "unclear")
+ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
 # A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
@@ -149,7 +149,7 @@ class Series:
     label: str = ""
     watched: bool = True
     placed: tuple[Placed, ...] = ()
-    creeps: tuple[Creep, ...] = ()
+    drifts: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
     rises: tuple[Rise, ...] = ()
     noise: float | None = None
@@ -258,7 +258,7 @@ def series_of(
             label=group.label,
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
-            creeps=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
+            drifts=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
             rises=tuple(one for one in history.rises if leads and (one.benchmark, one.machine_id) == place),
             silences=tuple(
                 one
@@ -348,12 +348,12 @@ def state_of(series: Series) -> State:
     moved = [step for step in alive if step.state == "open"]
     found = (
         *(State(kind="worse", step=step) for step in losses[-1:]),
-        *(State(kind="creep") for one in series.creeps if one.cause == "code"),
+        *(State(kind="drift") for one in series.drifts if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
         *(State(kind="unclear") for _ in series.rises[:1]),
         *(State(kind="better", step=step) for step in opened[-1:]),
         *(State(kind="moved", step=step) for step in moved[-1:]),
-        *(State(kind="moved") for _ in series.creeps),
+        *(State(kind="moved") for _ in series.drifts),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
@@ -369,9 +369,9 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
         why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
         return f"{word} {since}{why}"
-    if state.kind in {"creep", "moved"} and series.creeps:
+    if state.kind in {"drift", "moved"} and series.drifts:
         why = ", with the machine" if state.kind == "moved" else ""
-        return f"drifted {ratio_text(series.creeps[-1].ratio)}{why}"
+        return f"drifted {ratio_text(series.drifts[-1].ratio)}{why}"
     if state.kind == "silent":
         days = counted(series.silences[-1].days, "day")
         return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"

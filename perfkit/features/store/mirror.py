@@ -32,7 +32,7 @@ _DOWNLOADS = ".*.download"
 _SIGN = ".perfkit-ledger"
 _SIGN_CONTENT = b"a ledger of perfkit\n"
 _FORMS = "s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///FOLDER"
-# The variables of the environment that say where each kind of store is.
+# The environment's variables for the server of each kind of store.
 _SERVERS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
@@ -168,7 +168,7 @@ class Mirror:
             store = self._open()
             if store.create(_SIGN, _SIGN_CONTENT) and store.create(_SIGN, _SIGN_CONTENT):
                 raise LedgerError(
-                    f"{self.url} replaces an object although it is told not to (If-None-Match), so two "
+                    f"{self.url} replaces an object despite If-None-Match, so two "
                     "machines could overwrite each other's runs; choose a store that has conditional puts"
                 )
         except _StoreError as error:
@@ -272,7 +272,7 @@ class Mirror:
         """Copy compacted files first: what they replace need not be copied."""
         stored = self._stored()
         lacking = [name for name, size in listed.items() if self._lacks(name, size, stored)]
-        # Said beforehand: a copy that is cut off must not make its files look pending.
+        # Noted beforehand: a copy that is cut off must not make its files look pending.
         self._note_stored([name for name in lacking if not (self.folder / name).exists()])
         compacted = [name for name in lacking if Path(name).match(COMPACTED_FILES)]
         store = self._open(largest=max((listed[name] for name in lacking), default=0))

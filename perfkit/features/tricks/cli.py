@@ -13,7 +13,7 @@ from perfkit.errors import UsageError
 from perfkit.extras import need
 
 # Default budgets, within which most tricks are decided on two cores.
-_APART_S, _ON_LOOP_S = 240.0, 600.0
+_ALONE_S, _ON_LOOP_S = 240.0, 600.0
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +82,7 @@ def tricks(
         run_tricks,
         write_document,
     )
-    from perfkit.features.tricks.report import tally_sentence, tricks_view
+    from perfkit.features.tricks.report import counts_sentence, tricks_view
     from perfkit.report.gate.terminal import GateProgress
 
     options.check_rates(alpha=alpha, budget=budget)
@@ -105,7 +105,7 @@ def tricks(
             by_themselves=apply_to is None,
             margin=options.margin_share(margin),
             alpha=alpha,
-            budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
+            budget_s=budget or (_ON_LOOP_S if target or apply_to else _ALONE_S),
             ledger=place,
             seed=seed,
             wait_s=wait,
@@ -121,7 +121,7 @@ def tricks(
         tricks_view(report, codes(report)),
         report,
         json=json,
-        verdict=tally_sentence(report),
+        verdict=counts_sentence(report),
         then=(write,),
         unrecorded=report.unrecorded,
     )

@@ -167,7 +167,7 @@ def _judged(state: BenchmarkState, policy: Policy) -> Comparison:
     return finding_on_failure(state.compared, state.failure)
 
 
-def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
+def judged_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
     """Return a row with its verdict and the facts of the run, which are known only at the end."""
     row = finished_row(row, verdicts, wall_s=wall_s)
     return replace(row, policy=replace(_policy(row), run=run))
@@ -348,7 +348,7 @@ class _Run:
             self._measure(plan, folder, run, first=first, last=deadline)
             facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
             wall_s = time.monotonic() - begun
-            rows = [settled_trick(row, self._verdicts, facts, wall_s=wall_s) for row in run.rows]
+            rows = [judged_trick(row, self._verdicts, facts, wall_s=wall_s) for row in run.rows]
             unrecorded = None
             try:
                 run.publish(instead=rows)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfkit.features.tricks.trick import Trick
 
 _LIMIT_S = 300.0
-# States that drift apart differ visibly after a few calls.
+# States that diverge differ visibly after a few calls.
 _CALLS = 3
 # Gradients this close come from the same loss, so a difference in the update comes from the optimizer.
 _SAME_GRADIENTS = 1e-3
@@ -107,7 +107,7 @@ def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
         if loop is not None and case.loop:
             return loop.with_tricks(case.tricks)
         return compare_sides(trick_named(case.trick), case.size)
-    except Exception as error:  # noqa: BLE001 (whatever a trick does on this machine)
+    except Exception as error:  # noqa: BLE001 (a trick may raise anything)
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
         return Equivalence(equal=False, problem=problem)
 

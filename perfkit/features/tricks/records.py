@@ -51,7 +51,7 @@ class TrickCase:
 class Equivalence:
     """Whether both sides give the same; ``largest`` is the largest difference as a share of what is allowed.
 
-    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` says why it could not be checked.
+    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` is why it could not be checked.
     ``used`` is false where a loop uses nothing that the trick changes.
     """
 

@@ -49,7 +49,7 @@ _INTERACTIONS: dict[TimedVerdict, str] = {
     "REGRESSED": "They take from each other",
     "IMPROVED": "They add to each other",
     "UNCHANGED": "They leave each other alone",
-    "INCONCLUSIVE": "Whether they change each other cannot be told",
+    "INCONCLUSIVE": "Whether they change each other is not known",
 }
 _HEADINGS = ("trick", "does it help?", "time", "interval", "peak of tensors", "results", "also")
 _CHART_TITLE = "Time with each trick against time without it, by size"
@@ -76,7 +76,7 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
 
 
-def tally_sentence(report: TricksReport) -> str:
+def counts_sentence(report: TricksReport) -> str:
     """Return how many trials ended with which answer, in a sentence."""
     answers = Counter(one.answer for one in report.results)
     listed = ", ".join(f"{number} {answer}" for answer, number in sorted(answers.items()))
@@ -138,7 +138,7 @@ def sizes_chart(report: TricksReport) -> str | None:
         ]
     margin = report.results[0].comparison.margin
     legend = (
-        "Green helps, red hurts, blue makes no difference, brown cannot be told; bars are intervals, all"
+        "Green helps, red hurts, blue makes no difference, brown is not known; bars are intervals, all"
         f" together at {percent(1 - report.policy.alpha)} confidence; the band is ±{percent(margin)}."
     )
     band = (1 - margin, 1 + margin)
@@ -214,7 +214,7 @@ def _nothing_helps(report: TricksReport, loop: str) -> str:
     open_ones = sum(one.case.loop == loop and one.answer == "cannot tell" for one in report.results)
     if not open_ones:
         return f"Nothing of it makes {loop} faster."
-    return f"Nothing of it was seen to make {loop} faster; of {open_ones} a larger --budget could tell."
+    return f"Nothing was seen to make {loop} faster; {open_ones} more need a larger --budget."
 
 
 def _loops(report: TricksReport) -> list[str]:

@@ -60,7 +60,7 @@ class TrickResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TricksReport:
-    """All tricks that were tried, why others were not, and what claims are worth.
+    """All tricks that were tried, and why others were not.
 
     ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
     ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` is

@@ -194,7 +194,7 @@ def _judged(report: Report) -> Report:
 
 
 def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
-    """Yield the probability of an error, and whether anything was recorded where no cost says so."""
+    """Yield the probability of an error, and whether anything was recorded."""
     answered = not brief or report.exit_code != EXIT_NOT_MEASURED
     if answered and (report.comparisons or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
@@ -337,7 +337,7 @@ def _without_cause(report: Report) -> str:
         return f"nothing that decides could be counted on both sides ({why})"
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
-    return "nothing was compared" if nothing else "the notes above say why"
+    return "nothing was compared" if nothing else "the notes above give the reason"
 
 
 def _range(changes: Iterable[float]) -> str:

@@ -55,7 +55,7 @@ _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
-_BARS_SAID = (
+_BARS_LEGEND = (
     "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
     " quickest to the slowest."
 )
@@ -79,7 +79,7 @@ def render_without_report(problem: str, address: str | None) -> str:
     output = f"[its output]({address})" if address else "its output"
     return (
         "## perfkit gate: NOT MEASURED\n\n"
-        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; {output} says why.\n"
+        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; see {output}.\n"
     )
 
 
@@ -116,7 +116,7 @@ def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
 
 
 def _next_step(report: GateReport) -> str:
-    """Return what a person does now who has never heard of perfkit."""
+    """Return what a person does now who does not know perfkit."""
     if report.exit_code == EXIT_PASS:
         return "**What to do:** nothing; for all that was measured, this can be merged."
     if report.exit_code == EXIT_INCONCLUSIVE:
@@ -200,7 +200,7 @@ def _results(
     moved = [found for found in shown if found not in same]
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
     table = _table([*first, *last])
-    table += f"\n\n{_BARS_SAID}" if past else ""
+    table += f"\n\n{_BARS_LEGEND}" if past else ""
     if rest:
         table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
     if not same:

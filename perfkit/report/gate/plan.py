@@ -1,4 +1,4 @@
-"""Says what a gate would find in its time: for the terminal, and as markdown."""
+"""What a gate would find in its time: for the terminal, and as markdown."""
 
 from __future__ import annotations
 

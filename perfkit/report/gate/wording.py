@@ -46,7 +46,7 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
-# A limit beyond the first factor, and so many times as far as the estimate, says nothing.
+# A limit beyond the first factor, and so many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.py:\d+$")
@@ -163,7 +163,7 @@ def upper_text(estimate: Estimate | None) -> str:
 
 
 def at_most(estimate: Estimate | None) -> str:
-    """Return the upper limit in words, "at most +3.6 %"; where it says nothing, that it is unknown."""
+    """Return the upper limit in words, "at most +3.6 %"; or that it is unknown."""
     limit = upper_text(estimate)
     return limit if limit == _UNKNOWN else f"at most {limit}"
 
@@ -220,7 +220,7 @@ def direction_text(estimate: Estimate | None) -> str:
 
 
 def _rests_on(estimate: Estimate) -> str:
-    one, many = ("occasion", "occasions") if estimate.unit == "occasions" else ("launch", "launches")
+    one, many = ("session", "sessions") if estimate.unit == "occasions" else ("launch", "launches")
     return f"{estimate.launches} {one if estimate.launches == 1 else many}"
 
 
@@ -235,7 +235,7 @@ def details(comparison: Comparison) -> list[str]:
     words = [comparison.message or _CAUSES.get(comparison.verdict)]
     need = comparison.need
     if comparison.verdict == "NOT REACHED":
-        # A note says of all of them together what would have been enough.
+        # A note has what would have been enough for all of them.
         words, need = [], None
     if comparison.verdict == "NOT SLOWER":
         words = [f"not slower ({interval_text(comparison.estimate)})"]
@@ -244,7 +244,7 @@ def details(comparison: Comparison) -> list[str]:
         known = comparison.verdict == "REGRESSED" and comparison.estimate is not None
         words = [None if known else direction_text(comparison.estimate), comparison.message]
         if comparison.estimate is None:
-            # The message only says how many launches are too few.
+            # The message only has how many launches are too few.
             words = [": ".join(one for one in words if one)]
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"

@@ -150,7 +150,7 @@ ZERO_GRAD_SET_TO_NONE = Trick(
         "Drops the gradients before a step instead of filling them with zeros. The backward pass then puts "
         "its results in their place, where it would otherwise read the zeros and add to them."
     ),
-    helps="With many or large parameters; it is what zero_grad() does unless told otherwise.",
+    helps="With many or large parameters; it is what zero_grad() does by default.",
     caveat="A parameter that a step does not reach has no gradient then, and the optimiser skips it.",
     source=pieces.documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
     code="optimizer.zero_grad(set_to_none=True)",

@@ -84,8 +84,8 @@ PERSISTENT_WORKERS = Trick(
     ),
     helps="With short epochs, or a dataset that takes long to copy to a new process.",
     caveat=(
-        "A change to the dataset after the first epoch does not reach them: an augmentation that is told "
-        "the epoch's number repeats itself."
+        "A change to the dataset after the first epoch does not reach them: an augmentation that depends "
+        "on the epoch's number repeats itself."
     ),
     source=documentation("torch.utils.data.DataLoader", "data.html#torch.utils.data.DataLoader"),
     code="DataLoader(dataset, num_workers=2, persistent_workers=True)",

@@ -92,7 +92,7 @@ EMPTY_CACHE_PER_STEP = Trick(
     title="Cache cleared every step",
     what=(
         "Gives unused device memory back, starts the count of its peak anew and waits for the device, before "
-        "each step. It is said to keep memory free; the next step has to ask the driver for it again."
+        "each step. It is meant to keep memory free; the next step has to ask the driver for it again."
     ),
     helps="Where another process needs the memory, or a measurement a clean start.",
     caveat="It frees no memory that a tensor holds, and torch itself has no more memory to use than before.",
