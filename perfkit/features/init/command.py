@@ -17,8 +17,8 @@ from perfkit.features.init.benchmarks import (
     Tried,
     benchmark_file,
     find_candidates,
-    with_distinct_imports,
     try_candidates,
+    with_distinct_imports,
 )
 from perfkit.features.init.files import (
     PlannedFile,
