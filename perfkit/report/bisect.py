@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.padding import Padding
 from rich.text import Text
 
 from perfkit.model import Commit
@@ -18,6 +17,7 @@ from perfkit.report.console import console_on, visible
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
+from perfkit.report.names import spaced
 from perfkit.report.progress import Drawn
 from perfkit.units import counted, human_seconds
 
@@ -86,7 +86,7 @@ def bisection_view(report: BisectionReport) -> Group:
     parts.append(
         Text("\n".join((*_closing(report), *(f"note: {note}" for note in report.notes))), style="dim")
     )
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+    return Group(spaced(*parts[:-1]), parts[-1])
 
 
 def bisection_markdown(report: BisectionReport) -> str:

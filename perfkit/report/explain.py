@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -18,7 +17,7 @@ from perfkit.model import SIDES, Side
 from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
 from perfkit.report.chart import DARK, LIGHT
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import Folded, named_table, without_folders
+from perfkit.report.names import Folded, named_table, spaced, without_folders
 from perfkit.units import counted, human_calls, human_percent, human_seconds, signed_seconds
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -91,8 +90,7 @@ def difference_view(difference: Difference) -> Group:
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
     sentences = [*listed(difference.findings), *listed(difference.warnings, "note: ")]
     sections = (section_table(section) for section in difference.sections)
-    parts: tuple[RenderableType, ...] = (head, Group(*sentences) if sentences else Text(), *sections)
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+    return spaced(head, Group(*sentences) if sentences else Text(), *sections)
 
 
 def difference_sentence(difference: Difference) -> str:

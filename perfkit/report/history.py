@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Moved, Rise, Shift, Silence
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
-from perfkit.report.names import BrokenName, NamedTable, short_names
+from perfkit.report.names import BrokenName, columns_table, short_names, spaced
 from perfkit.units import counted, human_bytes, human_percent, human_seconds
 
 # Beyond these a change is a factor: "+950 %" is harder to picture than "×10.5".
@@ -285,7 +284,7 @@ def history_view(report: HistoryReport) -> Group:
         *(Text(f"note: {note}", style="dim") for note in report.notes),
         Text(_guide(report), style="dim"),
     ]
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
+    return spaced(*sections)
 
 
 def history_verdict(report: HistoryReport) -> str:
@@ -387,11 +386,7 @@ def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Ite
 
 def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> RenderableType:
     shown = sorted(report.trends, key=lambda trend: (trend.benchmark, trend.machine_id, trend.version))
-    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("benchmark", ratio=1)
-    table.add_column("trend", no_wrap=True)
-    for heading in ("last", "±", "runs"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = columns_table("benchmark", texts=("trend",), numbers=("last", "±", "runs"), boxed=False)
     several = len({trend.machine_id for trend in shown}) > 1
     for trend in shown[:_MOST_BENCHMARKS]:
         machine = f" (machine {trend.machine_id[:4]})" if several else ""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from rich.box import SIMPLE
 from rich.table import Table
 
 from perfkit.model import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
 from perfkit.report.counts import amount_text
-from perfkit.report.names import BrokenName, NamedTable
+from perfkit.report.names import BrokenName, columns_table
 from perfkit.stats.summary import summary_of
 from perfkit.units import counted, human_bytes, human_seconds
 
@@ -30,11 +29,8 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     """Return one line for each of the last runs, or of all where ``last`` is 0, newest last."""
     left = len(runs) - last if last else 0
     title = f"{counted(left, 'older run')}: perfkit ledger list --last 0" if left > 0 else None
-    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("run", "recorded (UTC)", "source", "commit"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("bench-\nmarks", "launches", "failed"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    texts, numbers = ("recorded (UTC)", "source", "commit"), ("bench-\nmarks", "launches", "failed")
+    table = columns_table("run", texts=texts, numbers=numbers, title=title)
     for run in runs[max(left, 0) :]:
         table.add_row(
             run.run_id[-_ID_DIGITS:],
@@ -58,15 +54,12 @@ def rows_table(rows: Sequence[Row]) -> Table:
     commits = {row.commit.sha for row in rows}
     launches = {row.placement.launch for row in rows}
     title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")
-    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("benchmark", ratio=1)
-    for heading in _place_headings(len(commits), len(launches)):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("rounds", "mean", "sd", "median"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    texts = [*(["commit"] if len(commits) > 1 else []), *(["launch"] if len(launches) > 1 else [])]
+    numbers = ("rounds", "mean", "sd", "median")
+    table = columns_table("benchmark", texts=texts, numbers=numbers, title=title)
     for row in rows:
         places = {"commit": row.commit.sha[:_SHA_DIGITS], "launch": str(row.placement.launch)}
-        shown = [places[heading] for heading in _place_headings(len(commits), len(launches))]
+        shown = [places[heading] for heading in texts]
         table.add_row(_name(row.outcome, row.policy.marks), *shown, *_numbers(row.outcome))
     return table
 
@@ -75,10 +68,6 @@ def rows_sentence(rows: Sequence[Row]) -> str:
     """Return how many rows a run has, and how many of them failed."""
     failed = sum(row.outcome.status != "ok" for row in rows)
     return f"run {rows[0].run_id}: {counted(len(rows), 'row')}, {failed or 'none'} of them not measured"
-
-
-def _place_headings(commits: int, launches: int) -> list[str]:
-    return [*(["commit"] if commits > 1 else []), *(["launch"] if launches > 1 else [])]
 
 
 def _numbers(outcome: Outcome) -> list[str]:

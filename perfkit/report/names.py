@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -143,6 +144,37 @@ def _endings(name: str) -> list[str]:
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]
+
+
+def columns_table(
+    names: str,
+    *,
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    title: str | None = None,
+    boxed: bool = True,
+    padding: int = 1,
+) -> NamedTable:
+    """Return an empty table: a column of names, which may be broken, then of texts and of numbers."""
+    table = NamedTable(
+        title=title,
+        title_justify="left",
+        box=SIMPLE if boxed else None,
+        padding=(0, padding, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column(names, ratio=1, overflow="fold")
+    for heading in texts:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def spaced(*sections: RenderableType | None) -> Group:
+    """Return sections with a blank line after each; one that is None is left out."""
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
 
 
 def named_table(title: str, *headings: str) -> Table:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,7 @@ from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
-from perfkit.report.names import Folded, named_table, without_folders
+from perfkit.report.names import Folded, named_table, spaced, without_folders
 from perfkit.runner.agent.counters.model import Cause
 from perfkit.units import counted, human_calls, human_percent, human_seconds
 
@@ -42,7 +41,7 @@ _IDLE: tuple[tuple[IdleCause, str], ...] = (
 
 def reading_view(reading: Reading) -> Group:
     """Return all that is shown of a profile's file, the most important first."""
-    return _spaced(
+    return spaced(
         _reading_head(reading),
         _phases(reading),
         phase_memory_table(reading.memory),
@@ -52,10 +51,6 @@ def reading_view(reading: Reading) -> Group:
         *_operators(reading),
         *(Folded(f"note: {one}", style="yellow") for one in notes(reading)),
     )
-
-
-def _spaced(*sections: RenderableType | None) -> Group:
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
 
 
 def reading_sentence(reading: Reading) -> str:
@@ -253,7 +248,7 @@ def ranks_view(readings: Sequence[Reading]) -> Group | None:
             f"rank {last.rank} is waited for: it is {human_seconds(lead_s)} {unit} less in collectives than"
             " the others"
         )
-    return Group(table, Padding(Folded(sentence, hanging=""), (0, 0, 1, 0)))
+    return spaced(Group(table, Folded(sentence, hanging="")))
 
 
 def _collectives_s(reading: Reading) -> float:
@@ -296,7 +291,7 @@ def _pstats_line(calls: str, one: _Timed, primitive_calls: int, place: str) -> s
 def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
     """Return what a profile learned, and the next commands for its artifacts in ``folder``."""
     balance, found = summary.balance, warnings(summary)
-    sections = _spaced(
+    sections = spaced(
         _summary_head(summary),
         _passes(summary),
         _ranks(summary),

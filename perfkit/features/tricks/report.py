@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -29,7 +27,7 @@ from perfkit.model.comparisons import ExactComparison, TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
 from perfkit.report.gate.wording import after_waiting, change_text, interval_text, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import BrokenName, NamedTable
+from perfkit.report.names import BrokenName, columns_table, spaced
 from perfkit.units import counted, human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
         sections.append(Group(*map(Text, remarks)))
     sections.append(Text(_guide(report), style="dim"))
     sections.append(Group(*map(Text, _suggestions(report, codes))))
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
+    return spaced(*sections)
 
 
 def counts_sentence(report: TricksReport) -> str:
@@ -151,12 +149,7 @@ def bounds_text(result: TrickResult) -> str:
 
 
 def _table(report: TricksReport) -> Table:
-    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("trick")
-    table.add_column("does it help?", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("interval", no_wrap=True)
-    table.add_column("peak", justify="right", no_wrap=True)
+    table = columns_table("trick", texts=("does it help?",), numbers=("time", "interval", "peak"))
     for one in ranked(report.results):
         table.add_row(
             BrokenName(one.case.name),

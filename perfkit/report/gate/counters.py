@@ -16,7 +16,15 @@ from perfkit.model.counting import INSTRUCTIONS
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
-from perfkit.report.names import WHOLE_COLUMNS, BrokenName, Folded, NamedTable, fitted, short_names
+from perfkit.report.names import (
+    WHOLE_COLUMNS,
+    BrokenName,
+    Folded,
+    NamedTable,
+    columns_table,
+    fitted,
+    short_names,
+)
 from perfkit.units import counted, human_percent
 
 _MOST_CAUSES, _MOST_CAUSES_OF_ALL = 3, 6
@@ -123,10 +131,7 @@ def _entries(moved: Iterable[ExactComparison]) -> list[_Entry]:
 
 
 def _table(entries: Sequence[_Entry], names: Mapping[str, str]) -> NamedTable:
-    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("counts that moved", ratio=1)
-    for heading in ("base", "head", "moved"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = columns_table("counts that moved", numbers=("base", "head", "moved"), boxed=False)
     table.add_column("", no_wrap=True)
     last: tuple[str, ...] = ()
     for entry in entries:

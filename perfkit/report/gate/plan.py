@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
 from perfkit.report.gate.terminal import commit_text, plain_table
 from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import BrokenName, short_names
+from perfkit.report.names import BrokenName, short_names, spaced
 from perfkit.units import counted, human_seconds, listed
 
 _HEADINGS = ("margin", "scatter", "known from", "laun-\nches", "time", "detect-\nable")
@@ -30,7 +29,7 @@ _EXPLAINED: Mapping[KnownFrom, str] = {
 
 def plan_view(plan: GatePlan) -> Group:
     """Return the whole plan, its sentence first; it fits a terminal of 80 columns."""
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in _sections(plan)))
+    return spaced(*_sections(plan))
 
 
 def plan_markdown(plan: GatePlan) -> str:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.box import SIMPLE
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -31,7 +30,7 @@ from perfkit.report.gate.decision import (
     next_step,
     reading_guide,
 )
-from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
+from perfkit.report.names import WHOLE_COLUMNS, BrokenName, columns_table, short_names, spaced
 from perfkit.report.progress import Drawn
 from perfkit.report.surroundings import difference_of_sides
 
@@ -60,7 +59,7 @@ def gate_view(report: GateReport) -> RenderableType:
     if report.against is None or both is None:
         return _single_view(report)
     parts = (_single_view(report), _single_view(report.against))
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
+    return Group(spaced(*parts), Text(both, style="bold"))
 
 
 def _single_view(report: GateReport) -> RenderableType:
@@ -85,7 +84,7 @@ def _single_view(report: GateReport) -> RenderableType:
     sections = (*begin, *details, _closing(report, names, others))
     if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
         return Shortened(sections, range(len(begin), len(begin) + len(details)))
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
+    return Group(spaced(*sections[:-1]), sections[-1])
 
 
 def result_table(
@@ -126,11 +125,7 @@ def _bounded(comparison: Comparison) -> tuple[str, Text]:
 
 def plain_table(*headings: str) -> Table:
     """Return an empty table: names of benchmarks, which may be broken, and columns of numbers."""
-    table = NamedTable(box=SIMPLE, padding=0, show_edge=False)
-    table.add_column("benchmark", ratio=1)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    return columns_table("benchmark", numbers=headings, padding=0)
 
 
 def verdict_text(verdict: Verdict) -> Text:
@@ -376,7 +371,7 @@ def compare_view(report: ApartReport) -> Group:
         *counter_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))
+    return Group(spaced(*sections), decision_text(report, names))
 
 
 def compare_decision(report: ApartReport) -> str:
