@@ -273,7 +273,7 @@ def _run_case(
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
     # An accusation would fail a gate, as configured; undecided benchmarks stay so.
     terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
-    scope = _scope(request, seed=seed, plants=injected)
+    scope = _scope(request, seed=seed, injected=injected)
     with surveyed_sides(
         pair, project, scope, margin=request.margin, wait_s=request.wait_s, log=progress.info
     ) as opened:

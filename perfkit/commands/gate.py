@@ -43,12 +43,8 @@ from perfkit.runner.lockstep.collection import ignore_log
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
-    ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
-    None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
-    folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
-    markers decide, ``changed_rules`` those that head changes without effect on this gate, and
-    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
+    ``changed_rules`` are those that head changes without effect on this gate, ``dropped_targets`` the targets
+    that base counts and head lacks or defines otherwise.
     """
 
     base: str | None

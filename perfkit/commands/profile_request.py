@@ -51,13 +51,9 @@ _USUAL = "perfkit profile --out FILE torchrun --nproc-per-node 2 train.py"
 class ProfileRequest:
     """What is to be profiled and where the results go.
 
-    ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
-    ``step_at`` is "FILE:LINE", the line that ends a step in place of an optimizer.
-    ``passes`` None stands for the default ones, of which those that watch torch need it installed.
-    Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes. ``ranks`` processes of
-    the script form a distributed loop, which meet at ``port``, by default a free one; when none of them makes
-    a step for ``stall_limit_s`` seconds, they hang.
+    ``out`` names the ``.stat`` file, beside which the others lie; ``step_at`` is the "FILE:LINE" that ends
+    a step. Without ``ledger`` nothing is recorded. ``ranks`` processes form a distributed loop, which hangs when
+    none makes a step for ``stall_limit_s``.
     """
 
     target: str

@@ -218,20 +218,18 @@ def test_a_document_is_linked_by_a_path_alone() -> None:
 
 
 def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
-    """The columns of a data file, summed and scaled, are the trend's own values to five digits or better."""
+    """The columns of a data file, summed, are the trend's own values to five digits or better."""
     found = trend(steps={40: 1.124}, runs=60, environment_from=25)
     data = _named(files[f"data/{slug_of(found.benchmark)}.js"])
     series = next(one for one in data["series"] if one["metric"] == "time" and one["machine"] == MACHINE)
     runs = data["runs"]
     commits = _named(files["data/commits.js"])
 
-    means = [value * series["scale"] for value in series["mean"]]
+    means = series["mean"]
     numbers = _summed(series["run"])
     shas = [commits["sha"][_summed(runs["commit"])[number]] for number in numbers]
     assert found.means == pytest.approx(means, rel=1e-5)
-    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == [
-        None if sd is None else sd * series["scale"] for sd in series["sd"]
-    ]
+    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == series["sd"]
     assert list(found.commits) == shas
     assert [int(at.timestamp()) for at in found.recorded_at] == [
         _summed(runs["time"])[one] for one in numbers

@@ -65,11 +65,6 @@ class _GoogleFile(msgspec.Struct):
     benchmarks: list[_GoogleEntry]
 
 
-def is_google_benchmark(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of Google Benchmark's."""
-    return isinstance(value.get("context"), dict) and isinstance(value.get("benchmarks"), list)
-
-
 def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file: the real times of a benchmark's repetitions, or else of its aggregates."""
     file = records.convert(value, _GoogleFile, _GOOGLE)
@@ -196,13 +191,6 @@ class _PyperfFile(msgspec.Struct):
     benchmarks: list[_PyperfBench]
     version: str | int
     metadata: dict[str, Any] | None = None
-
-
-def is_pyperf(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of pyperf's."""
-    benchmarks = value.get("benchmarks")
-    first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
-    return "version" in value and isinstance(first, dict) and "runs" in first
 
 
 def read_pyperf(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
@@ -348,11 +336,6 @@ class _ActionFile(msgspec.Struct):
     repoUrl: str | None = None  # noqa: N815 (the name of the member)
 
 
-def is_github_action(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of github-action-benchmark's."""
-    return isinstance(value.get("entries"), dict) and ("lastUpdate" in value or "repoUrl" in value)
-
-
 def read_github_action(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield a run for each entry of each suite."""
     file = records.convert(value, _ActionFile, _ACTION)
@@ -432,11 +415,6 @@ class _Series(msgspec.Struct):
     date: str | None = None
 
 
-def is_series(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is such a series."""
-    return isinstance(value.get("name"), str) and isinstance(value.get("values"), list)
-
-
 def read_series(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file: each of its values, or of its lists of values, is a launch."""
     file = records.convert(value, _Series, "a series")
@@ -465,14 +443,25 @@ def read_series(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
 
 Format = Literal["asv", "github-action-benchmark", "google-benchmark", "pyperf", "pytest-benchmark", "series"]
 
+
+def _has_list(file: Mapping[str, Any], member: str) -> bool:
+    return isinstance(file.get(member), list)
+
+
 # They are tried in this order, the most specific first.
 _RECOGNISERS: Mapping[Format, Callable[[Mapping[str, Any]], bool]] = {
     "pytest-benchmark": pytest_benchmark.recognises,
     "asv": asv.recognises,
-    "google-benchmark": is_google_benchmark,
-    "pyperf": is_pyperf,
-    "github-action-benchmark": is_github_action,
-    "series": is_series,
+    "google-benchmark": lambda file: isinstance(file.get("context"), dict) and _has_list(file, "benchmarks"),
+    "pyperf": lambda file: (
+        "version" in file
+        and _has_list(file, "benchmarks")
+        and any(isinstance(one, dict) and "runs" in one for one in file["benchmarks"][:1])
+    ),
+    "github-action-benchmark": lambda file: (
+        isinstance(file.get("entries"), dict) and ("lastUpdate" in file or "repoUrl" in file)
+    ),
+    "series": lambda file: isinstance(file.get("name"), str) and _has_list(file, "values"),
 }
 _READERS: Mapping[Format, Callable[[Mapping[str, Any]], Iterator[records.ToolRun]]] = {
     "pytest-benchmark": pytest_benchmark.read,

@@ -158,15 +158,9 @@ class ToolResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRun:
-    """What a file, or a part of it, measured of one commit on one machine.
+    """What a file, or a part of it, measured of one commit on one machine; None is not in the file.
 
-    Attributes:
-        tool: The name of the format.
-        content: A digest of the run's part of the file.
-        commit: None where the file names none; its ``sha`` may be abbreviated.
-        recorded_at: None where the file has no time.
-        results: One for each benchmark and launch.
-        remarks: Doubts about the file as a whole.
+    ``content`` is a digest of that part; the hash of ``commit`` may be abbreviated.
     """
 
     tool: str

@@ -49,35 +49,6 @@ class Place:
     headers: Mapping[str, str]
 
 
-def github_place(*, api: str, repository: str, number: int, token: str) -> Place:
-    """Return where the comments of a pull request are."""
-    issues = f"{api}/repos/{repository}/issues"
-    return Place(
-        service="GitHub",
-        comments=f"{issues}/{number}/comments",
-        one=f"{issues}/comments/{{id}}",
-        method="PATCH",
-        headers=github_headers(token),
-    )
-
-
-def github_headers(token: str) -> dict[str, str]:
-    """Return the headers that a request to GitHub needs."""
-    return {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
-
-
-def gitlab_place(*, api: str, project: str, number: int, token: str) -> Place:
-    """Return where the notes of a merge request are."""
-    notes = f"{api}/projects/{urllib.parse.quote(project, safe='')}/merge_requests/{number}/notes"
-    return Place(
-        service="GitLab",
-        comments=notes,
-        one=f"{notes}/{{id}}",
-        method="PUT",
-        headers={"PRIVATE-TOKEN": token},
-    )
-
-
 def post(place: Place, text: str) -> Literal["updated", "made"]:
     """Change the comment that has the marker, or make it where there is none that may be changed."""
     body = {"body": _shortened(f"{MARKER}\n{text}")}
@@ -95,10 +66,14 @@ def post(place: Place, text: str) -> Literal["updated", "made"]:
     return "made"
 
 
+def _github_headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
+
+
 def open_pull_request(*, api: str, repository: str, head: str, token: str) -> int | None:
     """Return the number of the open pull request of a branch, "owner:branch"; None where there is none."""
     query = urllib.parse.urlencode({"state": "open", "head": head})
-    found = request(f"{api}/repos/{repository}/pulls?{query}", github_headers(token))
+    found = request(f"{api}/repos/{repository}/pulls?{query}", _github_headers(token))
     numbers = [one.get("number") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return next((number for number in numbers if isinstance(number, int)), None)
 
@@ -221,7 +196,15 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
         number = _pull_request(_event(event_file), api=api, repository=repository, token=token)
         if number is None:
             return "no comment: this run belongs to no open pull request"
-        return _posted(github_place(api=api, repository=repository, number=number, token=token), text, number)
+        issues = f"{api}/repos/{repository}/issues"
+        place = Place(
+            service="GitHub",
+            comments=f"{issues}/{number}/comments",
+            one=f"{issues}/comments/{{id}}",
+            method="PATCH",
+            headers=_github_headers(token),
+        )
+        return _posted(place, text, number)
     except HostError as error:
         advice = (
             "; the job needs `permissions: pull-requests: write`, which pull requests from forks only get in"
@@ -246,10 +229,11 @@ def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
     token = environment.get(_GITLAB_TOKEN, "").strip()
     if not token:
         return f"no note: {_GITLAB_TOKEN} is not set; forks never have it, and the artifact has the result"
+    notes = f"{api}/projects/{urllib.parse.quote(project, safe='')}/merge_requests/{number}/notes"
+    headers = {"PRIVATE-TOKEN": token}
+    place = Place(service="GitLab", comments=notes, one=f"{notes}/{{id}}", method="PUT", headers=headers)
     try:
-        return _posted(
-            gitlab_place(api=api, project=project, number=int(number), token=token), text, int(number)
-        )
+        return _posted(place, text, int(number))
     except HostError as error:
         advice = f"; {_GITLAB_TOKEN} needs the scope api" if error.status in _DENIED else ""
         return f"no note: {error}{advice}"

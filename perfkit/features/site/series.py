@@ -83,21 +83,9 @@ class ProfileEntryPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """All that the pages are made of.
+    """All that the pages are made of; runs, gates, profiles and releases are oldest first.
 
-    Attributes:
-        project: What the project is called.
-        history: Its trends, their steps, and the alarms.
-        runs: The ledger's runs, oldest first.
-        gates: Its gates, oldest first.
-        profiles: The saved profiles, oldest first.
-        documents: Reports of experiments, explanations, and other files that the pages link to.
-        releases: Named commits, oldest first; they are marked in the charts.
-        since: The commits that the last values are compared with, such as the last release and the base.
-        commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
-        range_url: The address of a range, with ``{before}`` and ``{after}`` in the places of its commits.
-        watched: The metrics whose steps ask for attention; the others' raise no alarm.
-        notes: Sentences that a reader should know, such as files that could not be read.
+    Last values are compared with the commits of ``since``; only steps of ``watched`` metrics raise alarms.
     """
 
     project: str
@@ -135,13 +123,9 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """All runs of one benchmark and metric on one machine, the benchmark's versions one after another.
+    """All runs of one benchmark and metric on one machine, a trend for each version of the benchmark.
 
-    Attributes:
-        trends: One for each version. order: The place of each run as (trend, place in it), as the chart shows
-        them from left to right. label: What distinguishes it from others of the same benchmark, metric and
-        machine: gates, an environment. watched: Whether its steps ask for attention. noise: The relative sd
-        between levels of identical code, None where it is not known. since: What changed since named commits.
+    ``order`` has each run as (trend, place in it); ``noise`` is the relative sd between levels of one code.
     """
 
     trends: tuple[Trend, ...]
@@ -449,12 +433,6 @@ def _reading_order(key: tuple[str, str, str, bool]) -> tuple[str, bool, str, str
     return benchmark, metric != WALL_TIME.name, metric, machine, lockstep
 
 
-# The smallest value of a series keeps so many digits.
-_DIGITS = 6
-# Whole numbers up to here are exact in a script.
-_LARGEST_EXACT = 2**53
-
-
 def script(name: str, value: object) -> str:
     """Return a script that gives a name to a value; nothing in the value can end the script or its line."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
@@ -563,8 +541,6 @@ class _Runs:
 def _series(series: Series, runs: _Runs) -> dict[str, object]:
     trends = series.trends
     points = [(trends[number], place) for number, place in series.order]
-    means = [trend.means[place] for trend, place in points]
-    scale, exact = _scale(means)
     at = {key: number for number, key in enumerate(series.order)}
     numbers = [
         runs.number(
@@ -584,21 +560,19 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "unit": visible(series.metric.unit),
         "better": series.metric.better,
         "machine": series.machine_id,
-        "scale": scale,
-        "exact": exact,
         "noise": None if limit is None else round(limit, 5),
         "run": _differences(numbers),
-        "mean": [_scaled(value, scale) for value in means],
-        "level": [_scaled(trend.levels[place], scale) for trend, place in points],
+        "mean": [_value(trend.means[place]) for trend, place in points],
+        "level": [_value(trend.levels[place]) for trend, place in points],
         "lockstep": series.lockstep,
-        "sd": [_scaled(trend.sds[place], scale) for trend, place in points],
+        "sd": [_value(trend.sds[place]) for trend, place in points],
         "launches": [trend.launches[place] for trend, place in points],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
-        "steps": [_step(placed, at, scale) for placed in series.placed],
+        "steps": [_step(placed, at) for placed in series.placed],
     }
 
 
-def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> dict[str, object]:
+def _step(placed: Placed, at: Mapping[tuple[int, int], int]) -> dict[str, object]:
     step = placed.point
     return {
         "id": step.point_id,
@@ -608,30 +582,17 @@ def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> di
         "worse": step.worse,
         "state": step.state,
         "cause": step.cause,
-        "before": _scaled(step.before.mean, scale),
-        "after": _scaled(step.after.mean, scale),
+        "before": _value(step.before.mean),
+        "after": _value(step.after.mean),
         "runs": [step.before.runs, step.after.runs],
     }
 
 
-def _scale(values: Sequence[float]) -> tuple[float, bool]:
-    """Return what a whole number of a column is worth, and whether the numbers are then exact."""
-    largest = max(map(abs, values), default=0.0)
-    if all(value == math.floor(value) for value in values) and largest < _LARGEST_EXACT:
-        return 1.0, True
-    least = min((abs(value) for value in values if value), default=1.0)
-    power = math.floor(math.log10(least)) - _DIGITS + 1
-    while largest / 10.0**power > _LARGEST_EXACT:
-        power += 1
-    return float(f"1e{power}"), False
-
-
-def _scaled(value: float | None, scale: float) -> int | float | None:
+def _value(value: float | None) -> float | None:
+    """Return a number for a script: whole ones as they are, others with six digits."""
     if value is None or not math.isfinite(value):
         return None
-    if scale == 1.0 and value != round(value):
-        return round(value, 3)
-    return round(value / scale)
+    return round(value) if value == round(value) else float(f"{value:.6g}")
 
 
 def _differences(numbers: Sequence[int | None]) -> list[int | None]:

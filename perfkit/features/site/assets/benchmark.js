@@ -19,7 +19,7 @@
     data.runs.commit = summed(data.runs.commit);
     data.runs.time = summed(data.runs.time);
     for (const one of data.series) {
-      const worth = (value) => (value === null ? NaN : value * one.scale);
+      const worth = (value) => (value === null ? NaN : value);
       one.run = summed(one.run);
       one.mean = Float64Array.from(one.mean, worth);
       one.sd = Float64Array.from(one.sd, worth);
@@ -167,8 +167,8 @@
     known.forEach((step) => {
       const at = place.get(step.at);
       const from = Math.max(at - step.runs[0], 0), to = Math.min(at + step.runs[1], x.length) - 1;
-      found.push({ from: x[from], to: x[Math.max(at - 1, 0)], value: step.before * series.scale });
-      found.push({ from: x[at], to: x[to], value: step.after * series.scale });
+      found.push({ from: x[from], to: x[Math.max(at - 1, 0)], value: step.before });
+      found.push({ from: x[at], to: x[to], value: step.after });
     });
     return found;
   }
