@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli import options
-from perfkit.cli.output import emit
+from perfkit.cli.output import emit, text_step
 from perfkit.errors import UsageError
 
 
@@ -73,7 +73,6 @@ def bisect(
     """
     from perfkit.commands.bisect import BisectRequest, run_bisect
     from perfkit.commands.engines import EngineChoice
-    from perfkit.commands.text_files import replace_text
     from perfkit.report.bisect import BisectLine, bisection_markdown, bisection_view
 
     options.check_rates(alpha=None, budget=budget)
@@ -96,9 +95,6 @@ def bisect(
     with BisectLine(enabled=not options.is_quiet()) as progress:
         report = run_bisect(request, project=project, progress=progress)
 
-    def write() -> None:
-        if markdown is not None:
-            replace_text(markdown, bisection_markdown(report), option="--markdown")
-
+    write = text_step(markdown, lambda: bisection_markdown(report), "--markdown")
     emit(bisection_view(report), report, json=json, then=(write,))
     sys.exit(report.exit_code)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli import options
-from perfkit.cli.output import check_two_places, emit, stages, write_flames
+from perfkit.cli.output import check_two_places, emit, stages, text_step, write_flames
 from perfkit.errors import UsageError
 
 
@@ -66,7 +66,6 @@ def explain(
     have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
     """
     from perfkit.commands.explain import ExplainRequest, run_explain, snapshots_of
-    from perfkit.commands.text_files import replace_text
     from perfkit.config import load_project
     from perfkit.model import Side
     from perfkit.report.explain import (
@@ -100,15 +99,6 @@ def explain(
         found = run_explain(request, project=load_project(Path.cwd()), log=_StderrLog(), progress=progress)
     difference = found.difference
 
-    def write_page() -> None:
-        if html is not None:
-            page = difference_page(difference, flames=found.flames(), widths=side)
-            replace_text(html, page, option="--html")
-
-    def write_markdown() -> None:
-        if markdown is not None:
-            replace_text(markdown, difference_markdown(difference), option="--markdown")
-
     def write_both() -> None:
         write_flames((found.base, found.head), speedscope=speedscope, firefox=firefox)
 
@@ -117,7 +107,13 @@ def explain(
         difference,
         json=json,
         verdict=difference_sentence(difference),
-        then=(write_page, write_markdown, write_both),
+        then=(
+            text_step(
+                html, lambda: difference_page(difference, flames=found.flames(), widths=side), "--html"
+            ),
+            text_step(markdown, lambda: difference_markdown(difference), "--markdown"),
+            write_both,
+        ),
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +11,7 @@ import typer
 
 from perfkit.choices import FailOn, Inconclusive, RulesOf
 from perfkit.cli import options
-from perfkit.cli.output import emit
+from perfkit.cli.output import emit, text_step
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -230,7 +228,7 @@ def gate(
         else:
             gated = run_gates(request, against, project=project, progress=progress)
     if plan:
-        write = functools.partial(_write, markdown, lambda: plan_markdown(planned))
+        write = text_step(markdown, lambda: plan_markdown(planned), "--markdown")
         emit(plan_view(planned), planned, json=json, then=(write,))
         return
     _show(gated, markdown=markdown, json=json)
@@ -276,16 +274,9 @@ def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
         report,
         json=json,
         verdict=None if report.against is None else both_sentence(report),
-        then=(functools.partial(_write, markdown, lambda: render_comment(report)),),
+        then=(text_step(markdown, lambda: render_comment(report), "--markdown"),),
         unrecorded=gated.unrecorded,
         code=gated.exit_code,
         failure=gated.failure,
     )
     sys.exit(gated.exit_code)
-
-
-def _write(file: Path | None, render: Callable[[], str]) -> None:
-    from perfkit.commands.text_files import replace_text
-
-    if file is not None:
-        replace_text(file, render(), option="--markdown")

@@ -128,6 +128,18 @@ def write_json(result: object, destination: str | None) -> None:
         replace_text(Path(destination), text, option="--json")
 
 
+def text_step(file: Path | None, render: Callable[[], str], option: str) -> Callable[[], None]:
+    """Return a step of ``emit`` that writes a text, where the option named a file."""
+
+    def write() -> None:
+        from perfkit.commands.text_files import replace_text
+
+        if file is not None:
+            replace_text(file, render(), option=option)
+
+    return write
+
+
 def check_two_places(speedscope: Path | None, firefox: Path | None) -> None:
     """Refuse one file for two formats of flame graphs."""
     if speedscope is not None and firefox is not None and speedscope.resolve() == firefox.resolve():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfkit.commands.engines import HERE, EngineChoice, class_names, needed_code, open_engine
 from perfkit.commands.gate import surveyed_sides
-from perfkit.commands.tasks import Doing, file_once, unpack
+from perfkit.commands.tasks import Doing, TaskQueue
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.gating.aa_runs import Case, calibration_of, finished_cases, plan_cases
@@ -21,6 +21,7 @@ from perfkit.gating.sides import Scope, check_selection, open_sides
 from perfkit.gating.survey import take_survey
 from perfkit.identity import fingerprint
 from perfkit.ledger.store import Ledger
+from perfkit.model import Row
 from perfkit.model.calibration import Calibration
 from perfkit.model.comparisons import exit_code
 from perfkit.model.policies import Rehearsal
@@ -152,28 +153,16 @@ def _run_on_engine(
     return study
 
 
-class _Cases:
-    """The gates that an engine is to run, in their order."""
+class _Cases(TaskQueue):
+    """The gates that an engine is to run."""
 
     def __init__(self, tasks: Sequence[Task], *, ledger: Ledger, total: int, progress: Progress) -> None:
-        self._waiting = list(tasks)
-        self._ledger, self._total, self._progress = ledger, total, progress
+        super().__init__(tasks, ledger.path)
+        self._total, self._progress = total, progress
         self._finished = total - len(tasks)
 
-    def next(self, machine: MachineClass) -> Task | None:
-        """Return the next gate."""
-        if not self._waiting or self._waiting[0].machine != machine:
-            return None
-        return self._waiting.pop(0)
-
-    def left(self) -> int:
-        """Return how many gates have not been given out."""
-        return len(self._waiting)
-
-    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
-        """File a gate."""
-        unpack(task, content)
-        file_once(self._ledger.path, task, content)
+    def filed(self, task: Task, rows: list[Row], seconds: float) -> None:  # noqa: ARG002 (of the base class)
+        """Report a gate."""
         self._finished += 1
         self._progress.info(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
         self._progress.advance(self._finished / self._total)
@@ -182,14 +171,10 @@ class _Cases:
         """Report why a gate could not be run; the study goes on without it."""
         self._progress.info(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
 
-    def give_back(self, task: Task) -> None:
-        """Take a gate back whose worker was lost."""
-        self._waiting.insert(0, task)
-
     @property
     def kept(self) -> str:
         """How much is done, as the end of a sentence."""
-        return f"{self._finished} of {self._total} gates are kept in {self._ledger.path}"
+        return f"{self._finished} of {self._total} gates are kept in {self._ledger}"
 
 
 def _task_of(

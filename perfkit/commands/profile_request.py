@@ -52,8 +52,8 @@ class ProfileRequest:
     """What is to be profiled and where the results go.
 
     ``out`` names the ``.stat`` file, beside which the others lie; ``step_at`` is the "FILE:LINE" that ends
-    a step. Without ``ledger`` nothing is recorded. ``ranks`` processes form a distributed loop, which hangs when
-    none makes a step for ``stall_limit_s``.
+    a step. ``ranks`` processes form a distributed loop, which hangs when none makes a
+    step for ``stall_limit_s``.
     """
 
     target: str

@@ -9,7 +9,7 @@ import json
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -52,6 +52,34 @@ class Work(Protocol):
 
     def give_back(self, task: Task) -> None:
         """Take a task back whose worker was lost, to be given out again."""
+
+
+class TaskQueue:
+    """Tasks that are given out in their order; what they end in is filed in a ledger."""
+
+    def __init__(self, tasks: Sequence[Task], ledger: Path) -> None:
+        self._waiting, self._ledger = list(tasks), ledger
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return the next task, if it is for machines of a class."""
+        return self._waiting.pop(0) if self._waiting and self._waiting[0].machine == machine else None
+
+    def left(self) -> int:
+        """Return how many tasks have not been given out."""
+        return len(self._waiting)
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """File a task."""
+        rows = unpack(task, content)
+        file_once(self._ledger, task, content)
+        self.filed(task, rows, seconds)
+
+    def filed(self, task: Task, rows: list[Row], seconds: float) -> None:
+        """Note the rows of a task that was filed."""
+
+    def give_back(self, task: Task) -> None:
+        """Take a task back whose worker was lost, to be the next."""
+        self._waiting.insert(0, task)
 
 
 class Engine(Protocol):

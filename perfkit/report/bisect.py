@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
 from perfkit.model.comparisons import MovedCause
 from perfkit.model.counters import TITLES
-from perfkit.report.console import console_on, visible
+from perfkit.report.console import visible
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
 from perfkit.report.names import spaced
-from perfkit.report.progress import Drawn
+from perfkit.report.progress import Drawn, live_on
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -31,12 +29,8 @@ class BisectLine(Drawn):
     """Shows the commits that are measured; without a terminal, a line for each pair."""
 
     def __init__(self, *, enabled: bool = True) -> None:
-        console = console_on(sys.stderr)
-        self._enabled = enabled
-        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._drawn = self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        super().__init__(enabled=enabled)
+        self._drawn = self._live = live_on(self._console)
         self._commits: tuple[Commit, ...] = ()
         self._pair: tuple[int, int] | None = None
 
@@ -52,8 +46,7 @@ class BisectLine(Drawn):
         """Show a stage."""
         if self._in_terminal:
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-        elif self._enabled:
-            sys.stderr.write(f"{text}\n")
+        self._write(text)
 
     def update(self, state: SearchState) -> None:
         """Show what is measured next."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.commands.engines import EngineChoice, PairPlan, class_names, needed_code, open_engine
-from perfkit.commands.tasks import Doing, Engine, file_once, own_class, run_of, unpack
+from perfkit.commands.tasks import Doing, Engine, TaskQueue, own_class, run_of
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, NotMeasuredError
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
@@ -177,38 +177,20 @@ class RemotePairMeter(PairMeter):
             self.machine, self.environment = measured.machine, measured.environment
 
 
-class _Batch:
+class _Batch(TaskQueue):
     """The one task that an engine is to do now, and its rows once they are filed."""
 
     def __init__(self, task: Task, *, ledger: Ledger) -> None:
-        self.task, self._ledger = task, ledger
-        self.rows: list[Row] = []
-        self.reason = ""
-        self._waiting = True
+        super().__init__([task], ledger.path)
+        self.task, self.rows, self.reason = task, list[Row](), ""
 
-    def next(self, machine: MachineClass) -> Task | None:
-        """Return the task, if it waits and the machine is of its class."""
-        if not self._waiting or machine != self.task.machine:
-            return None
-        self._waiting = False
-        return self.task
-
-    def left(self) -> int:
-        """Return whether it waits, as a number."""
-        return int(self._waiting)
-
-    def done(self, task: Task, content: bytes, *, seconds: float) -> None:  # noqa: ARG002 (as engines call it)
-        """File the task."""
-        self.rows = unpack(task, content)
-        file_once(self._ledger.path, task, content)
+    def filed(self, task: Task, rows: list[Row], seconds: float) -> None:  # noqa: ARG002 (of the base class)
+        """Keep the rows."""
+        self.rows = rows
 
     def failed(self, task: Task, reason: str) -> None:  # noqa: ARG002 (there is only one)
         """Keep why it could not be done."""
         self.reason = reason
-
-    def give_back(self, task: Task) -> None:  # noqa: ARG002 (there is only one)
-        """Let it wait again."""
-        self._waiting = True
 
 
 def measure_pair(doing: Doing) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
@@ -17,7 +15,6 @@ from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
-from perfkit.report.console import console_on, visible_lines
 from perfkit.report.explain import listed, section_table
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counter_sections
@@ -31,7 +28,7 @@ from perfkit.report.gate.decision import (
     reading_guide,
 )
 from perfkit.report.names import WHOLE_COLUMNS, BrokenName, columns_table, short_names, spaced
-from perfkit.report.progress import Drawn
+from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
@@ -261,13 +258,8 @@ class GateProgress(Drawn):
     """Shows a gate's progress on standard error: a table in a terminal, plain lines elsewhere."""
 
     def __init__(self, *, enabled: bool) -> None:
-        console = console_on(sys.stderr)
-        # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
-        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._in_lines = enabled and not self._in_terminal
-        self._drawn = self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        super().__init__(enabled=enabled)
+        self._drawn = self._live = live_on(self._console)
         self._title = self._stage = self._time = ""
         self._states: tuple[Comparison, ...] = ()
         self._decided: set[str] = set()
@@ -304,8 +296,7 @@ class GateProgress(Drawn):
                     self._show(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
 
     def _show(self, text: str) -> None:
-        if self._in_lines:
-            sys.stderr.write(f"{visible_lines(text)}\n")
+        self._write(text)
         self._draw()
 
     def _draw(self) -> None:
