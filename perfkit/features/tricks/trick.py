@@ -53,7 +53,6 @@ class Trick:
     size_means: str
     sizes: tuple[int, ...]
     pair: Callable[[int], Pair]
-    tolerance_why: str
     relative_tolerance: float = 0.0
     absolute_tolerance: float = 0.0
     loop_tolerance: float = 0.05

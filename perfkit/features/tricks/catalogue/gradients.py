@@ -64,7 +64,6 @@ GRADIENT_CHECKPOINTING = Trick(
     pair=lambda layers: Pair(
         without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
     ),
-    tolerance_why="The same operators run on the same values, some of them twice.",
 )
 
 
@@ -84,7 +83,6 @@ INFERENCE_MODE = Trick(
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
     ),
-    tolerance_why="The same operators run on the same values.",
 )
 
 
@@ -106,7 +104,6 @@ NO_GRAD = Trick(
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
     ),
-    tolerance_why="The same operators run on the same values.",
 )
 
 
@@ -159,7 +156,6 @@ ZERO_GRAD_SET_TO_NONE = Trick(
     pair=lambda layers: Pair(
         without=_zero_grad_side(layers, set_to_none=False), with_=_zero_grad_side(layers, set_to_none=True)
     ),
-    tolerance_why="A gradient added to zero is that gradient.",
     on_loop=_in_every_loop,
 )
 

@@ -37,7 +37,6 @@ BATCHING_SMALL_OPERATORS = Trick(
     pair=_batching_pair,
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Another kernel may add the sixteen products of an element in another order.",
 )
 
 
@@ -101,9 +100,9 @@ BF16_AUTOCAST = Trick(
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(without=_bf16_side(rows, casting=False), with_=_bf16_side(rows, casting=True)),
+    # Each layer rounds to eight bits, 0.4%, and four layers there and back add up.
     relative_tolerance=2e-2,
     absolute_tolerance=1e-2,
-    tolerance_why="Each layer rounds to eight bits, 0.4%, and four layers there and back add up.",
     # Normalisation over few rows makes much of little: a small batch's gradients move by tens of percent.
     loop_tolerance=0.5,
     on_loop=_in_every_loop,
@@ -141,7 +140,6 @@ COMPILE = Trick(
     pair=_compile_pair,
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="The compiler's own approximations of exp, tanh and cos differ in the last digits.",
     needs="compiler",
 )
 
@@ -183,7 +181,6 @@ CUDNN_BENCHMARK = Trick(
     ),
     relative_tolerance=1e-2,
     absolute_tolerance=1e-3,
-    tolerance_why="Other algorithms add in another order, and may round their arguments to ten bits.",
     needs="cuda",
     on_loop=lambda: _benchmark(trying=True),
 )
@@ -219,7 +216,6 @@ FUSED_ACTIVATION = Trick(
     pair=lambda rows: Pair(without=_gelu_side(rows, _written_out), with_=_gelu_side(rows, gelu)),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="The formula rounds after each of its operators, the one operator at the end.",
 )
 
 
@@ -245,7 +241,6 @@ INPLACE_ACTIVATION = Trick(
     pair=lambda images: Pair(
         without=_inplace_side(images, inplace=False), with_=_inplace_side(images, inplace=True)
     ),
-    tolerance_why="The same values are computed, in other memory.",
     on_loop=lambda: pieces.constructing(nn.ReLU, lambda _: {"inplace": True}),
 )
 
@@ -280,12 +275,9 @@ MATMUL_PRECISION = Trick(
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
     pair=lambda side: Pair(without=_matmul_side(side, "highest"), with_=_matmul_side(side, "medium")),
+    # Rounding to seven bits moves each argument by up to 0.4%, and small results are differences of large terms.
     relative_tolerance=2e-2,
     absolute_tolerance=3e-2,
-    tolerance_why=(
-        "Rounding to seven bits moves each argument by up to 0.4%; results are of the order of one, and "
-        "small ones are differences of large terms."
-    ),
     loop_tolerance=0.5,
     on_loop=lambda: _matmul_precision("medium"),
 )
@@ -308,7 +300,6 @@ IDENTICAL = Trick(
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(without=_identical_side(rows), with_=_identical_side(rows)),
-    tolerance_why="The same operators on equal values give equal values.",
 )
 
 TRICKS = (

@@ -61,7 +61,6 @@ CPU_INSIDE_LOOP = Trick(
     size_means="batches of 128 rows",
     sizes=(5, 20, 80),
     pair=_predictions_pair,
-    tolerance_why="Both sides count, in whole numbers.",
 )
 
 
@@ -105,7 +104,6 @@ EMPTY_CACHE_PER_STEP = Trick(
     ),
     relative_tolerance=1e-5,
     absolute_tolerance=1e-6,
-    tolerance_why="The same kernels run, of which some may add in any order.",
     needs="cuda",
 )
 
@@ -153,7 +151,6 @@ ITEM_PER_STEP = Trick(
     size_means="training steps",
     sizes=(5, 20, 80),
     pair=lambda steps: Pair(without=_item_side(steps, _read_each), with_=_item_side(steps, _read_once)),
-    tolerance_why="Both sums are taken in double precision and in the same order.",
 )
 
 
@@ -188,7 +185,6 @@ ONE_THREAD = Trick(
     ),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Divided among threads, sums may be taken in another order.",
     excludes=("thread_count",),
     on_loop=lambda: pieces.threads_set_to(1),
 )
@@ -231,7 +227,6 @@ PINNED_MEMORY = Trick(
     pair=lambda rows: Pair(without=_pinned_side(rows, pinned=False), with_=_pinned_side(rows, pinned=True)),
     relative_tolerance=1e-5,
     absolute_tolerance=1e-6,
-    tolerance_why="The same kernels run, of which some may add in any order.",
     needs="cuda",
 )
 
@@ -264,7 +259,6 @@ THREAD_COUNT = Trick(
     ),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Divided among threads, sums may be taken in another order.",
     excludes=("one_thread",),
     on_loop=lambda: pieces.threads_set_to(pieces.allowed_threads()),
 )
