@@ -275,7 +275,7 @@ MATMUL_PRECISION = Trick(
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
     pair=lambda side: Pair(without=_matmul_side(side, "highest"), with_=_matmul_side(side, "medium")),
-    # Rounding to seven bits moves each argument by up to 0.4%, and small results are differences of large terms.
+    # Rounding to seven bits moves each argument by 0.4%, and small results are differences of large terms.
     relative_tolerance=2e-2,
     absolute_tolerance=3e-2,
     loop_tolerance=0.5,
