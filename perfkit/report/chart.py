@@ -26,6 +26,9 @@ COLOURS: Mapping[Verdict | None, str] = {
     "NOT SLOWER": "#4a6fa5",
     "INCONCLUSIVE": "#b07c12",
 }
+# Colours of parts of a whole: neighbours differ in lightness, too.
+PART_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
+REST_COLOUR = "#c9ced6"
 # Colours of pages by what they are for, on light and on dark paper.
 LIGHT: Mapping[str, str] = {
     "paper": "#ffffff",

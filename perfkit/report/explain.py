@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfkit.model import SIDES, Side
 from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
-from perfkit.report.chart import DARK, LIGHT
+from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import Folded, named_table, spaced, without_folders
 from perfkit.units import counted, human_calls, human_percent, human_seconds, signed_seconds
@@ -142,8 +142,6 @@ def section_rows(section: Section, unit: Unit, most: int = _MOST_PARTS) -> list[
 
 
 _TEMPLATE = Path(__file__).with_name("explain.html.j2")
-_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
-_REST_COLOUR = "#c9ced6"
 
 
 def difference_page(
@@ -169,7 +167,7 @@ def _page_section(section: Section) -> dict[str, Any]:
     rows = list(_rows(section))
     shown = [row for row in rows if row.kind in ("part", "rest")]
     colours = {
-        id(row): _REST_COLOUR if row.kind == "rest" else _COLOURS[place % len(_COLOURS)]
+        id(row): REST_COLOUR if row.kind == "rest" else PART_COLOURS[place % len(PART_COLOURS)]
         for place, row in enumerate(shown)
     }
     longer_s = max(section.whole.base_s, section.whole.head_s)

@@ -17,8 +17,9 @@ from perfkit.model.change_log import GateRatio
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Moved, Rise, Shift, Silence
 from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
+from perfkit.report.counts import amount_text
 from perfkit.report.names import BrokenName, columns_table, short_names, spaced
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.units import counted, human_percent
 
 # Beyond these a change is a factor: "+950 %" is harder to picture than "×10.5".
 _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
@@ -44,14 +45,8 @@ def time_text(time: datetime) -> str:
 
 def value_text(value: float | None, metric: Metric) -> str:
     """Return a value with its unit, scaled for people; exact counters keep all their digits."""
-    if value is None:
-        return "-"
-    if metric.unit == "s":
-        return human_seconds(value)
-    if metric.unit == "B":
-        return human_bytes(round(value))
-    text = f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"
-    return text if metric.unit in {"", "1"} else f"{text} {metric.unit}"
+    text = amount_text(value, metric.unit)
+    return text if value is None or metric.unit in {"", "1", "s", "B"} else f"{text} {metric.unit}"
 
 
 def ratio_text(ratio: float) -> str:

@@ -12,7 +12,7 @@ from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repai
 from perfkit.report.counts import amount_text
 from perfkit.report.names import BrokenName, columns_table
 from perfkit.stats.summary import summary_of
-from perfkit.units import counted, human_bytes, human_seconds
+from perfkit.units import counted, human_bytes
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
@@ -74,12 +74,8 @@ def _numbers(outcome: Outcome) -> list[str]:
     summary = summary_of(outcome)
     if outcome.status != "ok" or summary is None:
         return [outcome.status, "-", "-", "-"]
-    unit = outcome.metric.unit
     numbers = (summary.mean, summary.sd, summary.median)
-    return [
-        str(summary.n),
-        *(human_seconds(one) if unit == WALL_TIME.unit else amount_text(one, unit) for one in numbers),
-    ]
+    return [str(summary.n), *(amount_text(one, outcome.metric.unit) for one in numbers)]
 
 
 def _name(outcome: Outcome, marks: Sequence[str] = ()) -> BrokenName:

@@ -33,7 +33,7 @@ from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
 from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
-from perfkit.report.chart import DARK, LIGHT, Sparkline, sparkline, trend_chart
+from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, sparkline, trend_chart
 from perfkit.report.console import visible
 from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
@@ -65,9 +65,6 @@ _OTHERS: Mapping[Kind, str] = {
     "moved": "Change points with other software or another machine",
     "undone": "Change points that a later one has undone",
 }
-# Colours of a balance's phases: neighbours differ in lightness, too.
-_PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
-_REST_COLOUR = "#c9ced6"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -620,7 +617,7 @@ def _phases(entry: ProfileEntryPoint) -> list[Phase]:
                 text=f"{human_seconds(seconds / steps)}, {human_percent(share)}",
                 start=round(1000 * start, 1),
                 width=round(1000 * share, 1),
-                colour=_REST_COLOUR if is_rest else _PHASE_COLOURS[number % len(_PHASE_COLOURS)],
+                colour=REST_COLOUR if is_rest else PART_COLOURS[number % len(PART_COLOURS)],
             )
         )
         start += share

@@ -25,10 +25,11 @@ from perfkit.features.tricks.verdict import (
 from perfkit.identity import short_run_id
 from perfkit.model.comparisons import ExactComparison, TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
+from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import after_waiting, change_text, interval_text, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.report.names import BrokenName, columns_table, spaced
-from perfkit.units import counted, human_bytes, human_seconds
+from perfkit.units import counted, human_seconds
 
 if TYPE_CHECKING:
     from perfkit.features.tricks.trick import Trick
@@ -250,9 +251,7 @@ def _memory_text(result: TrickResult) -> str:
     moved = result.peak_moved
     if moved is None:
         return "-"
-    if moved == 0:
-        return "same"
-    return f"{'+' if moved > 0 else '-'}{human_bytes(round(abs(moved)))}"
+    return signed_amount(moved, "B") if moved else "same"
 
 
 def _equivalence_text(result: TrickResult) -> str:
@@ -278,11 +277,8 @@ def _moved(one: ExactComparison) -> bool:
 
 
 def _counter_text(one: ExactComparison) -> str:
-    texts = [
-        human_bytes(round(value or 0)) if one.metric.unit == "B" else f"{value or 0:g}"
-        for value in (one.base, one.head)
-    ]
-    return f"{_COUNTERS[one.metric.name]} {texts[0]} to {texts[1]}"
+    base, head = (amount_text(value, one.metric.unit) for value in (one.base, one.head))
+    return f"{_COUNTERS[one.metric.name]} {base} to {head}"
 
 
 def _interaction_sentence(found: Interaction) -> str:
