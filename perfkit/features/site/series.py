@@ -155,16 +155,6 @@ class Series:
         return self.trends[0].machine_id
 
     @property
-    def lockstep(self) -> bool:
-        """Whether all runs were measured by turns with another commit, from which their levels follow."""
-        return self.trends[0].lockstep
-
-    @property
-    def steps(self) -> tuple[ChangePoint, ...]:
-        """The steps of all versions, in the order of their runs."""
-        return tuple(placed.point for placed in self.placed)
-
-    @property
     def current(self) -> tuple[ChangePoint, ...]:
         """The steps of the newest version."""
         newest, _ = self.order[-1]
@@ -236,10 +226,8 @@ def series_of(
         place = (first.benchmark, first.machine_id)
         leads = place not in led
         led.add(place)
-        bare = Series(
-            trends=group.trends,
-            order=_merged(group.trends, history.commits),
-            label=group.label,
+        bare = replace(
+            group,
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
             drifts=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
@@ -249,46 +237,44 @@ def series_of(
                 for one in history.silences
                 if leads and one.machine_id == place[1] and (one.stopped or one.benchmark == place[0])
             ),
-            noise=_noise(history, first) if first.metric.name == WALL_TIME.name else None,
+            noise=history.noise.get(first.machine_id, {}).get(first.benchmark)
+            if first.metric.name == WALL_TIME.name
+            else None,
         )
-        found.append(_with_changes(bare, since, history.commits))
+        changes = {one.name: _change(bare, one.commit, history.commits) for one in since}
+        known = {name: change for name, change in changes.items() if change is not None}
+        found.append(replace(bare, since=known))
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Group:
-    """Trends that one chart shows."""
-
-    trends: tuple[Trend, ...]
-    label: str
-
-
-def _groups(history: HistoryReport) -> list[_Group]:
+def _groups(history: HistoryReport) -> list[Series]:
     """Return the trends of each chart: gates separately, and alternating environments separately."""
     kinds: dict[tuple[str, str, str, bool], list[Trend]] = {}
     for trend in history.trends:
         if len(trend):
             key = (trend.benchmark, trend.metric.name, trend.machine_id, trend.lockstep)
             kinds.setdefault(key, []).append(trend)
+
+    def series(trends: Iterable[Trend], *labels: str) -> Series:
+        ordered = tuple(sorted(trends, key=lambda trend: (trend.recorded_at[0], trend.version)))
+        order = _merged(ordered, history.commits)
+        return Series(trends=ordered, order=order, label=", ".join(filter(None, labels)))
+
     found = []
-    for key in sorted(kinds, key=_reading_order):
+    for key in sorted(kinds, key=lambda key: (key[0], key[1] != WALL_TIME.name, *key[1:])):
         trends = kinds[key]
         benchmark, metric, machine, lockstep = key
         label = "gates" if lockstep and (benchmark, metric, machine, False) in kinds else ""
         if len({trend.version for trend in trends}) == len(trends):
-            found.append(_Group(trends=_oldest_first(trends), label=label))
+            found.append(series(trends, label))
             continue
         by_environment: dict[str, list[Trend]] = {}
         for trend in trends:
             by_environment.setdefault(trend.env_ids[-1], []).append(trend)
         for env_id, own in sorted(by_environment.items()):
             named = _environment_label(env_id, by_environment, history.environments)
-            found.append(_Group(trends=_oldest_first(own), label=", ".join(filter(None, (label, named)))))
+            found.append(series(own, label, named))
     return found
-
-
-def _oldest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
-    return tuple(sorted(trends, key=lambda trend: (trend.recorded_at[0], trend.version)))
 
 
 def _environment_label(
@@ -301,7 +287,7 @@ def _environment_label(
     return ", ".join(f"{name} {own[name]}" for name in differing[:2]) or env_id
 
 
-def _placed(points: Iterable[ChangePoint], groups: Sequence[_Group]) -> list[list[Placed]]:
+def _placed(points: Iterable[ChangePoint], groups: Sequence[Series]) -> list[list[Placed]]:
     """Return the steps of each group: a step belongs to the trend that has its commits at its place."""
     trends: dict[tuple[str, str, str, str], list[tuple[int, int, Trend]]] = {}
     for number, group in enumerate(groups):
@@ -376,11 +362,6 @@ def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
     return not (higher_now if step.ratio > 1 else lower_now)
 
 
-def _with_changes(series: Series, since: Sequence[Reference], commits: Mapping[str, CommitFacts]) -> Series:
-    changes = {reference.name: _change(series, reference.commit, commits) for reference in since}
-    return replace(series, since={name: change for name, change in changes.items() if change is not None})
-
-
 def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> Change | None:
     """Return the change since the newest run at a commit or before it, None where one of both is missing."""
     trend, last = series.last
@@ -405,11 +386,6 @@ def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> 
     )
 
 
-def _noise(history: HistoryReport, trend: Trend) -> float | None:
-    """Return by what two runs of the same code differ, None where it is not known."""
-    return history.noise.get(trend.machine_id, {}).get(trend.benchmark)
-
-
 def _merged(trends: Sequence[Trend], commits: Mapping[str, CommitFacts]) -> tuple[tuple[int, int], ...]:
     """Return the runs of all versions in the order of commits; each version keeps the order of its own."""
     if len(trends) == 1:
@@ -426,11 +402,6 @@ def _keyed(number: int, trend: Trend, commits: Mapping[str, CommitFacts]) -> Ite
         if facts is not None and facts.place is not None:
             reached = max(reached, facts.place)
         yield reached, number, place
-
-
-def _reading_order(key: tuple[str, str, str, bool]) -> tuple[str, bool, str, str, bool]:
-    benchmark, metric, machine, lockstep = key
-    return benchmark, metric != WALL_TIME.name, metric, machine, lockstep
 
 
 def script(name: str, value: object) -> str:
@@ -564,7 +535,7 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "run": _differences(numbers),
         "mean": [_value(trend.means[place]) for trend, place in points],
         "level": [_value(trend.levels[place]) for trend, place in points],
-        "lockstep": series.lockstep,
+        "lockstep": series.trends[0].lockstep,
         "sd": [_value(trend.sds[place]) for trend, place in points],
         "launches": [trend.launches[place] for trend, place in points],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
