@@ -246,7 +246,7 @@
     for (const [name, value] of pairs) {
       const shown = element("dd");
       shown.append(value);
-      made.append(element("dt", name), listener);
+      made.append(element("dt", name), shown);
     }
     return made;
   }
