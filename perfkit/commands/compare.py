@@ -93,7 +93,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
     """Return the times, or, where none can be compared and none are ``needed``, the reason."""
-    rows = [row for row in kept if _is_time(row)]
+    rows = [row for row in kept if row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE]
     clean = [row for row in rows if not row.commit.dirty]
     try:
         place = _common_place(clean, base, head, ledger)
@@ -117,10 +117,6 @@ def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
 
 
-def _is_time(row: Row) -> bool:
-    return row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE
-
-
 def _place(row: Row) -> Place:
     return row.machine.machine_id, row.environment.env_id
 
@@ -134,7 +130,7 @@ def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path)
     for commit in (base, head):
         if not runs[commit.sha]:
             raise NotMeasuredError(
-                f"{ledger} has no times of {_name(commit)};"
+                f'{ledger} has no times of {_short(commit)} "{commit.subject}";'
                 f" measure both: `perfkit backfill {_short(base)} {_short(head)}`"
             )
     common = runs[base.sha].keys() & runs[head.sha].keys()
@@ -178,15 +174,17 @@ def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparis
         common[-1],
         base=[row for row in base_timed if row.outcome.benchmark.version == version],
         head=[row for row in head_timed if row.outcome.benchmark.version == version],
-        history=[row for row in times.here if row.outcome.values and _is_version(row, name, version)],
+        history=[
+            row
+            for row in times.here
+            if row.outcome.values
+            and row.outcome.benchmark.name == name
+            and row.outcome.benchmark.version == version
+        ],
         policy=policy,
         margin=ruled.margin,
         gating=ruled.gating,
     )
-
-
-def _is_version(row: Row, name: str, version: str) -> bool:
-    return (row.outcome.benchmark.name, row.outcome.benchmark.version) == (name, version)
 
 
 def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
@@ -203,14 +201,6 @@ def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit
 
 def _short(commit: Commit) -> str:
     return commit.sha[:_SHA_DIGITS]
-
-
-def _name(commit: Commit) -> str:
-    return f'{_short(commit)} "{commit.subject}"'
-
-
-# Training steps that a profile counted have names that begin with this.
-_PROFILED = "profile:"
 
 
 def _counter_comparisons(

@@ -30,7 +30,7 @@ from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.summary_file import phases_of_balance
 from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
 from perfkit.repo.git import is_shallow
-from perfkit.repo.sides import SidePair, names_commit, resolve_sides
+from perfkit.repo.sides import names_commit, resolve_sides
 from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"
@@ -81,7 +81,7 @@ def run_explain(
         both = [] if request.target else [name for name in names if _exists(name)]
         for name in both:
             log.info(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
-        return explain_commits(request, project=project, log=log)
+        return _explain_commits(request, project=project, log=log)
     for name in names:
         if not _exists(name) and names_commit(project.root, name):
             raise UsageError(
@@ -89,7 +89,11 @@ def run_explain(
                 " (with --target both are commits)"
             )
     base, head = map(Path, names)
-    return explain_files(base, head, project=project, own=request.own, progress=progress)
+    code = code_names(project, request.own)
+    readings = read_profiles((base, head), project=project, own=request.own, progress=progress)
+    # Profiles of loaders' workers beside them count too.
+    difference = explain(*readings, workers=(_workers(base, code), _workers(head, code)))
+    return ExplainedProfiles(difference=difference, base=readings[0], head=readings[1])
 
 
 def snapshots_of(base: str, head: str) -> tuple[MemorySnapshot, MemorySnapshot] | None:
@@ -119,15 +123,6 @@ def _check_known(request: ExplainRequest, project: Project) -> None:
     )
 
 
-def _target(request: ExplainRequest, project: Project) -> Target:
-    if request.target is None and _DEFAULT_TARGET not in project.config.targets:
-        raise UsageError(
-            f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
-            ' what to profile at both commits: a script such as train.py, or "package.module:function"'
-        )
-    return resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
-
-
 def _is_file(name: str, project: Project) -> bool:
     """Return whether a name is written as a path, or is a file and no commit that git knows."""
     if _is_folder(name):
@@ -145,23 +140,16 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name)  # noqa: PTH112 (likewise)
 
 
-def explain_files(
-    base: Path, head: Path, *, project: Project, own: tuple[str, ...] = (), progress: Log | None = None
-) -> ExplainedProfiles:
-    """Return what differs between two files of profiles; those of loaders' workers beside them count too."""
-    code = code_names(project, own)
-    readings = read_profiles((base, head), project=project, own=own, progress=progress)
-    workers = _workers(base, code), _workers(head, code)
-    return ExplainedProfiles(
-        difference=explain(*readings, workers=workers), base=readings[0], head=readings[1]
-    )
-
-
-def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
+def _explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
     """Profile a training loop at two commits, both sides in turns, and return what differs."""
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
-    target = _target(request, project)
+    if request.target is None and _DEFAULT_TARGET not in project.config.targets:
+        raise UsageError(
+            f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
+            ' what to profile at both commits: a script such as train.py, or "package.module:function"'
+        )
+    target = resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     for remark in pair.remarks:
         log.info(remark)
@@ -172,25 +160,21 @@ def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> E
         PassLauncher() as launcher,
     ):
         scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
-        return _measured(scene, pair, log)
-
-
-def _measured(scene: _Scene, pair: SidePair, log: Log) -> ExplainedProfiles:
-    log.info("clean passes, by turns")
-    clean = scene.side_by_side("clean")
-    balance: SideBySide | None = None
-    if is_installed("torch"):
-        # Without torch a loop has no steps, and nothing that a step is made of.
-        log.info("balance passes, by turns")
-        balance = scene.side_by_side("balance")
-    readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
-    workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
-    code = code_names(scene.project, scene.request.own)
-    for number, side in enumerate(_IN_TURN, start=1):
-        log.info(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
-        stat = scene.profile(side, number)
-        readings[side].append(read_profile(stat, code))
-        workers[side] += [found] if (found := _workers(stat, code)) else []
+        log.info("clean passes, by turns")
+        clean = scene.side_by_side("clean")
+        balance: SideBySide | None = None
+        if is_installed("torch"):
+            # Without torch a loop has no steps, and nothing that a step is made of.
+            log.info("balance passes, by turns")
+            balance = scene.side_by_side("balance")
+        readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+        workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+        code = code_names(project, request.own)
+        for number, side in enumerate(_IN_TURN, start=1):
+            log.info(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
+            stat = scene.profile(side, number)
+            readings[side].append(read_profile(stat, code))
+            workers[side] += [found] if (found := _workers(stat, code)) else []
     base, head = (
         _side_reading(
             readings[side],
@@ -202,7 +186,9 @@ def _measured(scene: _Scene, pair: SidePair, log: Log) -> ExplainedProfiles:
     base_workers, head_workers = (
         merged(workers[side], f"{side}'s workers") if workers[side] else None for side in SIDES
     )
-    difference = explain(base, head, workers=(base_workers, head_workers), clean=_clean_steps(clean))
+    base_s, head_s = (result.summary.typical_step_s if result.summary else None for result in clean.results)
+    steps = CleanSteps(base_s=base_s, head_s=head_s, ratio=clean.ratio) if base_s and head_s else None
+    difference = explain(base, head, workers=(base_workers, head_workers), clean=steps)
     return ExplainedProfiles(difference=difference, base=base, head=head)
 
 
@@ -261,11 +247,6 @@ def _side_reading(readings: Sequence[Reading], name: str, balance: Balance | Non
         merged(readings, name), steps=StepTimes(count=steps, sign="optimizer.step") if steps else None
     )
     return found if balance is None or not steps else replace(found, phases=phases_of_balance(balance, steps))
-
-
-def _clean_steps(clean: SideBySide) -> CleanSteps | None:
-    base, head = (result.summary.typical_step_s if result.summary else None for result in clean.results)
-    return CleanSteps(base_s=base, head_s=head, ratio=clean.ratio) if base and head else None
 
 
 def _title(commit: Commit) -> str:

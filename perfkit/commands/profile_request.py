@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -227,12 +226,8 @@ def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None)
         return StartedRanks(target=target, arguments=arguments, ranks=ranks)
     if ranks is not None:
         raise UsageError(f"--ranks {ranks} and torchrun both give the number of ranks; leave out --ranks")
-    return _read(arguments)
-
-
-def _read(words: Sequence[str]) -> StartedRanks:
     parser = _parser()
-    found = parser.parse_args(list(words))
+    found = parser.parse_args(list(arguments))
     if found.script is None:
         parser.error("no script is named")
     if found.module:
