@@ -42,11 +42,10 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
     gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
     head = next(row for row in gate.rows if _is_judged(row))
-    top, outputs = repository, (*project.output_paths, ledger)
-    exact = gate.exact
-    finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
-    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
-    change, parts = _committed_change(gate.rows, head.commit, top, outputs)
+    outputs = (*project.output_paths, ledger)
+    finding = _finding([*gate.timed, *gate.exact], benchmark, run=short_run_id(head.run_id))
+    blocking = [one for one in gate.exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
+    change, parts = _committed_change(gate.rows, head.commit, repository, outputs)
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
@@ -59,7 +58,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         run_id=head.run_id,
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,
-        code=_uncommitted_code(head.commit, top, outputs),
+        code=_uncommitted_code(head.commit, repository, outputs),
         change=change,
         parts=parts,
     )
@@ -148,11 +147,6 @@ def _finding(
         raise UsageError(f'no benchmark "{benchmark}" in the gate {run}; {listed}')
     found = judged[meant[0]]
     if not blocks(found):
-        raise UsageError(
-            f"{meant[0]} is {_state(found)} in the gate {run}, so it needs no accepting; {listed}"
-        )
+        state = found.verdict + ("" if found.gating else ", not gating,")
+        raise UsageError(f"{meant[0]} is {state} in the gate {run}, so it needs no accepting; {listed}")
     return found
-
-
-def _state(comparison: Comparison | ExactComparison) -> str:
-    return comparison.verdict + ("" if comparison.gating else ", not gating,")

@@ -120,17 +120,18 @@ def run_backfill(
     """Measure and file the commits in alternation; interrupted, what was measured until then is kept."""
     _check(request, project)
     repository = open_repository(project.root)
-    commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
-    shas = [commit.sha for commit in commits]
+    unique = {one.sha: one for one in (resolve(repository, ref) for ref in request.commits)}
+    order = history_order(project.root, unique, also=unique)
+    shas = sorted(unique, key=order.__getitem__)
+    commits = [unique[sha] for sha in shas]
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     slots = plan_launches(shas, request.launches, seed=request.seed)
     terms = LaunchTerms(
         benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
     )
-    top = repository
-    with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
-        roots, failed = _laid_out(commits, project, top, folder, log)
+    with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([repository]) as folder:
+        roots, failed = _laid_out(commits, project, repository, folder, log)
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
         collected = Collected(run, commits=commits, seed=request.seed)
         try:
@@ -257,9 +258,8 @@ class _Tasks:
     @classmethod
     def of(cls, request: BackfillRequest, project: Project, shas: tuple[str, ...]) -> _Tasks:
         config, choice = project.config, request.choice
-        repository = open_repository(project.root)
-        top = repository
-        head = resolve(repository, "HEAD")
+        top = open_repository(project.root)
+        head = resolve(top, "HEAD")
         files: list[str] = []
         if not choice.own_benchmarks:
             ignored = (*project.output_paths, request.ledger)
@@ -496,9 +496,3 @@ def _failures_in(rows: Sequence[Row], sha: str) -> list[str]:
         if row.outcome.status not in ("ok", "skipped")
     }
     return [f"{name} failed at {sha[:_SHA_DIGITS]}: {message}" for name, message in failed.items()]
-
-
-def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:
-    unique = {commit.sha: commit for commit in commits}
-    order = history_order(start, unique, also=unique)
-    return sorted(unique.values(), key=lambda commit: order[commit.sha])

@@ -29,7 +29,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Side, Source
 from perfkit.model.comparisons import GatePlan, GateReport, exit_code, worst
 from perfkit.model.progress import ComparisonProgress
-from perfkit.profiling.passes.targets import Target
 from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
@@ -126,7 +125,12 @@ def run_gates(
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
     """Compare the sides and return the verdicts; every launch is recorded, interrupted or not."""
     ledger = Ledger(request.ledger)
-    pair, targets = _check(request, project, ledger)
+    if request.instructions:
+        check_valgrind()
+    pair = resolve_request(request, project)
+    ledger.check_writable()
+    check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
+    targets = targets_to_count(project)
     source: Source = "environments" if request.of_environments else "gate"
     earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
@@ -174,15 +178,6 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         changed_rules=(*request.changed_rules, *surveyed.changed_markers),
     )
     return with_past(report, ledger=request.ledger, root=project.root)
-
-
-def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[SidePair, tuple[Target, ...]]:
-    if request.instructions:
-        check_valgrind()
-    pair = resolve_request(request, project)
-    ledger.check_writable()
-    check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
-    return pair, targets_to_count(project)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,8 @@ def schema_of(document: Document) -> dict[str, Any]:
     key = first["$ref"].rpartition("/")[2]
     defined[key]["properties"] = {"schema": _stamp_schema(document), **defined[key]["properties"]}
     # A saved profile has its version in a field of its own, as it had before others got one.
-    if document.name != "profile" and not _is_within(key, defined):
+    # One that may hold others of its kind does not name its document there.
+    if document.name != "profile" and _REFERENCE.format(name=key) not in str(defined):
         defined[key]["required"] = ["schema", *defined[key].get("required", [])]
     whole = {"type": "array", "items": first} if document.is_list else first
     return {
@@ -136,11 +136,6 @@ def _stamp_schema(document: Document) -> dict[str, Any]:
         "properties": {"name": {"const": document.name}, "version": {"const": document.version}},
         "required": ["name", "version"],
     }
-
-
-def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold others of its kind, which do not name their document."""
-    return _REFERENCE.format(name=key) in str(defined)
 
 
 def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (any JSON)

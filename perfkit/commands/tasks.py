@@ -36,7 +36,7 @@ SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
 
 
 class Work(Protocol):
-    """Gives an engine tasks, and takes their results."""
+    """Gives an engine tasks, and takes their results; see ``TaskQueue``."""
 
     def next(self, machine: MachineClass) -> Task | None:
         """Return a task for a free machine of a class, None where none is left for it now."""
@@ -45,7 +45,7 @@ class Work(Protocol):
         """Return how many tasks have not been given out, on all classes."""
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
-        """Take the file of a task that was done, and the seconds that it took."""
+        """Take the file of a task that was done."""
 
     def failed(self, task: Task, reason: str) -> None:
         """Note why a task could not be done; nothing is filed of it."""

@@ -132,30 +132,16 @@ def replace_between_markers(text: str, block: str, *, name: str) -> str:
     """Return ``text`` with ``block`` between the markers of ``name``, which are added where missing."""
     begins = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} begin\b[^\n]*?-->", text))
     ends = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} end\b[^\n]*?-->", text))
-    written = _marked(block, name)
+    begin = f"<!-- perfkit:{name} begin (written by perfkit; notes outside the markers are kept) -->"
+    lines = [block.strip("\n"), ""] if block.strip("\n") else []
+    written = "\n".join((begin, "", *lines, f"<!-- perfkit:{name} end -->"))
     if not begins and not ends:
-        return _appended(text, written)
+        return f"{text.rstrip()}\n\n{written}\n" if text.strip() else f"{written}\n"
     if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
+        order = ", the end first" if len(begins) == len(ends) == 1 else ""
         raise UsageError(
             f'the markers "perfkit:{name} begin" and "perfkit:{name} end" must each stand once, in order; '
-            f"found {len(begins)} and {len(ends)}{_wrong_order(len(begins), len(ends))}; "
+            f"found {len(begins)} and {len(ends)}{order}; "
             "mend them, or delete both to have them written anew"
         )
     return text[: begins[0].start()] + written + text[ends[0].end() :]
-
-
-def _marked(block: str, name: str) -> str:
-    begin = f"<!-- perfkit:{name} begin (written by perfkit; notes outside the markers are kept) -->"
-    return "\n".join((begin, "", *([block.strip("\n"), ""] if block.strip("\n") else []), _end(name)))
-
-
-def _end(name: str) -> str:
-    return f"<!-- perfkit:{name} end -->"
-
-
-def _appended(text: str, written: str) -> str:
-    return f"{text.rstrip()}\n\n{written}\n" if text.strip() else f"{written}\n"
-
-
-def _wrong_order(begins: int, ends: int) -> str:
-    return ", the end first" if begins == ends == 1 else ""

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
-from perfkit.model.comparisons import MovedCause
 from perfkit.model.counters import TITLES
 from perfkit.report.console import visible
 from perfkit.report.counts import amount_text, signed_amount
@@ -68,7 +67,7 @@ def bisection_view(report: BisectionReport) -> Group:
         if number:
             parts.append(Text(f"also found: {step_sentence(report, step)}"))
         parts.append(Text("\n".join(_step_lines(report, step))))
-        parts += _causes(step)
+        parts += [Text("\n".join(causes))] if (causes := [*_causes(step)]) else []
         if step.explanation is not None:
             if step.explanation.section is not None:
                 parts.append(section_table(step.explanation.section, _MOST_MOVED))
@@ -88,8 +87,7 @@ def bisection_markdown(report: BisectionReport) -> str:
     for number, step in enumerate(report.steps):
         if number:
             lines += [f"Also found: {escape(step_sentence(report, step))}", ""]
-        lines += [f"- {escape(line)}" for line in _step_lines(report, step)]
-        lines += [f"- {escape(_cause(cause, step))}" for cause in _shown_causes(step)]
+        lines += [f"- {escape(line)}" for line in (*_step_lines(report, step), *_causes(step))]
         if step.explanation is not None:
             section = step.explanation.section
             lines += ["", *(section_rows(section, "call", _MOST_MOVED) if section else ())]
@@ -155,8 +153,7 @@ def _step_lines(report: BisectionReport, step: FoundStep) -> Iterator[str]:
     shown = step.suspects[-_MOST_LISTED:]
     if len(shown) < len(step.suspects):
         yield f"{len(step.suspects) - len(shown)} commits before these"
-    for one in shown:
-        yield _suspect_line(one)
+    yield from map(_suspect_line, shown)
     before, after = (_level(level, report.metric.unit) for level in (step.before, step.after))
     yield f"before: {before}; after: {after}"
 
@@ -178,24 +175,17 @@ def _level(level: Level | None, unit: str) -> str:
     return f"mean {human_seconds(level.mean)}, sd {human_seconds(level.sd)} over {_launches(level.launches)}"
 
 
+def _causes(step: FoundStep) -> Iterator[str]:
+    if step.counted is None:
+        return
+    for cause in step.counted.causes[:_MOST_CAUSES]:
+        place = f" at {visible(cause.place)}" if cause.place else ""
+        moved = signed_amount(cause.head - cause.base, step.counted.metric.unit)
+        yield f"{moved} {visible(cause.what)}{place}"
+
+
 def _launches(number: int) -> str:
     return "1 launch" if number == 1 else f"{number} launches"
-
-
-def _shown_causes(step: FoundStep) -> Sequence[MovedCause]:
-    return step.counted.causes[:_MOST_CAUSES] if step.counted is not None else ()
-
-
-def _causes(step: FoundStep) -> Iterator[RenderableType]:
-    causes = _shown_causes(step)
-    if causes:
-        yield Text("\n".join(_cause(cause, step) for cause in causes))
-
-
-def _cause(cause: MovedCause, step: FoundStep) -> str:
-    unit = step.counted.metric.unit if step.counted is not None else "1"
-    place = f" at {visible(cause.place)}" if cause.place else ""
-    return f"{signed_amount(cause.head - cause.base, unit)} {visible(cause.what)}{place}"
 
 
 def _skipped_lines(report: BisectionReport) -> list[str]:

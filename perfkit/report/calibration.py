@@ -75,17 +75,23 @@ def _rates(found: Calibration) -> Table:
     gates = f"{found.gates} of {counted(found.planned, 'gate')}"
     table = columns_table(gates, numbers=("counted", "share", "95 % bound"))
     table.add_row(
-        "identical code: gates that accuse or praise", *_cells(found.accused), _at_most(found.accused)
+        "identical code: gates that accuse or praise",
+        *_cells(found.accused),
+        f"<= {100 * found.accused.high:.1f} %",
     )
-    table.add_row("identical code: UNCHANGED", *_cells(found.unchanged), _at_least(found.unchanged))
-    table.add_row("identical code: undecided", *_cells(found.undecided), _at_most(found.undecided))
+    table.add_row(
+        "identical code: UNCHANGED", *_cells(found.unchanged), f">= {100 * found.unchanged.low:.1f} %"
+    )
+    table.add_row(
+        "identical code: undecided", *_cells(found.undecided), f"<= {100 * found.undecided.high:.1f} %"
+    )
     if found.unmeasured:
         table.add_row("identical code: not measured", f"{found.unmeasured} of {found.undecided.of}")
     for power in found.powers:
         reading = "" if power.median_reading is None else f", read as {100 * power.median_reading:+.1f} %"
         others = f", others accused in {power.others_accused}" if power.others_accused else ""
         what = f"injected +{percent(power.plant)}: found{reading}{others}"
-        table.add_row(what, *_cells(power.found), _at_least(power.found))
+        table.add_row(what, *_cells(power.found), f">= {100 * power.found.low:.1f} %")
     return table
 
 
@@ -95,14 +101,6 @@ def _cells(share: Share) -> tuple[str, str]:
 
 def _share_text(share: Share) -> str:
     return f"{100 * share.count / share.of:.0f} %" if share.of else "-"
-
-
-def _at_most(share: Share) -> str:
-    return f"<= {100 * share.high:.1f} %"
-
-
-def _at_least(share: Share) -> str:
-    return f">= {100 * share.low:.1f} %"
 
 
 def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:

@@ -112,11 +112,9 @@ def visible_json(text: str) -> str:
     r"""Return JSON in which "\x9b" and its like, which JSON allows in texts, are spelled out."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSEEN.sub(lambda found: found.group() if found.group() in "\n\r\t" else _u(found.group()), text)
-
-
-def _u(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+    return _UNSEEN.sub(
+        lambda found: found.group() if found.group() in "\n\r\t" else f"\\u{ord(found.group()):04x}", text
+    )
 
 
 @contextlib.contextmanager
@@ -163,11 +161,8 @@ def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
     character = error.object[error.start]
     if _FIRST_BYTE <= character <= _LAST_BYTE:
         return bytes([ord(character) - _BYTE_OFFSET]), error.start + 1
-    return _in_encoding(character.translate(_SPELLED), error.encoding), error.start + 1
-
-
-def _in_encoding(text: str, encoding: str) -> str:
-    return text.encode(encoding, "replace").decode(encoding)
+    spelled = character.translate(_SPELLED).encode(error.encoding, "replace").decode(error.encoding)
+    return spelled, error.start + 1
 
 
 _COLUMNS = 100

@@ -32,21 +32,17 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     texts, numbers = ("recorded (UTC)", "source", "commit"), ("bench-\nmarks", "launches", "failed")
     table = columns_table("run", texts=texts, numbers=numbers, title=title)
     for run in runs[max(left, 0) :]:
+        commit = run.commits[0][:_SHA_DIGITS] + (" dirty" if run.dirty else "")
         table.add_row(
             run.run_id[-_ID_DIGITS:],
             f"{run.recorded_at:%Y-%m-%d %H:%M}",
             run.source,
-            _commits(run),
+            commit if len(run.commits) == 1 else f"{len(run.commits)} commits",
             str(run.benchmarks),
             str(run.launches),
             str(run.failed) if run.failed else "",
         )
     return table
-
-
-def _commits(run: RunSummary) -> str:
-    first = run.commits[0][:_SHA_DIGITS] + (" dirty" if run.dirty else "")
-    return first if len(run.commits) == 1 else f"{len(run.commits)} commits"
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
@@ -126,10 +122,13 @@ def compaction_view(done: Compaction) -> str:
 def _compacted(done: Compaction) -> str:
     before = _number(sum(len(part.files) for part in done.parts), "file")
     after = _number(done.files_after, "file")
+    bytes_before = sum(part.bytes_before for part in done.parts)
+    bytes_after = sum(part.bytes_after or 0 for part in done.parts)
+    sizes = f", {human_bytes(bytes_before)} into {human_bytes(bytes_after)}" if bytes_after else ""
     if done.parts and done.dry_run:
         verdict = f"{before} would be put into {len(done.parts):,}, which leaves {after}"
     elif done.parts:
-        verdict = f"{before} became {len(done.parts):,}{_sizes(done)}; the ledger has {after}"
+        verdict = f"{before} became {len(done.parts):,}{sizes}; the ledger has {after}"
     else:
         verdict = f"Nothing was compacted among {after}"
         if not done.problems:
@@ -209,12 +208,6 @@ def _part(part: Part) -> str:
     if part.bytes_after is None:
         return before
     return f"{before}, became {human_bytes(part.bytes_after)} with {_number(part.rows or 0, 'row')}"
-
-
-def _sizes(done: Compaction) -> str:
-    before = sum(part.bytes_before for part in done.parts)
-    after = sum(part.bytes_after or 0 for part in done.parts)
-    return f", {human_bytes(before)} into {human_bytes(after)}" if after else ""
 
 
 def _number(number: int, noun: str) -> str:

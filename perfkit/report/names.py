@@ -103,7 +103,12 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def broken(name: str, columns: int) -> Iterator[str]:
     """Yield a name in lines that fit; a word that does not fit is cut in its middle."""
     line = ""
-    for piece in _pieces(name, columns):
+    pieces = (
+        piece
+        for part in _PARTS.split(name)
+        for piece in ([part] if cell_len(part.rstrip()) <= columns else _WORDS.split(part))
+    )
+    for piece in pieces:
         if line.strip() and cell_len(f"{line}{piece}".rstrip()) > columns:
             yield line.rstrip()
             line = ""
@@ -111,16 +116,9 @@ def broken(name: str, columns: int) -> Iterator[str]:
     yield line.rstrip()
 
 
-def _pieces(name: str, columns: int) -> Iterator[str]:
-    """Yield what is not to be broken: the parts of a name, or the words of a part that is too wide."""
-    for part in _PARTS.split(name):
-        yield from [part] if cell_len(part.rstrip()) <= columns else _WORDS.split(part)
-
-
 def fitted(name: str, columns: int) -> str:
     """Return a path or node id that fits, without its first folders or cut in its middle."""
-    tail = without_folders(name, columns)
-    return _cut(tail, columns)
+    return _cut(without_folders(name, columns), columns)
 
 
 def without_folders(name: str, columns: int) -> str:

@@ -84,35 +84,30 @@ def render_without_report(problem: str, address: str | None) -> str:
 
 
 def _single_comment(report: GateReport) -> str:
+    verdicts = {one.benchmark.name: one.verdict for one in report.comparisons}
     against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = wording.in_order(report.comparisons)
     results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
     # Who may not merge wants to know why first.
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
+    guide = escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
+    unknown = "It is not known whether this change makes them slower."
+    decision = decision_lines(report, names, brief=True)
+    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED else []
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
         *map(escape, wording.changed_rules_text(report.changed_rules)),
-        _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
+        _LINE_BREAK.join(map(escape, decision)),
         _next_step(report),
         *answer,
-        *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
+        *(_explanation(found, names, verdicts.get(found.benchmark)) for found in report.explanations),
         counters_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        collapsed("How to read this", _guide(report, names)) if wording.is_timed(report) else "",
+        collapsed("How to read this", guide) if wording.is_timed(report) else "",
         collapsed("Machine, cost, rules, and how to measure it again", _LINE_BREAK.join(_footer(report))),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def _guide(report: GateReport, names: Mapping[str, str]) -> str:
-    return escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
-
-
-def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
-    return next(
-        (one.verdict for one in report.comparisons if one.benchmark.name == explanation.benchmark), None
-    )
 
 
 def _next_step(report: GateReport) -> str:
@@ -180,11 +175,6 @@ def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
         for name, levels in report.past.items()
         if name in regressed and len(levels) >= _FEWEST_BARS and all(0 < level < math.inf for level in levels)
     }
-
-
-def _unknown(report: GateReport) -> Iterator[str]:
-    if report.exit_code == EXIT_NOT_MEASURED:
-        yield "It is not known whether this change makes them slower."
 
 
 def _results(
