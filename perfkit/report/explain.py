@@ -45,8 +45,11 @@ class _Row:
     def cells(self) -> tuple[str, str, str, str]:
         if self.amount is None:
             return "", "", signed_seconds(self.moved_s), ""
-        base, head = human_seconds(self.amount.base_s), human_seconds(self.amount.head_s)
-        return base, head, signed_seconds(self.amount.moved_s), _calls_text(self.amount)
+        one, calls = self.amount, ""
+        if one.base_calls is not None and one.head_calls is not None:
+            before, after = human_calls(one.base_calls), human_calls(one.head_calls)
+            calls = before if before == after else f"{before} -> {after}"
+        return human_seconds(one.base_s), human_seconds(one.head_s), signed_seconds(one.moved_s), calls
 
 
 def _rows(section: Section, most: int = _MOST_PARTS) -> Iterator[_Row]:
@@ -76,13 +79,6 @@ def main_callees(part: Part) -> Sequence[Part]:
     working = [callee for callee in part.through if callee.kind != "wait"]
     least = _WORTH_NAMING * abs(part.amount.moved_s)
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
-
-
-def _calls_text(amount: Amount) -> str:
-    if amount.base_calls is None or amount.head_calls is None:
-        return ""
-    base, head = human_calls(amount.base_calls), human_calls(amount.head_calls)
-    return base if base == head else f"{base} -> {head}"
 
 
 def difference_view(difference: Difference) -> Group:
