@@ -37,20 +37,14 @@ def compare(
     Each commit needs three sessions, an hour or more apart; intervals are widened by how much these differ.
     Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
-    from perfkit.commands.compare import CompareRequest, run_compare
+    from perfkit.commands.compare import run_compare
     from perfkit.report.gate.terminal import compare_decision, compare_view
 
     options.check_rates(alpha=alpha)
     project = options.project_in(repo)
-    request = CompareRequest(
-        base=base,
-        head=head,
-        margin=options.margin_share(margin),
-        alpha=alpha,
-        ledger=options.ledger_at(ledger or project.ledger_place),
-    )
+    share, place = options.margin_share(margin), options.ledger_at(ledger or project.ledger_place)
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
-        report = run_compare(request, project=project)
+        report = run_compare(base, head, margin=share, alpha=alpha, ledger=place, project=project)
     emit(compare_view(report), report, json=json, verdict=compare_decision(report))
     sys.exit(report.exit_code)

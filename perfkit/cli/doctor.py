@@ -37,16 +37,21 @@ def doctor(
 
     Makes A/A launches: identical code against itself. Exit code: 0 fit for the margin, 3 unfit.
     """
-    from perfkit.commands.doctor import DoctorRequest, run_doctor
+    from perfkit.commands.doctor import run_doctor
     from perfkit.errors import UsageError
     from perfkit.report.calibration import doctor_decision, doctor_view
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
-    request = DoctorRequest(margin=options.margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
+    share = options.margin_share(margin)
     with stages() as progress:
         fitness = run_doctor(
-            request, project=options.project_in(None), log=progress.info, advance=progress.advance
+            margin=share,
+            seconds=seconds,
+            seed=seed,
+            wait_s=wait,
+            project=options.project_in(None),
+            progress=progress,
         )
     emit(doctor_view(fitness), fitness, json=json, verdict=doctor_decision(fitness))
     sys.exit(fitness.exit_code)

@@ -28,17 +28,6 @@ _Software = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest:
-    """Which commits to compare, by ref; ``margin`` and ``alpha`` are shares, None as configured."""
-
-    base: str
-    head: str
-    margin: float | None
-    alpha: float | None
-    ledger: Path
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Times:
     """Times of two commits by benchmark on one machine; ``here`` are all of that machine, for its noise."""
 
@@ -54,17 +43,19 @@ class _Times:
 
 
 @reading_only()
-def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
+def run_compare(
+    base_ref: str, head_ref: str, *, margin: float | None, alpha: float | None, ledger: Path, project: Project
+) -> ApartReport:
     """Judge every benchmark that the ledger has of both commits."""
     repository = open_repository(project.root)
-    base, head = (resolve(repository, ref) for ref in (request.base, request.head))
+    base, head = (resolve(repository, ref) for ref in (base_ref, head_ref))
     if base.sha == head.sha:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
-    kept = Ledger(request.ledger).rows_beside({base.sha, head.sha})
-    rules = Rules.of(project.config, margin=request.margin)
+    kept = Ledger(ledger).rows_beside({base.sha, head.sha})
+    rules = Rules.of(project.config, margin=margin)
     exact = _counter_comparisons(kept, base, head, project=project, rules=rules)
-    times = _times(kept, base, head, ledger=request.ledger, needed=not exact)
-    policy = _policy(times, rules, alpha=request.alpha or project.config.gate.alpha)
+    times = _times(kept, base, head, ledger=ledger, needed=not exact)
+    policy = _policy(times, rules, alpha=alpha or project.config.gate.alpha)
     comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
     sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
     return ApartReport(

@@ -382,14 +382,14 @@ class _Run:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
         found = check(Checks(cases=tuple(cases), loop=self._loop), folder, environment=os.environ)
-        unused = [case for case in cases if not found.equivalences[case.name].used]
+        unused = [case for case in cases if not found[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
         # The two best tricks together will be one more comparison.
         family = len(self._choice.cases) + (self._loop is not None)
         return Plan(
             cases=tuple(case for case in cases if case not in unused),
             loop=self._loop,
-            equivalences=found.equivalences,
+            equivalences=found,
             policy=Policy(alpha=self._alpha, family=family, looks=LOOKS, trimmed_from=TRIMMED_FROM),
             margin=self._margin,
             seed=self._request.seed,

@@ -38,15 +38,8 @@ class Checks:
     loop: Loop | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """How alike the two sides of each case are, by its name."""
-
-    equivalences: Mapping[str, Equivalence]
-
-
-def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
-    """Check in a fresh process; cases that it did not get to are reported as problems."""
+def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> dict[str, Equivalence]:
+    """Return how alike the sides of each case are, by its name, checked in a fresh process."""
     order, answer = folder / "checks.json", folder / "checked.jsonl"
     order.write_bytes(msgspec.json.encode(checks))
     answer.unlink(missing_ok=True)
@@ -58,7 +51,7 @@ def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Ch
         raise UsageError(mistakes[0])
     equivalences = {one.case: one.equivalence for one in found if one.equivalence is not None}
     missing = Equivalence(equal=False, problem=problem or "it was not reached")
-    return Checked(equivalences={case.name: equivalences.get(case.name, missing) for case in checks.cases})
+    return {case.name: equivalences.get(case.name, missing) for case in checks.cases}
 
 
 @dataclass(frozen=True, kw_only=True)
