@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import re
 import time
@@ -12,11 +13,11 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step
+from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step, is_good, is_passable
 from perfkit.features.init.layout import Layout, holds_tests, read_code
 from perfkit.repo.environments import is_of_another_system
 from perfkit.repo.git import try_git
-from perfkit.runner.commands import Ending, python_command, run_command
+from perfkit.runner.commands import python_command, run_command
 from perfkit.temporary import temporary_folder
 from perfkit.units import human_seconds
 
@@ -65,10 +66,6 @@ _MOST_EXAMPLE_LINES = 10
 _MOST_COMMITS = 200
 _ENOUGH = 5
 _LIMIT_S = 90.0
-_MEMORY_BYTES = 8_000_000_000
-# A gate decides calls of these times in seconds; slower ones are kept where there is nothing else.
-_SHORTEST_S, _LONGEST_S = 1e-5, 0.05
-_LEAST_S, _MOST_S = 2e-6, 1.0
 _MOST_CANDIDATES = 400
 
 
@@ -203,18 +200,14 @@ def _class_bodies(name: str, code: _Code, *, uses_torch: bool) -> Iterator[tuple
     elif "forward" in methods:
         for setup, arguments in _calls(methods["forward"], uses_torch=True, method=True):
             if name.endswith("Loss") and any(_FLOATS in line for line in setup[:2]):
-                yield _loss_body(made, setup, arguments)
+                data = (line.replace(_FLOATS, f"{_FLOATS[:-1]}, requires_grad=True)") for line in setup)
+                value = f"    value = loss({', '.join(arguments)})"
+                step = ("def step():", value, "    value.backward()", "    return value")
+                yield (f"loss = {made}", *data, "", *step, "", "benchmark(step)")
             yield (f"module = {made}", *setup, f"benchmark({', '.join(('module', *arguments))})")
     elif "__call__" in methods:
         for setup, arguments in _calls(methods["__call__"], uses_torch=uses_torch, method=True):
             yield (f"call = {made}", *setup, f"benchmark({', '.join(('call', *arguments))})")
-
-
-def _loss_body(made: str, setup: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
-    data = (line.replace(_FLOATS, f"{_FLOATS[:-1]}, requires_grad=True)") for line in setup)
-    value = f"    value = loss({', '.join(arguments)})"
-    step = ("def step():", value, "    value.backward()", "    return value")
-    return (f"loss = {made}", *data, "", *step, "", "benchmark(step)")
 
 
 def _made(name: str, init: ast.FunctionDef | None) -> str | None:
@@ -395,16 +388,14 @@ def try_candidates(
             sources=tuple(sources),
             candidates=tuple(left),
             enough=_ENOUGH - len(kept),
-            times_s=(_LEAST_S, _SHORTEST_S, _LONGEST_S, _MOST_S),
-            memory_bytes=_MEMORY_BYTES,
         )
-        steps, ending = _run(order, deadline - time.monotonic())
+        steps, ended_well = _run(order, deadline - time.monotonic())
         good, others = _sorted_out(steps, left)
         kept, reserve = [*kept, *good], [*reserve, *others]
         problems += [step.problem for step in steps if step.problem and step.attempt < 0]
         last = max((step.candidate for step in steps), default=len(left))
         tried += min(last + 1, len(left))
-        if ending.status == 0:
+        if ended_well:
             break
         modules = {one.candidate.module for one in kept}
         left = [one for one in left[last + 1 :] if one.module not in modules]
@@ -414,16 +405,12 @@ def try_candidates(
             kept.append(one)
             modules.add(one.candidate.module)
     # A module that is meant for another system keeps nobody from measuring the others.
-    problems.sort(key=lambda problem: is_of_another_system(_module_of(problem)))
+    missing = "No module named "
+    problems.sort(key=lambda problem: is_of_another_system(problem.rpartition(missing)[2].strip("'")))
     return Tried(kept=tuple(kept), tried=tried, import_problem=problems[0] if problems else None)
 
 
-def _module_of(problem: str) -> str:
-    """Return the module that an import did not find, as its message names it."""
-    return problem.rpartition("No module named ")[2].strip("'")
-
-
-def _run(order: Order, limit_s: float) -> tuple[list[Step], Ending]:
+def _run(order: Order, limit_s: float) -> tuple[list[Step], bool]:
     with temporary_folder() as folder:
         ordered, answer, place = folder / "order.json", folder / "answer", folder / "place"
         place.mkdir()
@@ -434,22 +421,13 @@ def _run(order: Order, limit_s: float) -> tuple[list[Step], Ending]:
             limit_s=limit_s,
             folder=place,
         )
-        return _steps(answer), ending
-
-
-def _steps(answer: Path) -> list[Step]:
-    try:
-        lines = answer.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    steps = []
-    for line in lines:
-        try:
-            steps.append(msgspec.json.decode(line, type=Step))
-        except msgspec.DecodeError:
-            # The process was ended while it wrote its last line.
-            break
-    return steps
+        steps: list[Step] = []
+        lines = answer.read_text(encoding="utf-8").splitlines() if answer.exists() else []
+        # The process may have been ended while it wrote its last line.
+        with contextlib.suppress(msgspec.DecodeError):
+            for line in lines:
+                steps.append(msgspec.json.decode(line, type=Step))
+        return steps, ending.status == 0
 
 
 def _sorted_out(
@@ -459,12 +437,12 @@ def _sorted_out(
     good: dict[int, FirstBenchmark] = {}
     others: dict[int, FirstBenchmark] = {}
     for step in steps:
-        if step.call_s is not None and _LEAST_S <= step.call_s <= _MOST_S:
+        if step.call_s is not None and is_passable(step.call_s):
             candidate = candidates[step.candidate]
             one = FirstBenchmark(
                 candidate=candidate, attempt=candidate.attempts[step.attempt], call_s=step.call_s
             )
-            into = good if _SHORTEST_S <= step.call_s <= _LONGEST_S else others
+            into = good if is_good(step.call_s) else others
             into.setdefault(step.candidate, one)
     return list(good.values()), [one for number, one in others.items() if number not in good]
 
@@ -472,7 +450,10 @@ def _sorted_out(
 def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bool) -> str:
     """Return the file of first benchmarks; an ``optional`` one is skipped without pytest-benchmark."""
     named = list(_with_names(kept))
-    imports = sorted({line for one in kept for line in one.attempt.imports}, key=_import_order)
+    imports = sorted(
+        {line for one in kept for line in one.attempt.imports},
+        key=lambda line: (line.startswith("from "), line),
+    )
     heading: tuple[str, ...] = (
         f'"""First benchmarks of {project}, written by `perfkit init`: change them, add others, delete them.',
         "",
@@ -505,10 +486,6 @@ def _with_names(kept: Sequence[FirstBenchmark]) -> Iterator[tuple[str, FirstBenc
             name += "_again"
         seen.add(name)
         yield name, one
-
-
-def _import_order(line: str) -> tuple[bool, str]:
-    return line.startswith("from "), line
 
 
 def with_distinct_imports(kept: Sequence[FirstBenchmark]) -> tuple[FirstBenchmark, ...]:
