@@ -426,7 +426,7 @@ def _run(order: Order, limit_s: float) -> tuple[list[Step], bool]:
         # The process may have been ended while it wrote its last line.
         with contextlib.suppress(msgspec.DecodeError):
             for line in lines:
-                steps.append(msgspec.json.decode(line, type=Step))
+                steps.append(msgspec.json.decode(line, type=Step))  # noqa: PERF401 (what came before stays)
         return steps, ending.status == 0
 
 

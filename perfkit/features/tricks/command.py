@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from perfkit.gating.rows import (
     launch_rows,
 )
 from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
-from perfkit.gating.run import BenchmarkState, LockstepLaunches, MeasuredLaunch, SequentialComparison
+from perfkit.gating.run import LockstepLaunches, SequentialComparison
 from perfkit.gating.sides import staged_launcher
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
@@ -59,144 +59,37 @@ _LIMIT_S = 120.0
 # many tricks share the time that it takes to start one.
 _LAUNCHES_PER_FORK_SERVER = 1
 
-# Records what each launch measured, before the next one is made; the report is that of a side when its
-# benchmarks were listed.
-Keep = Callable[[SideReport, Mapping[str, ComparedBenchmark], Sequence[MeasuredLaunch]], None]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The cases and the loop of some, whether their sides are equivalent, and how they are judged."""
+class _Plan:
+    """The cases, whether their sides are equivalent, and how they are judged."""
 
     cases: tuple[TrickCase, ...]
-    loop: Loop | None
     equivalences: Mapping[str, Equivalence]
     policy: Policy
-    margin: float
-    seed: int
 
+    def labelled(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows with their cases."""
+        cases = {node_of(case): case for case in self.cases}
+        found = []
+        for row in rows:
+            case = cases[row.outcome.benchmark.name]
+            judged = {each.name: getattr(row.policy, each.name) for each in fields(JudgedPolicy)}
+            policy = TrickPolicy(**judged, case=case, equivalence=self.equivalences[case.name])
+            found.append(replace(row, policy=policy))
+        return found
 
-@dataclass(frozen=True, kw_only=True)
-class TrickMeasurements:
-    """What was measured of a plan; ``compared`` are the benchmarks whose sides do the same, by name."""
-
-    plan: Plan
-    compared: Mapping[str, ComparedBenchmark]
-    comparison: SequentialComparison
-    result: CountResult
-    report: SideReport
-
-    @property
-    def judged(self) -> list[Comparison]:
-        """The verdict on each benchmark."""
-        return [_judged(state, self.plan.policy) for state in self.comparison.states.values()]
-
-    @property
-    def by_case(self) -> list[tuple[TrickCase, Comparison]]:
-        """The verdict on each case whose sides do the same."""
-        verdicts = {one.benchmark.name: one for one in self.judged}
-        return [(case, verdicts[node_of(case)]) for case in self.plan.cases if node_of(case) in verdicts]
-
-
-def measure(
-    plan: Plan, folder: Path, *, keep: Keep, progress: ComparisonProgress, deadline: float
-) -> TrickMeasurements:
-    """Measure a plan in a folder of its own; ``deadline`` is on the monotonic clock."""
-    folder.mkdir()
-    with staged_launcher(
-        SUITE,
-        folder,
-        environment=os.environ,
-        seed=plan.seed,
-        beside=instruction_files(plan.cases, plan.loop),
-        launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
-    ) as launcher:
-        return _measured(plan, launcher, keep, progress, deadline)
-
-
-def _measured(
-    plan: Plan, launcher: Launcher, keep: Keep, progress: ComparisonProgress, deadline: float
-) -> TrickMeasurements:
-    progress.info("setting up")
-    found = list_benchmarks(launcher.start("head", nodes=None))
-    launcher.warm_up(found.report.libraries)
-    compared = {
-        node_of(case): ComparedBenchmark(
-            benchmark=found.found[node_of(case)].benchmark, margin=plan.margin, gating=True, limit_s=_LIMIT_S
-        )
-        for case in plan.cases
-        # Times of sides that do not do the same cannot be compared.
-        if plan.equivalences[case.name].equal
-    }
-    comparison = SequentialComparison.of(
-        compared.values(),
-        launches=LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
-        policy=plan.policy,
-        deadline=deadline,
-    )
-    comparison.keep = lambda measured: keep(found.report, compared, measured)
-    progress.info("measuring")
-    comparison.run(schedule(seed=plan.seed), progress)
-    return TrickMeasurements(
-        plan=plan,
-        compared=compared,
-        comparison=comparison,
-        result=_counted(plan, compared, launcher, progress),
-        report=found.report,
-    )
-
-
-def _counted(
-    plan: Plan, compared: Mapping[str, ComparedBenchmark], launcher: Launcher, progress: ComparisonProgress
-) -> CountResult:
-    """Count a call of each case that is measured; of a loop, a step."""
-    progress.info("counting")
-    measured = [case for case in plan.cases if node_of(case) in compared]
-    by_themselves = [compared[node_of(case)] for case in measured if not case.loop]
-    results = [count_compared(by_themselves, launcher, log=lambda _: None, decide=False)]
-    for case in measured:
-        if case.loop:
-            places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
-            results.append(count_target(compared[node_of(case)], places, launcher))
-    return joined(results)
-
-
-def _judged(state: BenchmarkState, policy: Policy) -> Comparison:
-    if state.failure is None:
-        return state.judge(policy)
-    return finding_on_failure(state.compared, state.failure)
-
-
-def judged_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
-    """Return a row with its verdict and the facts of the run, which are known only at the end."""
-    row = finished_row(row, verdicts, wall_s=wall_s)
-    return replace(row, policy=replace(_policy(row), run=run))
-
-
-def timed_rows(
-    plan: Plan,
-    compared: Mapping[str, ComparedBenchmark],
-    measured: Sequence[MeasuredLaunch],
-    context: RunContext,
-) -> Iterator[Row]:
-    """Yield a row for each launch of a plan's benchmarks."""
-    for row in launch_rows(measured, compared, context):
-        yield _labelled(row, plan)
-
-
-def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: RunContext) -> Iterator[Row]:
-    """Yield a row for each count, and for each case that has no time; ``timed`` are the other rows."""
-    judged = measurements.judged
-    measured = {row.outcome.benchmark.name for row in timed}
-    findings = [
-        finding_row(one, context)
-        for one in (*judged, *_unequal(measurements.plan))
-        if one.estimate is None or one.benchmark.name not in measured
-    ]
-    # Counters are compared as in a gate, but none of them gates.
-    compared = measurements.result.compared(CounterPolicy(gating=(), tolerance=0.05))
-    for row in (*findings, *count_rows(measurements.result.pairs, compared, context)):
-        yield _labelled(row, measurements.plan)
+    def unequal(self, margin: float) -> Iterator[Comparison]:
+        """Yield a finding for each case that cannot be measured."""
+        for case in self.cases:
+            found = self.equivalences[case.name]
+            if not found.equal:
+                yield Comparison(
+                    benchmark=Benchmark(name=node_of(case), version=""),
+                    verdict="FAILED",
+                    margin=margin,
+                    message=found.problem or "its two sides do not give the same",
+                )
 
 
 def report_of(rows: Sequence[Row]) -> TricksReport:
@@ -219,26 +112,6 @@ def report_of(rows: Sequence[Row]) -> TricksReport:
         left_out=run.left_out,
         claims=run.claims,
     )
-
-
-def _unequal(plan: Plan) -> Iterator[Comparison]:
-    """Yield a finding for each case that was not measured."""
-    for case in plan.cases:
-        found = plan.equivalences[case.name]
-        if not found.equal:
-            yield Comparison(
-                benchmark=Benchmark(name=node_of(case), version=""),
-                verdict="FAILED",
-                margin=plan.margin,
-                message=found.problem or "its two sides do not give the same",
-            )
-
-
-def _labelled(row: Row, plan: Plan) -> Row:
-    case = next(case for case in plan.cases if node_of(case) == row.outcome.benchmark.name)
-    judged = {each.name: getattr(row.policy, each.name) for each in fields(JudgedPolicy)}
-    policy = TrickPolicy(**judged, case=case, equivalence=plan.equivalences[case.name])
-    return replace(row, policy=policy)
 
 
 def _result(rows: Sequence[Row]) -> TrickResult:
@@ -345,10 +218,14 @@ class _Run:
         with recorded(
             Ledger(self._request.ledger), source=_SOURCE, run_id=self._run_id, recorded_at=self._recorded_at
         ) as run:
-            self._measure(plan, folder, run, first=first, last=deadline)
+            best = best_pair(self._measure(plan, folder / "first", run, deadline=first))
+            if best is not None:
+                plan = self._checked([together(best)], folder)
+                self._measure(plan, folder / "together", run, deadline=deadline)
             facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
             wall_s = time.monotonic() - begun
-            rows = [judged_trick(row, self._verdicts, facts, wall_s=wall_s) for row in run.rows]
+            finished = (finished_row(row, self._verdicts, wall_s=wall_s) for row in run.rows)
+            rows = [replace(row, policy=replace(_policy(row), run=facts)) for row in finished]
             unrecorded = None
             try:
                 run.publish(instead=rows)
@@ -358,27 +235,71 @@ class _Run:
                 unrecorded = str(error)
             return replace(report_of(rows), unrecorded=unrecorded)
 
-    def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
-        """Measure the plan, then the two best on the loop together; each launch is recorded at once."""
+    def _measure(self, plan: _Plan, folder: Path, run: Run, *, deadline: float) -> list[TrickCase]:
+        """Measure a plan, record each launch at once, and return the cases on the loop that help."""
+        folder.mkdir()
+        with staged_launcher(
+            SUITE,
+            folder,
+            environment=os.environ,
+            seed=self._request.seed,
+            beside=instruction_files(plan.cases, self._loop),
+            launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
+        ) as launcher:
+            self._progress.info("setting up")
+            listed = list_benchmarks(launcher.start("head", nodes=None))
+            launcher.warm_up(listed.report.libraries)
+            context = self._context(plan, listed.report)
+            # Times of sides that do not do the same cannot be compared.
+            measured = {node_of(case): case for case in plan.cases if plan.equivalences[case.name].equal}
+            compared = {
+                node: ComparedBenchmark(
+                    benchmark=listed.found[node].benchmark, margin=self._margin, gating=True, limit_s=_LIMIT_S
+                )
+                for node in measured
+            }
+            comparison = SequentialComparison.of(
+                compared.values(),
+                launches=LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
+                policy=plan.policy,
+                deadline=deadline,
+            )
+            comparison.keep = lambda found: run.add(plan.labelled(launch_rows(found, compared, context)))
+            self._progress.info("measuring")
+            comparison.run(schedule(seed=self._request.seed), self._progress)
+            counts = self._counted(measured, compared, launcher)
+        judged = [
+            state.judge(plan.policy)
+            if state.failure is None
+            else finding_on_failure(state.compared, state.failure)
+            for state in comparison.states.values()
+        ]
+        self._verdicts |= {one.benchmark.name: one.verdict for one in judged}
+        timed = {row.outcome.benchmark.name for row in run.rows}
+        findings = [
+            finding_row(one, context)
+            for one in (*judged, *plan.unequal(self._margin))
+            if one.estimate is None or one.benchmark.name not in timed
+        ]
+        # Counters are compared as in a gate, but none of them gates.
+        exact = counts.compared(CounterPolicy(gating=(), tolerance=0.05))
+        run.add(plan.labelled((*findings, *count_rows(counts.pairs, exact, context))))
+        return helping((measured[one.benchmark.name], one) for one in judged)
 
-        def take(plan: Plan, name: str, deadline: float) -> TrickMeasurements:
-            def keep(
-                report: SideReport,
-                compared: Mapping[str, ComparedBenchmark],
-                measured: Sequence[MeasuredLaunch],
-            ) -> None:
-                run.add(list(timed_rows(plan, compared, measured, self._context(plan, report))))
+    def _counted(
+        self, cases: Mapping[str, TrickCase], compared: Mapping[str, ComparedBenchmark], launcher: Launcher
+    ) -> CountResult:
+        """Count a call of each case that is measured; of a loop, a step."""
+        self._progress.info("counting")
+        by_themselves = [compared[node] for node, case in cases.items() if not case.loop]
+        results = [count_compared(by_themselves, launcher, log=lambda _: None, decide=False)]
+        for node, case in cases.items():
+            if case.loop:
+                places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
+                results.append(count_target(compared[node], places, launcher))
+        return joined(results)
 
-            found = measure(plan, folder / name, keep=keep, progress=self._progress, deadline=deadline)
-            self._verdicts |= {one.benchmark.name: one.verdict for one in found.judged}
-            run.add(list(other_rows(found, run.rows, self._context(plan, found.report))))
-            return found
-
-        best = best_pair(helping(take(plan, "first", first).by_case))
-        if best is not None:
-            take(self._checked([together(best)], folder), "together", last)
-
-    def _checked(self, cases: Sequence[TrickCase], folder: Path) -> Plan:
+    def _checked(self, cases: Sequence[TrickCase], folder: Path) -> _Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
         found = check(Checks(cases=tuple(cases), loop=self._loop), folder, environment=os.environ)
@@ -386,16 +307,13 @@ class _Run:
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
         # The two best tricks together will be one more comparison.
         family = len(self._choice.cases) + (self._loop is not None)
-        return Plan(
+        return _Plan(
             cases=tuple(case for case in cases if case not in unused),
-            loop=self._loop,
             equivalences=found,
             policy=Policy(alpha=self._alpha, family=family, looks=LOOKS, trimmed_from=TRIMMED_FROM),
-            margin=self._margin,
-            seed=self._request.seed,
         )
 
-    def _context(self, plan: Plan, report: SideReport) -> RunContext:
+    def _context(self, plan: _Plan, report: SideReport) -> RunContext:
         if self._described is None:
             self._described = RunContext(
                 source=_SOURCE,
