@@ -39,13 +39,17 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
     repository = open_repository(project.root)
     kept = Ledger(ledger)
-    gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
-    gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
-    head = next(row for row in gate.rows if _is_judged(row))
+    gates: list[tuple[list[Row], list[Comparison | ExactComparison]]] = [
+        (rows, [*judge_anew(rows, kept), *exact_comparisons_of(rows)])
+        for rows in _newest_gates(kept, resolve(repository, ref).sha)
+    ]
+    rows, compared = next((one for one in gates if _is_blocked_by(benchmark, one[1])), gates[0])
+    head = next(row for row in rows if _is_judged(row))
     outputs = (*project.output_paths, ledger)
-    finding = _finding([*gate.timed, *gate.exact], benchmark, run=short_run_id(head.run_id))
-    blocking = [one for one in gate.exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
-    change, parts = _committed_change(gate.rows, head.commit, repository, outputs)
+    finding = _finding(compared, benchmark, run=short_run_id(head.run_id))
+    exact = [one for one in compared if isinstance(one, ExactComparison)]
+    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
+    change, parts = _committed_change(rows, head.commit, repository, outputs)
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
@@ -90,24 +94,10 @@ def _committed_change(
     return whole, patches_of(top, shas, ignored=outputs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Gate:
-    """The rows of a gate, both sides, and what it found in times and in counts."""
-
-    rows: Sequence[Row]
-    timed: Sequence[Comparison]
-    exact: Sequence[ExactComparison]
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], kept: Ledger) -> _Gate:
-        """Judge the rows of a gate anew."""
-        return cls(rows=rows, timed=judge_anew(rows, kept), exact=exact_comparisons_of(rows))
-
-    def is_blocked_by(self, benchmark: str) -> bool:
-        """Return whether the benchmark that this ending of a name means is a blocking finding."""
-        found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
-        meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
-        return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
+def _is_blocked_by(benchmark: str, found: Sequence[Comparison | ExactComparison]) -> bool:
+    """Return whether the benchmark that this ending of a name means is a blocking finding of a gate."""
+    meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
+    return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
 
 
 def _newest_gates(kept: Ledger, sha: str) -> list[list[Row]]:

@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -322,14 +322,6 @@ def _prepare_commands(project: Project, shas: Collection[str]) -> dict[str, str]
     return {sha: command for sha, command in commands.items() if command}
 
 
-@dataclass(kw_only=True)
-class _Known:
-    """What is known on one class of machines, and the places that came back from workers that were lost."""
-
-    gaps: Gaps
-    waiting: list[int] = field(default_factory=list)
-
-
 class BackfillPlan:
     """The commits of a backfill on each class of machines: what is known, and which comes next."""
 
@@ -345,30 +337,30 @@ class BackfillPlan:
         self._tasks, self._ledger, self._margin, self._log = tasks, ledger, margin, log
         self._wanted = range(len(tasks.shas))
         self._failures: list[str] = []
-        self._seconds: list[float] = []
         self._measured = self._rows = self._unmeasured = 0
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
-        self._known = {machine: self._known_of(machine, trends, filed) for machine in classes}
-        self._before = sum(known.gaps.settled for known in self._known.values())
+        self._gaps = {machine: self._gaps_of(machine, trends, filed) for machine in classes}
+        # The places that came back from workers that were lost.
+        self._waiting: dict[MachineClass, list[int]] = {machine: [] for machine in classes}
+        self._before = sum(gaps.settled for gaps in self._gaps.values())
         self._begun_at = time.monotonic()
 
     def next(self, machine: MachineClass) -> Task | None:
         """Return the commit of which a history on this class knows least, None where all are given out."""
-        known = self._known.get(machine)
-        if known is None:
+        if machine not in self._gaps:
             return None
-        place = known.waiting.pop(0) if known.waiting else known.gaps.next()
+        gaps, waiting = self._gaps[machine], self._waiting[machine]
+        place = waiting.pop(0) if waiting else gaps.next()
         if place is None:
             return None
-        known.gaps.settle(place)
+        gaps.settle(place)
         return self._tasks.task(self._tasks.shas[place], machine)
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
-        return sum(
-            len(self._wanted) - known.gaps.settled + len(known.waiting) for known in self._known.values()
-        )
+        given_out = sum(gaps.settled for gaps in self._gaps.values())
+        return self._all - given_out + sum(map(len, self._waiting.values()))
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
         """File a commit's launches, and learn its levels from them."""
@@ -377,8 +369,7 @@ class BackfillPlan:
         if file_once(self._ledger.path, task, content):
             self._rows += len(rows)
         self._measured += 1
-        self._seconds.append(seconds)
-        self._known[task.machine].gaps.learn(place, _levels_of(rows))
+        self._gaps[task.machine].learn(place, _levels_of(rows))
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
         outcome = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
@@ -395,12 +386,12 @@ class BackfillPlan:
 
     def give_back(self, task: Task) -> None:
         """Take a commit back, whose turn is next."""
-        self._known[task.machine].waiting.append(self._tasks.shas.index(task.commits[0]))
+        self._waiting[task.machine].append(self._tasks.shas.index(task.commits[0]))
 
     @property
     def begun(self) -> str:
         """What is to be done, as a line."""
-        classes = len(self._known)
+        classes = len(self._gaps)
         on = f" on {classes} classes of machines" if classes > 1 else ""
         skipped = f", {self._before} of them in the ledger already" if self._before else ""
         return f"{counted(len(self._wanted), 'commit')}{on}{skipped}"
@@ -415,7 +406,7 @@ class BackfillPlan:
         return RangeResult(
             ledger=self._ledger.path,
             commits=len(self._wanted),
-            machines=len(self._known),
+            machines=len(self._gaps),
             known=self._before,
             measured=self._measured,
             rows=self._rows,
@@ -424,27 +415,25 @@ class BackfillPlan:
 
     @property
     def _all(self) -> int:
-        return len(self._wanted) * len(self._known)
+        return len(self._wanted) * len(self._gaps)
 
-    def _known_of(
-        self, machine: MachineClass, trends: Trends, filed: Mapping[str, tuple[int, str]]
-    ) -> _Known:
+    def _gaps_of(self, machine: MachineClass, trends: Trends, filed: Mapping[str, tuple[int, str]]) -> Gaps:
         places = {sha: place for place, sha in enumerate(self._tasks.shas)}
         launches, levels = _measured_of(machine, trends, places)
-        known = _Known(gaps=Gaps(self._wanted, margin=self._margin))
+        gaps = Gaps(self._wanted, margin=self._margin)
         for place, found in levels.items():
-            known.gaps.learn(place, found)
+            gaps.learn(place, found)
         for sha, place in places.items():
             outcome = filed.get(run_of(self._tasks.task(sha, machine)))
             if outcome is not None or (
                 not self._tasks.request.choice.again and self._tasks.covers(launches.get(place, {}))
             ):
-                known.gaps.settle(place)
+                gaps.settle(place)
             if outcome is not None and not outcome[0]:
                 short = sha[:_SHA_DIGITS]
                 reason = f"{short} could not be measured before: {outcome[1]} (--again tries it anew)"
                 self._failures.append(reason)
-        return known
+        return gaps
 
     def _time_left(self) -> str:
         """Return about how long the rest takes, from the rate at which tasks were done."""

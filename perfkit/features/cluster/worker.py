@@ -74,13 +74,14 @@ def describe(*, thoroughly: bool) -> str:
     """Return the facts of this worker as JSON; ``thoroughly`` also looks for some seconds how quiet it is."""
     place = clones_folder()
     place.mkdir(parents=True, exist_ok=True)
+    conditions = read_conditions() if thoroughly else ()
     facts = WorkerFacts(
         version=own_version(),
         machine=own_class(),
         node=platform.node(),
         git=try_git(Path("/"), "--version") or "absent",
         free_bytes=shutil.disk_usage(place).free,
-        conditions=tuple(_remarks()) if thoroughly else (),
+        conditions=tuple(f"{one.name}: {one.found}" for one in conditions if one.state in ("notable", "bad")),
     )
     return msgspec.json.encode(facts).decode()
 
@@ -116,14 +117,8 @@ def perform(order: str) -> tuple[str, bytes]:
         (folder / "task.json").write_text(order)
         ending = run_command(
             [
-                sys.executable,
-                *SAFE_PATH,
-                "-m",
-                "perfkit",
-                "work",
-                str(folder / "task.json"),
-                "--into",
-                str(folder),
+                *(sys.executable, *SAFE_PATH, "-m", "perfkit", "work"),
+                *(str(folder / "task.json"), "--into", str(folder)),
             ],
             output=folder / "output.log",
             limit_s=None,
@@ -134,11 +129,6 @@ def perform(order: str) -> tuple[str, bytes]:
             reason = (ending.tail or (ending.words,))[-1].removeprefix("perfkit: ")
             return json.dumps({"state": FAILED, "reason": reason}), b""
         return json.dumps({"state": DONE}), (folder / file_name(task)).read_bytes()
-
-
-def _remarks() -> list[str]:
-    """Return what a doctor would remark on, without what is good or cannot be seen."""
-    return [f"{one.name}: {one.found}" for one in read_conditions() if one.state in ("notable", "bad")]
 
 
 def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]) -> Path:

@@ -271,7 +271,10 @@ class Mirror:
     def _copy(self, listed: Mapping[str, int], on_copied: OnCopied) -> None:
         """Copy compacted files first: what they replace need not be copied."""
         stored = self._stored()
-        lacking = [name for name, size in listed.items() if self._lacks(name, size, stored)]
+        # No copy is there, or one that may be another.
+        lacking = [
+            name for name, size in listed.items() if name not in stored or _size(self.folder / name) != size
+        ]
         # Noted beforehand: a copy that is cut off must not make its files look pending.
         self._note_stored([name for name in lacking if not (self.folder / name).exists()])
         compacted = [name for name in lacking if Path(name).match(COMPACTED_FILES)]
@@ -280,10 +283,6 @@ class Mirror:
         replaced = list_files(self.folder).replaced
         rest = [name for name in lacking if name not in replaced and name not in compacted]
         self._fetch(store, rest, stored, on_copied)
-
-    def _lacks(self, name: str, size: int, stored: Collection[str]) -> bool:
-        """Return whether an object has to be read: no copy is there, or one that may be another."""
-        return name not in stored or _size(self.folder / name) != size
 
     def _fetch(
         self, store: Store, names: Sequence[str], stored: Collection[str], on_copied: OnCopied
@@ -402,7 +401,8 @@ def _mirror_name(url: str, server: str | None) -> Path:
 def mirror_in(ledger: Path) -> Mirror | None:
     """Return the mirror that a folder in the cache is; one from elsewhere could name any store."""
     file = ledger / HIDDEN_FOLDER / STORE_FILE
-    if not file.exists() or not _is_mirrors_place(ledger):
+    is_in_cache = ledger.absolute().parent.parts[-len(_MIRRORS.parts) :] == _MIRRORS.parts
+    if not file.exists() or not is_in_cache:
         return None
     try:
         marked = json.loads(file.read_bytes())
@@ -413,10 +413,6 @@ def mirror_in(ledger: Path) -> Mirror | None:
     if ledger.absolute().name != _mirror_name(url, server).name:
         raise _unknown_store(file)
     return Mirror(folder=ledger, url=url, server=server)
-
-
-def _is_mirrors_place(ledger: Path) -> bool:
-    return ledger.absolute().parent.parts[-len(_MIRRORS.parts) :] == _MIRRORS.parts
 
 
 def _unknown_store(file: Path) -> LedgerError:
