@@ -126,7 +126,12 @@ def _failed(error: PerfkitError) -> int:
 def _failed_unforeseen(error: Exception) -> int:
     """Report an internal error, unless a signal or a closed terminal caused it."""
     if _is_short_of_memory(error):
-        return _report_no_memory(error)
+        try:
+            return _report(error, _NO_MEMORY, code=EXIT_NOT_MEASURED)
+        except MemoryError:
+            # There is not even enough to import what prints a line.
+            os.write(_STANDARD_ERROR, f"perfkit: {_NO_MEMORY}\n".encode())
+            os._exit(EXIT_NOT_MEASURED)
     from perfkit.invocation import was_interrupted
 
     if isinstance(error, OSError) and _is_hung_up():
@@ -151,15 +156,6 @@ def _is_short_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
-def _report_no_memory(error: Exception) -> int:
-    try:
-        return _report(error, _NO_MEMORY, code=EXIT_NOT_MEASURED)
-    except MemoryError:
-        # There is not even enough to import what prints a line.
-        os.write(_STANDARD_ERROR, f"perfkit: {_NO_MEMORY}\n".encode())
-        os._exit(EXIT_NOT_MEASURED)
-
-
 def _report(error: BaseException, text: str, *, code: int) -> int:
     from perfkit.internal_error import is_debugging, notes_of
 
@@ -182,16 +178,12 @@ def _log(*lines: str) -> None:
         _let_go_of_streams()
 
 
-def _show_cursor() -> None:
-    """Show the cursor, which an interrupted library may have hidden."""
-    with contextlib.suppress(OSError, ValueError):
-        if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
-            os.write(_STANDARD_ERROR, _CURSOR)
-
-
 def _leave_at_once() -> NoReturn:
     """End without the end of every object: one that was interrupted in the making may wait for ever there."""
-    _show_cursor()
+    with contextlib.suppress(OSError, ValueError):
+        # An interrupted library may have hidden it.
+        if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
+            os.write(_STANDARD_ERROR, _CURSOR)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

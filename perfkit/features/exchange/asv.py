@@ -142,7 +142,7 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[records.To
         raw = [_number(one, name) for one in _lists_or_none(samples[place], name)]
         kept = {one: column[place] for one, column in stats.items()}
         number = kept.pop("number")
-        status, message = _status(result)
+        status: Status = "error" if result is None else "skipped" if math.isnan(result) else "ok"
         measured = [one for one in raw if one is not None] or ([] if result is None else [result])
         outcome = Outcome(
             benchmark=Benchmark(
@@ -154,7 +154,7 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[records.To
             loops=number if isinstance(number, int) else None,
             values=tuple(one / divisor for one in measured) if status == "ok" else (),
             status=status,
-            message=message,
+            message={"error": _FAILED, "skipped": _SKIPPED}.get(status),
         )
         entries = {**shared, **records.facts(kept)}
         if not raw and kept["repeat"] is not None and status == "ok":
@@ -200,12 +200,6 @@ def _parameter_names(described: Mapping[str, Any], count: int) -> list[str]:
     if len(known) == count == len(set(known)):
         return known
     return [f"param{number}" for number in range(1, count + 1)]
-
-
-def _status(result: float | None) -> tuple[Status, str | None]:
-    if result is None:
-        return "error", _FAILED
-    return ("skipped", _SKIPPED) if math.isnan(result) else ("ok", None)
 
 
 def _spread(column: object, size: int, name: str) -> list[Any]:
@@ -274,7 +268,10 @@ def write(rows: Sequence[Row]) -> records.Written:
         machine = _machine_name(of_machine[0], files)
         files[f"{machine}/{MACHINE_FILE}"] = _json({**_hardware(of_machine[0], machine), "version": 1})
         for one in records.grouped(of_machine, lambda row: (row.commit.sha, row.environment.env_id)):
-            environment = _environment_name(one[0])
+            software = one[0].environment.facts
+            environment = (
+                software.get("environment") or f"py{software.get('python', '')}-{one[0].environment.env_id}"
+            )
             hashed = hashlib.md5(environment.encode(), usedforsecurity=False).hexdigest()
             short = environment if len(environment) < records.LONGEST_NAME else f"env-{hashed}"
             results = {name: _column(name, of_name, described) for name, of_name in _named(one, names)}
@@ -436,11 +433,6 @@ def _hardware(row: Row, machine: str) -> dict[str, str]:
         "os": known.get("system", ""),
         "ram": str(int(ram) * (_GIB >> 10)) if ram.isdecimal() else ram,
     }
-
-
-def _environment_name(row: Row) -> str:
-    software = row.environment.facts
-    return software.get("environment") or f"py{software.get('python', '')}-{row.environment.env_id}"
 
 
 def _json(value: object, indent: int | None = 4) -> str:

@@ -25,7 +25,7 @@ from perfkit.gating.recompute import recompute_gate
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
 from perfkit.model.change_log import GateRatio
-from perfkit.model.comparisons import Comparison, ExactComparison, GateReport
+from perfkit.model.comparisons import GateReport
 from perfkit.model.history import HistoryReport
 from perfkit.model.progress import Log
 from perfkit.model.results import (
@@ -173,26 +173,21 @@ def _gates(project: Project, ledger: Path, kept: Ledger, runs: Sequence[RunSumma
     for number, run in enumerate(gates):
         if len(gates) - number > _JUDGED_GATES:
             base, head, findings = verdicts[run.run_id]
-            yield _summary(run, base, head, findings)
-            continue
-        try:
-            report = recompute_gate(run.run_id, ledger=ledger, project=project)
-        except LedgerError as error:
-            unread = GateFinding(benchmark="-", metric=WALL_TIME, verdict=None, message=str(error))
-            yield _summary(run, run.commits[0], run.commits[-1], (unread,))
-            continue
-        yield _summary(run, report.base.sha, report.head.sha, tuple(_findings(report)))
-
-
-def _summary(run: RunSummary, base: str, head: str, findings: tuple[GateFinding, ...]) -> GateSummary:
-    return GateSummary(
-        run_id=run.run_id,
-        recorded_at=run.recorded_at,
-        base=base,
-        head=head,
-        machine_id=run.machine_id,
-        findings=findings,
-    )
+        else:
+            try:
+                report = recompute_gate(run.run_id, ledger=ledger, project=project)
+                base, head, findings = report.base.sha, report.head.sha, tuple(_findings(report))
+            except LedgerError as error:
+                unread = GateFinding(benchmark="-", metric=WALL_TIME, verdict=None, message=str(error))
+                base, head, findings = run.commits[0], run.commits[-1], (unread,)
+        yield GateSummary(
+            run_id=run.run_id,
+            recorded_at=run.recorded_at,
+            base=base,
+            head=head,
+            machine_id=run.machine_id,
+            findings=findings,
+        )
 
 
 def _findings(report: GateReport) -> Iterator[GateFinding]:
