@@ -25,7 +25,7 @@ from perfkit.gating.recompute import recompute_gate
 from perfkit.ledger.store import Ledger
 from perfkit.model import ProfileSummary
 from perfkit.model.change_log import GateRatio
-from perfkit.model.comparisons import GateReport
+from perfkit.model.comparisons import Comparison, ExactComparison, GateReport
 from perfkit.model.history import HistoryReport
 from perfkit.model.progress import Log
 from perfkit.model.results import (
