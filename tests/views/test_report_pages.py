@@ -336,7 +336,7 @@ def test_gates_and_other_runs_have_charts_of_their_own() -> None:
     alone, by_gates = series_of(history([found, gates], [point, again]))
 
     assert ["", "gates"] == [alone.label, by_gates.label]
-    assert [(point,), (again,)] == [alone.steps, by_gates.steps]
+    assert [[point], [again]] == [[one.point for one in found.placed] for found in (alone, by_gates)]
 
 
 def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
