@@ -14,7 +14,7 @@ import msgspec
 from perfkit.errors import UsageError
 from perfkit.features.exchange import asv, pytest_benchmark, records
 from perfkit.features.exchange.asv import AsvContext
-from perfkit.model import WALL_TIME, Benchmark, Better, Commit, Machine, Outcome, Summary
+from perfkit.model import WALL_TIME, Benchmark, Better, Outcome, Summary
 from perfkit.units import counted
 
 _GOOGLE = "google-benchmark"
@@ -80,7 +80,8 @@ def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[records.ToolRun]
     yield records.ToolRun(
         tool=_GOOGLE,
         content=records.digest(value),
-        commit=_google_commit(context),
+        # It was given by --benchmark_context=commit=…
+        commit=next(filter(None, (records.commit_of(context.get(name)) for name in _COMMITS)), None),
         recorded_at=_google_time(context.get("date")),
         machine=records.machine_of(
             {"node": context.get("host_name"), "logical_cpus": context.get("num_cpus")},
@@ -144,12 +145,6 @@ def _google_left_out(value: Mapping[str, Any]) -> Iterator[str]:
         yield f"of each benchmark its real time is taken, and not {', '.join(seen)}"
 
 
-def _google_commit(context: Mapping[str, Any]) -> Commit | None:
-    """Return the commit that was given by ``--benchmark_context=commit=…``."""
-    found = (records.commit_of(context.get(name)) for name in _COMMITS)
-    return next((commit for commit in found if commit is not None), None)
-
-
 def _google_time(date: object) -> datetime | None:
     if isinstance(date, str):
         with contextlib.suppress(ValueError):
@@ -206,6 +201,10 @@ def read_pyperf(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     if not found:
         return
     known = common[0]
+    node = known.get("hostname")
+    identity = {"cpu": known.get("cpu_model_name"), "logical_cpus": known.get("cpu_count")}
+    times = [records.moment(run.metadata.get("date")) for bench in file.benchmarks for run in bench.runs]
+    python = (known.get("python_implementation"), known.get("python_version"))
     yield records.ToolRun(
         tool=_PYPERF,
         content=records.digest(value),
@@ -214,27 +213,17 @@ def read_pyperf(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
             time=records.moment(known.get("commit_date")),
             branch=_metadata_text(known, "commit_branch"),
         ),
-        recorded_at=_pyperf_begun(file.benchmarks),
-        machine=_pyperf_machine(known),
+        recorded_at=min((time for time in times if time is not None), default=None),
+        machine=records.machine_of(
+            identity if known.get("cpu_model_name") else {**identity, "node": node},
+            {"node": node, "system": known.get("platform")},
+        ),
         environment=records.environment_of(
             {name: one for name, one in known.items() if name not in _OF_RUNS}
-            | {"python": _pyperf_python(known)}
+            | {"python": " ".join(records.as_text(word) for word in python if word)}
         ),
         results=tuple(found),
     )
-
-
-def _pyperf_machine(known: Mapping[str, Any]) -> Machine:
-    model, node = known.get("cpu_model_name"), known.get("hostname")
-    identity = {"cpu": model, "logical_cpus": known.get("cpu_count")}
-    return records.machine_of(
-        identity if model else {**identity, "node": node}, {"node": node, "system": known.get("platform")}
-    )
-
-
-def _pyperf_python(known: Mapping[str, Any]) -> str:
-    words = (known.get("python_implementation"), known.get("python_version"))
-    return " ".join(records.as_text(word) for word in words if word)
 
 
 def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
@@ -259,26 +248,18 @@ def _pyperf_results(bench: _PyperfBench, known: Mapping[str, Any]) -> Iterator[r
         if not values:
             continue
         metadata = {**known, **run.metadata}
+        # Warm-ups are pairs of loops and a time.
+        loops = [warmup[0] for warmup in run.warmups if isinstance(warmup, list) and warmup]
+        untimed = sum(one for one in loops if isinstance(one, int))
         outcome = Outcome(
             benchmark=Benchmark(name=name, version=records.UNKNOWN_VERSION),
             metric=metric,
-            warmup=_untimed(run) * _metadata_loops(metadata, "inner_loops"),
+            warmup=untimed * _metadata_loops(metadata, "inner_loops"),
             loops=_metadata_loops(metadata, "loops") * _metadata_loops(metadata, "inner_loops"),
             values=records.divided(values, divisor),
         )
         entries = records.facts({key: metadata.get(key) for key in _PYPERF_KEPT})
         yield records.checked(outcome, launch=next(launches), entries=entries)
-
-
-def _untimed(run: _PyperfRun) -> int:
-    """Return the loops of a process's warm-ups, which are pairs of loops and a time."""
-    loops = [warmup[0] for warmup in run.warmups if isinstance(warmup, list) and warmup]
-    return sum(one for one in loops if isinstance(one, int))
-
-
-def _pyperf_begun(benchmarks: Sequence[_PyperfBench]) -> datetime | None:
-    times = [records.moment(run.metadata.get("date")) for bench in benchmarks for run in bench.runs]
-    return min((time for time in times if time is not None), default=None)
 
 
 def _metadata_text(known: Mapping[str, Any], name: str) -> str | None:
@@ -367,12 +348,13 @@ def _action_result(bench: _ActionBench, suite: str, tool: str) -> records.ToolRe
     if value is None:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no number of it")
         return records.ToolResult(outcome=outcome, entries=entries)
+    loops = _ITERATIONS.search(bench.extra or "")
     summary = _action_summary(bench, value) if tool == "pytest" else None
     metric, divisor = (WALL_TIME, 1.0) if summary else records.metric_of(bench.unit, _ACTION_BETTER.get(tool))
     outcome = Outcome(
         benchmark=benchmark,
         metric=metric,
-        loops=_action_loops(bench.extra),
+        loops=int(loops[1] or loops[2]) if loops else None,
         values=() if summary else records.divided([value], divisor),
         summary=summary,
     )
@@ -397,11 +379,6 @@ def _action_value(value: float | str | None) -> float | None:
         return float(value.replace(",", ""))
     except ValueError:
         return None
-
-
-def _action_loops(extra: str | None) -> int | None:
-    found = _ITERATIONS.search(extra or "")
-    return int(found.group(1) or found.group(2)) if found else None
 
 
 _SERIES = "series"
@@ -487,10 +464,7 @@ def format_of(value: object) -> Format:
 def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[records.ToolRun]:
     """Yield the runs of what a file holds; ``context`` is what lies beside a result file of asv."""
     if not isinstance(value, dict):
-        raise UsageError(f"is not as {name} writes it: it holds {_kind(value)} where an object should be")
+        kind = "a list" if isinstance(value, list) else "a single value"
+        raise UsageError(f"is not as {name} writes it: it holds {kind} where an object should be")
     runs = asv.read(value, context or AsvContext()) if name == "asv" else _READERS[name](value)
     return (run for run in runs if run.results)
-
-
-def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else "a single value"
