@@ -49,17 +49,14 @@ def plan_sentence(plan: GatePlan) -> str:
         return f"In {time} {gate} would time nothing, since earlier gates have decided all of its benchmarks."
     effects = [one.effect for one in open_still if one.effect is not None]
     if not effects:
-        return f"In {time} {gate} would decide none of {_benchmarks(len(open_still))}{_hint(plan)}."
+        total = counted(len(open_still), "benchmark")
+        return f"In {time} {gate} would decide none of {total}{_hint(plan)}."
     missed = len(open_still) - len(effects)
     also = f", and would not reach {counted(missed, 'other')}{_hint(plan)}" if missed else ""
     return (
         f"In {time} {gate} would find a slowdown of {_effect(max(effects))} or more in"
-        f" {'each of ' if len(effects) > 1 else ''}{_benchmarks(len(effects))}, 19 times of 20{also}."
+        f" {'each of ' if len(effects) > 1 else ''}{counted(len(effects), 'benchmark')}, 19 times of 20{also}."
     )
-
-
-def _benchmarks(number: int) -> str:
-    return counted(number, "benchmark")
 
 
 def _sections(plan: GatePlan) -> Iterator[Text | Table | Group]:
@@ -114,12 +111,8 @@ def _cells(one: PlannedBenchmark) -> Iterator[str]:
     yield counted(one.gates, "gate") if one.known_from == "its gates" else one.known_from
     yield str(one.launches) if one.launches else "none"
     yield "-" if one.decided or not one.launches else human_seconds(one.seconds, digits=2)
-    yield "-" if one.effect is None else _detectable(one.effect)
-
-
-def _detectable(effect: float) -> str:
-    text = _effect(effect)
-    return text if text.startswith("×") else f"+{text}"
+    effect = "-" if one.effect is None else _effect(one.effect)
+    yield effect if effect.startswith(("-", "×")) else f"+{effect}"
 
 
 def _effect(effect: float) -> str:

@@ -203,12 +203,6 @@ def decision_style(report: GateReport | ApartReport) -> str:
     return _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
 
 
-def decision_text(report: GateReport | ApartReport, names: Mapping[str, str]) -> Text:
-    """Return the decision in its colour, and the lines below it."""
-    decision, *others = decision_lines(report, names)
-    return Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))
-
-
 def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Comparison], list[str]]:
     """Return the comparisons that are listed, and a line for each file with others."""
     if len(comparisons) <= LONG:
@@ -280,10 +274,12 @@ class GateProgress(Drawn):
         """Show the benchmarks, some of which are not decided yet, with the time gone and left."""
         if self._in_lines:
             self._add_lines(states, elapsed_s)
-        news = _verdicts(states) != _verdicts(self._states)
+        before, now = (
+            [(one.benchmark.name, one.verdict) for one in found] for found in (self._states, states)
+        )
         self._states = tuple(states)
         self._time = f"{elapsed_s:.0f} s" + ("" if left_s is None else f", about {left_s:.0f} s left")
-        if news or elapsed_s - self._drawn_s >= _REDRAW_S:
+        if before != now or elapsed_s - self._drawn_s >= _REDRAW_S:
             self._drawn_s = elapsed_s
             self._draw()
 
@@ -305,10 +301,6 @@ class GateProgress(Drawn):
         status = "  ".join(part for part in (self._stage, self._time) if part)
         head = Text("\n".join(part for part in (self._title, status) if part))
         self._live.update(Group(head, _table(self._states)) if self._states else head, refresh=True)
-
-
-def _verdicts(states: Sequence[Comparison]) -> list[tuple[str, str]]:
-    return [(state.benchmark.name, state.verdict) for state in states]
 
 
 def _table(states: Sequence[Comparison]) -> Table:
@@ -362,7 +354,9 @@ def compare_view(report: ApartReport) -> Group:
         *counter_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )
-    return Group(spaced(*sections), decision_text(report, names))
+    decision, *others = decision_lines(report, names)
+    closing = Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))
+    return Group(spaced(*sections), closing)
 
 
 def compare_decision(report: ApartReport) -> str:
