@@ -55,7 +55,8 @@ def plan_sentence(plan: GatePlan) -> str:
     also = f", and would not reach {counted(missed, 'other')}{_hint(plan)}" if missed else ""
     return (
         f"In {time} {gate} would find a slowdown of {_effect(max(effects))} or more in"
-        f" {'each of ' if len(effects) > 1 else ''}{counted(len(effects), 'benchmark')}, 19 times of 20{also}."
+        f" {'each of ' if len(effects) > 1 else ''}{counted(len(effects), 'benchmark')},"
+        f" 19 times of 20{also}."
     )
 
 
