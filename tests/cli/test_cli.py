@@ -267,7 +267,7 @@ def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
 
 def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> None:
     """COLUMNS is how a script says what its reader has room for; without it there are 100."""
-    name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
+    name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[20000-500-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
     widths = {}
     for columns in ("", "60", "200"):
@@ -297,6 +297,6 @@ def test_a_name_in_a_table_is_broken_between_its_words(measured: Repository) -> 
     )
 
     assert ["bench_distances.py::", "test_precompute_pairwise_distances", "[200-5-euclidean]"] == [
-        line.split()[0] for line in done.stdout.splitlines()[4:7]
+        line.split()[0] for line in done.stdout.splitlines()[3:6]
     ]
     assert name in (measured.root / "run.json").read_text()
