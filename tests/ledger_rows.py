@@ -13,8 +13,7 @@ from perfkit.agent.counters.model import Cause
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment, Factor, Fingerprint
-from perfkit.features.tricks.policy import TrickPolicy, TricksRun
-from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase
+from perfkit.features.tricks.records import CheckedClaim, Equivalence, TrickCase, TrickPolicy, TricksRun
 from perfkit.model import (
     Benchmark,
     Commit,

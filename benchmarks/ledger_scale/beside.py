@@ -22,10 +22,10 @@ import generate
 import git
 import pyarrow as pa
 
+from perfkit.commands.text_files import replace_between_markers
 from perfkit.ledger.files import write_table
 from perfkit.ledger.schema import SCHEMA
 from perfkit.report.markdown_table import table_head, table_row
-from perfkit.report.markers import replace_between_markers
 from perfkit.runner.machine.facts import read_machine
 
 HERE = Path(__file__).parent

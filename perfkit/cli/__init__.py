@@ -25,9 +25,9 @@ from perfkit.errors import (
 # does by default takes a tenth of its time and finds nothing.
 _OBJECTS_PER_COLLECTION = 200_000
 _INTERRUPTED = "interrupted"
-# Options with which nothing is said but what was asked for, and commands that have nothing to wait for.
+# Options for less output, and commands that have nothing to wait for.
 _QUIET = frozenset({"--quiet", "-q", "--help"})
-_SAYS_AT_ONCE = frozenset({"help", "schema", "work"})
+_QUICK = frozenset({"help", "schema", "work"})
 # What terminals take for "show the cursor" (DECTCEM).
 _CURSOR = b"\x1b[?25h"
 _STANDARD_ERROR = 2
@@ -52,7 +52,7 @@ def main() -> None:
         with ended_like_ctrl_c(also_ctrl_c=True):
             code = _outcome()
             if code == EXIT_INTERRUPTED:
-                # Here a second Ctrl-C is not heard either.
+                # Ignore a second Ctrl-C here as well.
                 _leave_at_once()
             # What is left is Python's own end, which would answer a signal with a traceback.
             end_at_once()
@@ -67,13 +67,13 @@ def _outcome() -> int:
     try:
         # Only perfkit and its libraries run here: PYTHONWARNINGS is meant for the code that is measured.
         warnings.simplefilter("ignore")
-        from perfkit.report.console import let_any_text_through, shown_until_more_is_said
+        from perfkit.report.console import let_any_text_through, shown_until_output
 
         if not _starts_at_once():
             _check_memory_limit()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
         let_any_text_through()
-        with shown_until_more_is_said(starting) if (starting := _starting()) else contextlib.nullcontext():
+        with shown_until_output(starting) if (starting := _starting()) else contextlib.nullcontext():
             from perfkit.cli.app import run_app
 
             code = run_app()
@@ -81,17 +81,17 @@ def _outcome() -> int:
     except PerfkitError as error:
         return _failed(error)
     except KeyboardInterrupt as error:
-        return _tell(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
+        return _report(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
     except BrokenPipeError:
         _let_go_of_streams()
         return EXIT_PIPE_CLOSED
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean "regressed")
+    except Exception as error:  # noqa: BLE001 (exit code 1 would mean "regressed")
         return _failed_unforeseen(error)
     return code
 
 
 def _starting() -> str:
-    """Return what to say while a command gets ready, since importing what it needs may take a second."""
+    """Return the line to show while a command imports what it needs, which may take a second."""
     verb, *others = (*sys.argv[1:], "")
     return "" if _starts_at_once() or _QUIET.intersection(others) else f"starting perfkit {verb}"
 
@@ -99,7 +99,7 @@ def _starting() -> str:
 def _starts_at_once() -> bool:
     """Return whether a command imports next to nothing."""
     verb, *_ = (*sys.argv[1:], "")
-    return not verb or verb.startswith("-") or verb in _SAYS_AT_ONCE or "_PERFKIT_COMPLETE" in os.environ
+    return not verb or verb.startswith("-") or verb in _QUICK or "_PERFKIT_COMPLETE" in os.environ
 
 
 def _check_memory_limit() -> None:
@@ -115,18 +115,23 @@ def _check_memory_limit() -> None:
 
 
 def _failed(error: PerfkitError) -> int:
-    """Tell a failure; where a signal came before, git's processes for example may have failed by that."""
+    """Report a failure; a signal may have made git, for example, fail."""
     from perfkit.invocation import was_interrupted
 
     if was_interrupted() and error.exit_code != EXIT_INTERRUPTED:
-        return _tell(error, f"{_INTERRUPTED}: {error}", code=EXIT_INTERRUPTED)
-    return _tell(error, str(error), code=error.exit_code)
+        return _report(error, f"{_INTERRUPTED}: {error}", code=EXIT_INTERRUPTED)
+    return _report(error, str(error), code=error.exit_code)
 
 
 def _failed_unforeseen(error: Exception) -> int:
-    """Tell a mistake of perfkit's, unless it comes of a signal or of a terminal that was closed."""
+    """Report an internal error, unless a signal or a closed terminal caused it."""
     if _is_short_of_memory(error):
-        return _tell_short_of_memory(error)
+        try:
+            return _report(error, _NO_MEMORY, code=EXIT_NOT_MEASURED)
+        except MemoryError:
+            # There is not even enough to import what prints a line.
+            os.write(_STANDARD_ERROR, f"perfkit: {_NO_MEMORY}\n".encode())
+            os._exit(EXIT_NOT_MEASURED)
     from perfkit.invocation import was_interrupted
 
     if isinstance(error, OSError) and _is_hung_up():
@@ -134,9 +139,9 @@ def _failed_unforeseen(error: Exception) -> int:
         return EXIT_INTERRUPTED
     if was_interrupted():
         # Some libraries answer a signal with an exception of their own.
-        return _tell(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
+        return _report(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return _tell(error, f"{error.strerror}: {error.filename}; give a shorter one", code=EXIT_USAGE)
+        return _report(error, f"{error.strerror}: {error.filename}; give a shorter one", code=EXIT_USAGE)
     from perfkit.internal_error import internal_error_lines
 
     _log(*internal_error_lines(error))
@@ -151,16 +156,7 @@ def _is_short_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
-def _tell_short_of_memory(error: Exception) -> int:
-    try:
-        return _tell(error, _NO_MEMORY, code=EXIT_NOT_MEASURED)
-    except MemoryError:
-        # There is not even enough to import what prints a line.
-        os.write(_STANDARD_ERROR, f"perfkit: {_NO_MEMORY}\n".encode())
-        os._exit(EXIT_NOT_MEASURED)
-
-
-def _tell(error: BaseException, text: str, *, code: int) -> int:
+def _report(error: BaseException, text: str, *, code: int) -> int:
     from perfkit.internal_error import is_debugging, notes_of
 
     _log(text, *notes_of(error))
@@ -182,19 +178,12 @@ def _log(*lines: str) -> None:
         _let_go_of_streams()
 
 
-def _show_cursor() -> None:
-    """Show the terminal's cursor: whoever had hidden it may have been interrupted just then.
-
-    A bar that was on the terminal may still stand in for standard error, and some say that it is no terminal.
-    """
-    with contextlib.suppress(OSError, ValueError):
-        if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
-            os.write(_STANDARD_ERROR, _CURSOR)
-
-
 def _leave_at_once() -> NoReturn:
     """End without the end of every object: one that was interrupted in the making may wait for ever there."""
-    _show_cursor()
+    with contextlib.suppress(OSError, ValueError):
+        # An interrupted library may have hidden it.
+        if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
+            os.write(_STANDARD_ERROR, _CURSOR)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -202,7 +191,7 @@ def _leave_at_once() -> NoReturn:
 
 
 def _is_hung_up() -> bool:
-    """Return whether the terminal of this command was closed, so that nothing can be told any more."""
+    """Return whether the terminal of this command was closed."""
     import errno
     import termios
 

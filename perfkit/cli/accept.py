@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli import options
 from perfkit.cli.output import emit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             'perfkit accept bench_loss.py::test_loss --reason "Exact distances cost 4 %, wanted"',
             'perfkit accept test_sort --reason "Gone with its feature" --commit HEAD~1',
             'git commit -m "Compute exact distances" '
@@ -34,14 +34,14 @@ def accept(
         typer.Option("--reason", metavar="TEXT", help="Why it may pass; shown by every gate it lets pass."),
     ],
     commit: Annotated[str, typer.Option("--commit", metavar="REF", help="The gate's head.")] = "HEAD",
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Let one finding that a gate listed pass, in later gates of its commit or of the same edits.
 
     The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, is not
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
-    accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
+    accepts all findings of that benchmark, and " -- " may stand for the second ": ".
     """
     from perfkit.commands.accept import accept_finding
     from perfkit.config import load_project
@@ -49,15 +49,15 @@ def accept(
     project = load_project(Path.cwd())
     kept = accept_finding(
         project=project,
-        ledger=ledger_at(ledger or project.ledger_place, to_read=True),
+        ledger=options.ledger_at(ledger or project.ledger_place, to_read=True),
         benchmark=benchmark,
         reason=reason,
         ref=commit,
     )
-    emit(_told(kept), kept.acceptance, json=json)
+    emit(_sentence(kept), kept.acceptance, json=json)
 
 
-def _told(kept: Accepted) -> str:
+def _sentence(kept: Accepted) -> str:
     from perfkit.ledger.remote import mirrored_url, shown_place
 
     acceptance = kept.acceptance

@@ -18,43 +18,26 @@ from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE, UsageError
 from perfkit.extensions import Command, commands_of
 
 # The core's commands, in the order in which the help lists them.
-_CORE = (
-    Command(name="gate", module="perfkit.cli.gate", summary="Compare two commits: may the change be merged?"),
-    Command(name="profile", module="perfkit.cli.profile", summary="Profile a training loop and its phases."),
-    Command(
-        name="explain",
-        module="perfkit.cli.explain",
-        summary="Explain what differs between two profiles or commits.",
-    ),
-    Command(name="show", module="perfkit.cli.show", summary="Show what a profile says."),
-    Command(name="view", module="perfkit.cli.view", summary="Open a profile in the browser with snakeviz."),
-    Command(
-        name="history",
-        module="perfkit.cli.history",
-        summary="Show trends over commits and what changed them.",
-    ),
-    Command(
-        name="bisect", module="perfkit.cli.bisect", summary="Find the commit that made a benchmark slower."
-    ),
-    Command(
-        name="compare", module="perfkit.cli.compare", summary="Compare two commits by what the ledger has."
-    ),
-    Command(name="backfill", module="perfkit.cli.backfill", summary="Measure older commits into the ledger."),
-    Command(name="log", module="perfkit.cli.log", summary="Render the perf-change log, a row per commit."),
-    Command(
-        name="ledger", module="perfkit.cli.ledger", summary="List, check and share recorded measurements."
-    ),
-    Command(name="accept", module="perfkit.cli.accept", summary="Accept one finding of a gate."),
-    Command(name="doctor", module="perfkit.cli.doctor", summary="Check how steady this machine is."),
-    Command(
-        name="calibrate",
-        module="perfkit.cli.calibrate",
-        summary="Measure how often the gate errs on your benchmarks.",
-    ),
-    Command(
-        name="schema", module="perfkit.cli.schema", summary="Print the JSON Schema of a --json document."
-    ),
-    Command(name="help", module="perfkit.cli.command_help", summary="Show the help of a command."),
+_CORE = tuple(
+    Command(name=name, module=f"perfkit.cli.{module or name}", summary=summary)
+    for name, module, summary in (
+        ("gate", "", "Compare two commits: may the change be merged?"),
+        ("profile", "", "Profile a training loop and its phases."),
+        ("explain", "", "Explain what differs between two profiles or commits."),
+        ("show", "", "Show a profile."),
+        ("view", "show", "Open a profile in the browser with snakeviz."),
+        ("history", "", "Show trends over commits and what changed them."),
+        ("bisect", "", "Find the commit that made a benchmark slower."),
+        ("compare", "", "Compare two commits by what the ledger has."),
+        ("backfill", "", "Measure older commits into the ledger."),
+        ("log", "", "Render the perf-change log, a row per commit."),
+        ("ledger", "", "List, check and share recorded measurements."),
+        ("accept", "", "Accept one finding of a gate."),
+        ("doctor", "", "Check how steady this machine is."),
+        ("calibrate", "", "Measure how often the gate errs on your benchmarks."),
+        ("schema", "command_help", "Print the JSON Schema of a --json document."),
+        ("help", "command_help", "Show the help of a command."),
+    )
 )
 
 # The library's base class of mistakes in a command line; it has no public name.
@@ -76,11 +59,7 @@ class _EscapedError(Exception):
 
 
 class _Commands(TyperGroup):
-    """The commands, each imported when it is run or its own help is shown.
-
-    Exceptions go to the caller. Every command gets the option --quiet, and in a narrow terminal a help whose
-    names are whole.
-    """
+    """The commands, each imported when it is run or its help is shown, with --quiet added."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
         super().__init__(*args, **kwargs)
@@ -167,6 +146,8 @@ def _escaping() -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         message = " ".join(error.format_message().split()).removesuffix(".")
+        if getattr(getattr(error, "param", None), "metavar", None) == "SECONDS":
+            message = f"{message.partition(': ')[0]}: expected a number of seconds, such as 20"
         command = error.ctx.command_path if error.ctx else "perfkit"
         raise _EscapedError(UsageError(f"{message}; `{command} --help` lists what there is")) from error
 
@@ -187,7 +168,7 @@ app = typer.Typer(
 
 
 def run_app() -> int:
-    """Run a command and return its exit code; whatever it raises comes through as it was."""
+    """Run a command and return its exit code; what it raises comes through unchanged."""
     try:
         app()
     except SystemExit as end:
@@ -206,9 +187,7 @@ def perfkit(
     context: typer.Context,
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    env: Annotated[
-        bool, typer.Option("--env", help="With --version: also what a bug report has to say.")
-    ] = False,
+    env: Annotated[bool, typer.Option("--env", help="With --version: also what a bug report needs.")] = False,
 ) -> None:
     """Profile PyTorch training code, keep every measurement by git commit, and see what each change cost."""
     if version and env:

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    CloneOption,
-    EngineOption,
-    JsonOption,
-    LedgerOption,
-    MachineOption,
-    WaitOption,
-    examples,
-    ledger_at,
-    seed_option,
-)
+from perfkit.cli import options
 from perfkit.cli.output import emit, log
 from perfkit.errors import NotMeasuredError
 
@@ -27,13 +17,13 @@ if TYPE_CHECKING:
     from perfkit.config import Project
     from perfkit.runner.launches import SessionSlot
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit backfill HEAD~1 HEAD",
             "perfkit backfill HEAD~3 HEAD~2 HEAD~1 HEAD --launches 8 --select training_epoch",
             "perfkit backfill v1..HEAD --every 10",
@@ -61,8 +51,7 @@ def backfill(
         str | None, typer.Option(metavar="PATH", help="Default: the configured benchmarks.")
     ] = None,
     own_benchmarks: Annotated[
-        bool,
-        typer.Option("--own-benchmarks", help="Each commit's own benchmark files, not those of today."),
+        bool, typer.Option("--own-benchmarks", help="Each commit's own benchmark files, not those of today.")
     ] = False,
     select: Annotated[
         str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
@@ -70,13 +59,13 @@ def backfill(
     again: Annotated[
         bool, typer.Option("--again", help="Also what is in the ledger, or could not be measured before.")
     ] = False,
-    engine: EngineOption = "local",
-    machine: MachineOption = None,
-    clone: CloneOption = None,
-    seed: Annotated[int, seed_option("Draws the order of the launches.")] = 0,
-    wait: WaitOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    engine: options.EngineOption = "local",
+    machine: options.MachineOption = None,
+    clone: options.CloneOption = None,
+    seed: Annotated[int, options.seed_option("Draws the order of the launches.")] = 0,
+    wait: options.WaitOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Measure commits, every launch in a fresh process, and file them in the ledger.
 
@@ -94,7 +83,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.default_benchmarks() or project.config.benchmarks,
         select=select,
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         seed=seed,
         wait_s=wait,
         choice=Choice(
@@ -116,10 +105,7 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
     from perfkit.report.gate.wording import after_waiting
 
     result = run_backfill(
-        request,
-        project=project,
-        progress=_Launches(json).begin,
-        log=lambda text: log(text, to_json=json),
+        request, project=project, progress=_Launches(json).begin, log=lambda text: log(text, to_json=json)
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     emit(f"{measured} -> {shown_place(result.file)}", result, json=json)
@@ -139,18 +125,18 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     place = mirrored_url(result.ledger) or result.ledger
     emit(f"{measured}; {result.rows} rows -> {place}", result, json=json)
     if result.failures:
-        raise NotMeasuredError(listed(result.failures, _MOST_TOLD))
+        raise NotMeasuredError(listed(result.failures, _MOST_SHOWN))
 
 
 class _Launches:
-    """Says which launch begins; nothing is redrawn while it runs, since that would take CPU time from it."""
+    """Logs each launch as it begins; redrawing while it runs would take CPU time from it."""
 
     def __init__(self, json: str | None) -> None:
         self._json = json
         self._began_s = time.monotonic()
 
     def begin(self, number: int, of: int, slot: SessionSlot) -> None:
-        """Say which launch begins, and about how long all that is left takes."""
+        """Log the launch, and about how long all that is left takes."""
         from perfkit.units import human_seconds
 
         done, since_s = number - 1, time.monotonic() - self._began_s

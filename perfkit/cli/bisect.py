@@ -8,29 +8,15 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    CloneOption,
-    EngineOption,
-    JsonOption,
-    LedgerOption,
-    MachineOption,
-    RepoOption,
-    WaitOption,
-    check_rates,
-    examples,
-    is_quiet,
-    ledger_at,
-    output_option,
-    project_in,
-)
-from perfkit.cli.output import emit
+from perfkit.cli import options
+from perfkit.cli.output import emit, text_step
 from perfkit.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit bisect v1.2 HEAD --benchmark bench_losses.py::test_triplet",
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --budget 600",
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --metric syncs",
@@ -51,8 +37,7 @@ def bisect(
         str | None, typer.Option("--benchmark", metavar="ID", help="A node id, or the end of one.")
     ] = None,
     metric: Annotated[
-        str,
-        typer.Option(help="What changed: time, or a counter such as operators, allocations or syncs."),
+        str, typer.Option(help="What changed: time, or a counter such as operators, allocations or syncs.")
     ] = "time",
     from_history: Annotated[
         str | None,
@@ -67,17 +52,18 @@ def bisect(
         float, typer.Option(metavar="SECONDS", help="How long the search may take; it can be continued.")
     ] = 1200.0,
     all_parents: Annotated[
-        bool,
-        typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise."),
+        bool, typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise.")
     ] = False,
-    engine: EngineOption = "local",
-    machine: MachineOption = None,
-    clone: CloneOption = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    markdown: Annotated[Path | None, output_option("Write the result as markdown.", "--markdown")] = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    engine: options.EngineOption = "local",
+    machine: options.MachineOption = None,
+    clone: options.CloneOption = None,
+    wait: options.WaitOption = None,
+    repo: options.RepoOption = None,
+    markdown: Annotated[
+        Path | None, options.output_option("Write the result as markdown.", "--markdown")
+    ] = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Find the commit between GOOD and BAD that made a benchmark slower, or faster.
 
@@ -87,13 +73,12 @@ def bisect(
     """
     from perfkit.commands.bisect import BisectRequest, run_bisect
     from perfkit.commands.engines import EngineChoice
-    from perfkit.commands.text_files import replace_text
     from perfkit.report.bisect import BisectLine, bisection_markdown, bisection_view
 
-    check_rates(alpha=None, budget=budget)
+    options.check_rates(alpha=None, budget=budget)
     if not 0.5 <= confidence < 1:  # noqa: PLR2004 (below a half, no commit need be the likeliest)
         raise UsageError(f"--confidence must be at least 0.5 and below 1, found {confidence:g}")
-    project = project_in(repo)
+    project = options.project_in(repo)
     request = BisectRequest(
         good=good,
         bad=bad,
@@ -103,16 +88,13 @@ def bisect(
         confidence=confidence,
         budget_s=budget,
         all_parents=all_parents,
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         wait_s=wait,
         engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
-    with BisectLine(enabled=not is_quiet()) as progress:
+    with BisectLine(enabled=not options.is_quiet()) as progress:
         report = run_bisect(request, project=project, progress=progress)
 
-    def write() -> None:
-        if markdown is not None:
-            replace_text(markdown, bisection_markdown(report), option="--markdown")
-
+    write = text_step(markdown, lambda: bisection_markdown(report), "--markdown")
     emit(bisection_view(report), report, json=json, then=(write,))
     sys.exit(report.exit_code)

@@ -7,27 +7,10 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    AlphaOption,
-    BenchmarksOption,
-    CloneOption,
-    EngineOption,
-    JsonOption,
-    MachineOption,
-    MarginOption,
-    RepoOption,
-    SelectOption,
-    WaitOption,
-    check_rates,
-    examples,
-    ledger_at,
-    margin_share,
-    project_in,
-    seed_option,
-)
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 
-_DEFAULT_PLANT = "5%"
+_DEFAULT_SLOWDOWN = "5%"
 # Each gate of a calibration has a seed of its own, some 100,000 times as large.
 _MOST_SEED = 2**46
 
@@ -35,7 +18,7 @@ _MOST_SEED = 2**46
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit calibrate",
             "perfkit calibrate --gates 60 --plant 3% --plant 5% --margin 1%",
             "perfkit calibrate --select loss --gates 5 --json calibration.json",
@@ -49,23 +32,29 @@ def calibrate(
     gates: Annotated[
         int, typer.Option(metavar="N", help="A/A gates, and as many for each injected slowdown.")
     ] = 20,
-    plant: Annotated[
+    slowdowns: Annotated[
         list[str] | None,
-        typer.Option(metavar="PERCENT", help=f"An injected slowdown; may be given often ({_DEFAULT_PLANT})."),
+        typer.Option(
+            "--plant",
+            metavar="PERCENT",
+            help=f"An injected slowdown; may be given often ({_DEFAULT_SLOWDOWN}).",
+        ),
     ] = None,
-    benchmarks: BenchmarksOption = None,
-    select: SelectOption = None,
-    margin: MarginOption = None,
-    alpha: AlphaOption = None,
+    benchmarks: options.BenchmarksOption = None,
+    select: options.SelectOption = None,
+    margin: options.MarginOption = None,
+    alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="For each gate (default: as for a gate).")
     ] = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    engine: EngineOption = "local",
-    machine: MachineOption = None,
-    clone: CloneOption = None,
-    seed: Annotated[int, seed_option("Draws the order of gates, launches and sides.", most=_MOST_SEED)] = 0,
+    wait: options.WaitOption = None,
+    repo: options.RepoOption = None,
+    engine: options.EngineOption = "local",
+    machine: options.MachineOption = None,
+    clone: options.CloneOption = None,
+    seed: Annotated[
+        int, options.seed_option("Draws the order of gates, launches and sides.", most=_MOST_SEED)
+    ] = 0,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +63,7 @@ def calibrate(
             help="Folder or URL of its own ledger (default: beside the project's).",
         ),
     ] = None,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Measure how often the gate errs and what it finds, on this machine and your own benchmarks.
 
@@ -87,18 +76,18 @@ def calibrate(
     from perfkit.config import parse_percent
     from perfkit.report.calibration import calibration_decision, calibration_view
 
-    check_rates(alpha=alpha, budget=budget)
-    project = project_in(repo)
+    options.check_rates(alpha=alpha, budget=budget)
+    project = options.project_in(repo)
     own = f"{str(project.ledger_place).rstrip('/')}-calibration"
     request = CalibrateRequest(
         gates=gates,
-        plants=tuple(parse_percent(text, key="--plant") for text in plant or [_DEFAULT_PLANT]),
+        slowdowns=tuple(parse_percent(text, key="--plant") for text in slowdowns or [_DEFAULT_SLOWDOWN]),
         benchmarks=benchmarks,
         select=select,
-        margin=margin_share(margin),
+        margin=options.margin_share(margin),
         alpha=alpha,
         budget_s=budget,
-        ledger=ledger_at(ledger or own),
+        ledger=options.ledger_at(ledger or own),
         seed=seed,
         wait_s=wait,
         engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),

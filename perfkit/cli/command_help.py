@@ -1,4 +1,4 @@
-"""``perfkit help``."""
+"""``perfkit help`` and ``perfkit schema``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from perfkit.cli.options import examples
+from perfkit.cli.output import show, write_text
 from perfkit.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add both verbs."""
     app.command("help", epilog=examples("perfkit help", "perfkit help gate", "perfkit help ledger compact"))(
         help_
     )
+    app.command(epilog=examples("perfkit schema", "perfkit schema gate"))(schema)
 
 
 def help_(
@@ -34,22 +36,44 @@ def help_(
 
 
 def _check_known(command: Any, names: list[str]) -> None:  # noqa: ANN401 (the library's own type moves)
-    """Refuse a command that there is not, with the one that was probably meant.
-
-    Raises:
-        UsageError: a name stands for no command of the one before it.
-    """
-    said = "perfkit"
+    """Refuse a command that there is not, with the one that was probably meant."""
+    known_as = "perfkit"
     for name in names:
         known = {one: found for one, found in getattr(command, "commands", {}).items() if not found.hidden}
         if not known:
-            raise UsageError(f"`{said}` has no commands of its own; `{_of(said)}` shows its help")
+            raise UsageError(
+                f"`{known_as}` has no commands of its own; `{_help_of(known_as)}` shows its help"
+            )
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            meant = f"did you mean `{said} {near[0]}`? " if near else ""
-            raise UsageError(f'there is no command "{said} {name}"; {meant}`{_of(said)}` lists what there is')
-        command, said = known[name], f"{said} {name}"
+            meant = f"did you mean `{known_as} {near[0]}`? " if near else ""
+            raise UsageError(
+                f'there is no command "{known_as} {name}"; {meant}`{_help_of(known_as)}` lists what there is'
+            )
+        command, known_as = known[name], f"{known_as} {name}"
 
 
-def _of(said: str) -> str:
-    return " ".join(("perfkit help", *said.split()[1:]))
+def _help_of(known_as: str) -> str:
+    return " ".join(("perfkit help", *known_as.split()[1:]))
+
+
+def schema(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Which document; all are listed without it.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of what a command writes with --json, with its version."""
+    import msgspec
+    from rich.table import Table
+
+    from perfkit.commands.schemas import DOCUMENTS, document_named, schema_of
+
+    if name is None:
+        table = Table("document", "version", "written by", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table.columns[1].justify = "right"
+        for one in DOCUMENTS:
+            table.add_row(one.name, str(one.version), one.written_by)
+        show(table)
+        return
+    described = msgspec.json.encode(schema_of(document_named(name)))
+    write_text(msgspec.json.format(described).decode() + "\n")

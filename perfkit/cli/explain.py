@@ -7,24 +7,15 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    FirefoxOption,
-    JsonOption,
-    SpeedscopeOption,
-    WaitOption,
-    chosen,
-    examples,
-    is_quiet,
-    output_option,
-)
-from perfkit.cli.output import check_two_places, emit, stages, write_flames
+from perfkit.cli import options
+from perfkit.cli.output import check_two_places, emit, stages, text_step, write_flames
 from perfkit.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit explain before.stat after.stat",
             "perfkit explain before.trace.json.gz after.trace.json.gz",
             "perfkit explain main HEAD --target train",
@@ -39,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="A profile of whatever kind, or a commit.")],
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A profile of any kind, or a commit.")],
     head: Annotated[str, typer.Argument(metavar="HEAD", help="Another of the same kind, or worktree.")],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="What the target finds in sys.argv.")
@@ -55,16 +46,16 @@ def explain(
         typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),
     ] = None,
     html: Annotated[
-        Path | None, output_option("Write it as a page that needs no other file.", "--html")
+        Path | None, options.output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
     widths: Annotated[
         str, typer.Option(metavar="SIDE", help="Whose time the page's flame graph shows: head or base.")
     ] = "head",
-    markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
-    speedscope: SpeedscopeOption = None,
-    firefox: FirefoxOption = None,
-    wait: WaitOption = None,
-    json: JsonOption = None,
+    markdown: Annotated[Path | None, options.output_option("Write it as markdown.", "--markdown")] = None,
+    speedscope: options.SpeedscopeOption = None,
+    firefox: options.FirefoxOption = None,
+    wait: options.WaitOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
 
@@ -75,7 +66,6 @@ def explain(
     have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
     """
     from perfkit.commands.explain import ExplainRequest, run_explain, snapshots_of
-    from perfkit.commands.text_files import replace_text
     from perfkit.config import load_project
     from perfkit.model import Side
     from perfkit.report.explain import (
@@ -95,7 +85,7 @@ def explain(
         emit(memory_difference_view(moved), moved, json=json)
         return
     check_two_places(speedscope, firefox)
-    side = chosen(widths, Side, "--widths")
+    side = options.chosen(widths, Side, "--widths")
     request = ExplainRequest(
         base=base,
         head=head,
@@ -109,15 +99,6 @@ def explain(
         found = run_explain(request, project=load_project(Path.cwd()), log=_StderrLog(), progress=progress)
     difference = found.difference
 
-    def write_page() -> None:
-        if html is not None:
-            page = difference_page(difference, flames=found.flames(), widths=side)
-            replace_text(html, page, option="--html")
-
-    def write_markdown() -> None:
-        if markdown is not None:
-            replace_text(markdown, difference_markdown(difference), option="--markdown")
-
     def write_both() -> None:
         write_flames((found.base, found.head), speedscope=speedscope, firefox=firefox)
 
@@ -126,7 +107,13 @@ def explain(
         difference,
         json=json,
         verdict=difference_sentence(difference),
-        then=(write_page, write_markdown, write_both),
+        then=(
+            text_step(
+                html, lambda: difference_page(difference, flames=found.flames(), widths=side), "--html"
+            ),
+            text_step(markdown, lambda: difference_markdown(difference), "--markdown"),
+            write_both,
+        ),
     )
 
 
@@ -136,5 +123,5 @@ class _StderrLog:
     def info(self, text: str) -> None:
         from perfkit.report.console import visible_lines
 
-        if not is_quiet():
+        if not options.is_quiet():
             typer.echo(visible_lines(text), err=True)

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfkit.choices import FailOn, Inconclusive, RulesOf
-from perfkit.cli.options import (
-    AlphaOption,
-    BenchmarksOption,
-    JsonOption,
-    LedgerOption,
-    MarginOption,
-    RepoOption,
-    SelectOption,
-    WaitOption,
-    check_rates,
-    chosen,
-    examples,
-    is_quiet,
-    ledger_at,
-    margin_share,
-    output_option,
-    project_in,
-    seed_option,
-)
-from perfkit.cli.output import emit
+from perfkit.cli import options
+from perfkit.cli.output import emit, text_step
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +19,9 @@ if TYPE_CHECKING:
     from perfkit.model import Side
 
 
-_MarkdownOption = Annotated[Path | None, output_option("Write a comment for a pull request.", "--markdown")]
+_MarkdownOption = Annotated[
+    Path | None, options.output_option("Write a comment for a pull request.", "--markdown")
+]
 # Options that contradict each other.
 _CONTRADICTIONS = (
     ("--target", "--benchmarks"),
@@ -55,7 +37,7 @@ _CONTRADICTIONS = (
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit gate",
             "perfkit gate --base v1.2 --margin 1% --markdown comment.md",
             "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
@@ -110,8 +92,7 @@ def gate(
         ),
     ] = None,
     against_release: Annotated[
-        bool,
-        typer.Option("--against-release", help="As --against, with the last tag before HEAD."),
+        bool, typer.Option("--against-release", help="As --against, with the last tag before HEAD.")
     ] = False,
     target: Annotated[
         str | None,
@@ -121,10 +102,10 @@ def gate(
             " package.module:function, or a configured name.",
         ),
     ] = None,
-    benchmarks: BenchmarksOption = None,
-    select: SelectOption = None,
-    margin: MarginOption = None,
-    alpha: AlphaOption = None,
+    benchmarks: options.BenchmarksOption = None,
+    select: options.SelectOption = None,
+    margin: options.MarginOption = None,
+    alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -136,7 +117,7 @@ def gate(
         str | None,
         typer.Option(
             metavar="margin|proven",
-            help="Fail what is slower by more than the margin, or (proven) whatever is proven to be slower by"
+            help="Fail what is slower by more than the margin, or (proven) what is proven to be slower by"
             " more than neutral changes cost; undecided benchmarks then pass (default: margin).",
         ),
     ] = None,
@@ -169,17 +150,17 @@ def gate(
             help="Count the instructions of each benchmark, too, by Valgrind's callgrind: minutes for each.",
         ),
     ] = False,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
+    wait: options.WaitOption = None,
+    repo: options.RepoOption = None,
+    seed: Annotated[int, options.seed_option("Draws the order of launches and sides.")] = 0,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Time nothing: show which slowdown the gate would find in its budget."),
     ] = False,
     from_ledger: Annotated[str | None, typer.Option(hidden=True)] = None,
     markdown: _MarkdownOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Compare two versions of the code: may the change be merged, at known error rates?
 
@@ -194,7 +175,7 @@ def gate(
 
     if from_ledger is not None:
         raise UsageError(f"--from-ledger is a command now: `perfkit ledger judge {from_ledger}`")
-    check_rates(alpha=alpha, budget=budget)
+    options.check_rates(alpha=alpha, budget=budget)
     environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
     given = {
         "--against": bool(against) or (against_release and against is not None),
@@ -212,15 +193,15 @@ def gate(
     for one, other in _CONTRADICTIONS:
         if given[one] and given[other]:
             raise UsageError(f"{one} and {other} contradict each other; leave one of them out")
-    project = project_in(repo)
+    project = options.project_in(repo)
     # A whole run may take long, and measuring ends once it is decided.
     whole_budget = project.config.gate.most_seconds if target is not None else None
     terms = Terms(
-        margin=margin_share(margin),
+        margin=options.margin_share(margin),
         alpha=alpha,
         budget_s=whole_budget if budget is None else budget,
-        fail_on=chosen(fail_on, FailOn, "--fail-on"),
-        inconclusive=chosen(inconclusive, Inconclusive, "--inconclusive"),
+        fail_on=options.chosen(fail_on, FailOn, "--fail-on"),
+        inconclusive=options.chosen(inconclusive, Inconclusive, "--inconclusive"),
         fail_fast=fail_fast,
     )
     if against_release:
@@ -232,22 +213,22 @@ def gate(
         benchmarks=benchmarks,
         select=select,
         terms=terms,
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         seed=seed,
         exact_only=exact_only,
         instructions=instructions,
         wait_s=wait,
         environments=environments,
-        rules=chosen(rules, RulesOf, "--rules") or "base",
+        rules=options.chosen(rules, RulesOf, "--rules") or "base",
         target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
     )
-    with GateProgress(enabled=not is_quiet()) as progress:
+    with GateProgress(enabled=not options.is_quiet()) as progress:
         if plan:
             planned = plan_gates(request, against, project=project, progress=progress)
         else:
             gated = run_gates(request, against, project=project, progress=progress)
     if plan:
-        write = functools.partial(_write, markdown, lambda: plan_markdown(planned))
+        write = text_step(markdown, lambda: plan_markdown(planned), "--markdown")
         emit(plan_view(planned), planned, json=json, then=(write,))
         return
     _show(gated, markdown=markdown, json=json)
@@ -256,17 +237,19 @@ def gate(
 def register_judge(app: typer.Typer) -> None:
     """Add the verb of the ledger that judges a gate anew."""
     app.command(
-        epilog=examples("perfkit ledger judge 3f2a", "perfkit ledger judge 3f2a --markdown comment.md")
+        epilog=options.examples(
+            "perfkit ledger judge 3f2a", "perfkit ledger judge 3f2a --markdown comment.md"
+        )
     )(judge)
 
 
 def judge(
     run: str,
     *,
-    repo: RepoOption = None,
+    repo: options.RepoOption = None,
     markdown: _MarkdownOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Judge the kept launches of a gate anew, by the rules it was measured under; nothing is measured.
 
@@ -274,8 +257,8 @@ def judge(
     """
     from perfkit.commands.gate import judge_run
 
-    project = project_in(repo)
-    gated = judge_run(run, ledger=ledger_at(ledger or project.ledger_place), project=project)
+    project = options.project_in(repo)
+    gated = judge_run(run, ledger=options.ledger_at(ledger or project.ledger_place), project=project)
     _show(gated, markdown=markdown, json=json)
 
 
@@ -291,16 +274,9 @@ def _show(gated: Gated, *, markdown: Path | None, json: str | None) -> None:
         report,
         json=json,
         verdict=None if report.against is None else both_sentence(report),
-        then=(functools.partial(_write, markdown, lambda: render_comment(report)),),
+        then=(text_step(markdown, lambda: render_comment(report), "--markdown"),),
         unrecorded=gated.unrecorded,
         code=gated.exit_code,
         failure=gated.failure,
     )
     sys.exit(gated.exit_code)
-
-
-def _write(file: Path | None, render: Callable[[], str]) -> None:
-    from perfkit.commands.text_files import replace_text
-
-    if file is not None:
-        replace_text(file, render(), option="--markdown")

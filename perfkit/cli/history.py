@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 
 
@@ -26,7 +26,7 @@ class _ShowsByDefault(TyperGroup):
 _history = typer.Typer(
     cls=_ShowsByDefault,
     help="Show trends over many commits with their change points and alarms; review these.",
-    epilog=examples(
+    epilog=options.examples(
         "perfkit history",
         "perfkit history test_loss --since 90d",
         "perfkit history --branch main --metric operators",
@@ -47,7 +47,7 @@ def register(app: typer.Typer) -> None:
 
 
 @_history.command(
-    epilog=examples(
+    epilog=options.examples(
         "perfkit history show",
         "perfkit history show bench_losses.py::test_loss --since 2026-09-01",
         "perfkit history show --json - | jq '.points[].benchmark'",
@@ -69,8 +69,8 @@ def show(
         bool,
         typer.Option("--check", help="Exit 1 if a loss is open or a benchmark drifts, 4 if one went silent."),
     ] = False,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Show trends over many commits: alarms first, then a line for each benchmark."""
     from perfkit.commands.history import HistoryRequest, days_ago, history_exit_code, read_history
@@ -84,7 +84,7 @@ def show(
         branch=branch,
         metric=metric,
     )
-    place = ledger_at(ledger or project.ledger_place, to_read=True)
+    place = options.ledger_at(ledger or project.ledger_place, to_read=True)
     with stages(only_drawn=True) as progress:
         progress.info("reading the history")
         report = read_history(project, place, request)
@@ -93,20 +93,22 @@ def show(
         sys.exit(history_exit_code(report))
 
 
-@_history.command(epilog=examples('perfkit history accept 4f0ee3ba --reason "Exact distances, wanted"'))
+@_history.command(
+    epilog=options.examples('perfkit history accept 4f0ee3ba --reason "Exact distances, wanted"')
+)
 def accept(
     subject: Annotated[str, _SUBJECT],
     *,
     reason: Annotated[str, _REASON],
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Accept a change point as real: it is no longer open."""
     _state(subject, "accepted", reason, ledger, json)
 
 
 @_history.command(
-    epilog=examples(
+    epilog=options.examples(
         'perfkit history ignore 4f0ee3ba --reason "The runner was moved"',
         'perfkit history ignore test_old_loss --reason "Removed with its feature"',
     )
@@ -115,8 +117,8 @@ def ignore(
     subject: Annotated[str, _SUBJECT],
     *,
     reason: Annotated[str, _REASON],
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Ignore a change point that is none, or a benchmark that is no longer measured."""
     _state(subject, "ignored", reason, ledger, json)
@@ -128,7 +130,7 @@ def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str 
     from perfkit.ledger.remote import mirrored_url, shown_place
 
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_place, to_read=True)
+    place = options.ledger_at(ledger or project.ledger_place, to_read=True)
     stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
     shared = mirrored_url(stated.file.parent.parent)
     kept = shown_place(stated.file) if shared else f"{stated.file}: commit this file with your code"

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import gate
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli import gate, options
 from perfkit.cli.output import emit, show, stages
 from perfkit.errors import UsageError
 from perfkit.extensions import commands_of
@@ -24,7 +23,9 @@ _RENAMED = {"verify": "check", "repair": "check --fix", "pull": "sync --pull-onl
 _ledger = typer.Typer(
     no_args_is_help=True,
     help="List, check and share recorded measurements.",
-    epilog=examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger check"),
+    epilog=options.examples(
+        "perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger check"
+    ),
 )
 
 
@@ -51,20 +52,22 @@ def _refuse_old_name(context: typer.Context) -> None:
 
 @_ledger.command(
     "list",
-    epilog=examples("perfkit ledger list", "perfkit ledger list --last 0", "perfkit ledger list --json -"),
+    epilog=options.examples(
+        "perfkit ledger list", "perfkit ledger list --last 0", "perfkit ledger list --json -"
+    ),
 )
 def list_(
     *,
     last: Annotated[int, typer.Option(min=0, help="How many runs to print, 0 for all; JSON has all.")] = 100,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """List the runs, newest last."""
     from perfkit.commands.ledger import list_runs
     from perfkit.report.ledger import runs_table
     from perfkit.units import counted
 
-    place = ledger_at(_place(ledger), to_read=True)
+    place = options.ledger_at(_place(ledger), to_read=True)
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         runs = list_runs(place)
@@ -72,19 +75,20 @@ def list_(
 
 
 @_ledger.command(
-    "show", epilog=examples("perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger show 0199 --json run.json")
+    "show",
+    epilog=options.examples("perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger show 0199 --json run.json"),
 )
-def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+def show_(run: str, *, ledger: options.LedgerOption = None, json: options.JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""
     from perfkit.commands.ledger import show_run
     from perfkit.report.ledger import rows_sentence, rows_table
 
-    rows = show_run(ledger_at(_place(ledger), to_read=True), run)
+    rows = show_run(options.ledger_at(_place(ledger), to_read=True), run)
     emit(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
 
 
 @_ledger.command(
-    epilog=examples(
+    epilog=options.examples(
         "perfkit ledger check", "perfkit ledger check --fix --dry-run", "perfkit ledger check --fix"
     )
 )
@@ -94,8 +98,8 @@ def check(
         bool, typer.Option("--fix", help="Also fix what can be fixed without losing a row.")
     ] = False,
     dry_run: _DryRunOption = False,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Read every file to the last bit and list all problems; nothing is changed without --fix.
 
@@ -123,7 +127,7 @@ def check(
 
 
 @_ledger.command(
-    epilog=examples(
+    epilog=options.examples(
         "perfkit ledger compact --dry-run", "perfkit ledger compact", "perfkit ledger compact --all --json -"
     )
 )
@@ -133,8 +137,8 @@ def compact(
         bool, typer.Option("--all", help="Compact the files of the current month, too.")
     ] = False,
     dry_run: _DryRunOption = False,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Merge the files of each past month into a few that are smaller and faster to read.
 
@@ -143,7 +147,7 @@ def compact(
     from perfkit.commands.ledger import compact_ledger
     from perfkit.report.ledger import compaction_view
 
-    place = ledger_at(_place(ledger), to_read=True)
+    place = options.ledger_at(_place(ledger), to_read=True)
     with stages() as progress:
         done = compact_ledger(place, also_current=also_current, dry_run=dry_run, progress=progress)
     emit(compaction_view(done), done, json=json)
@@ -151,12 +155,16 @@ def compact(
 
 
 @_ledger.command(
-    epilog=examples(
+    epilog=options.examples(
         "perfkit ledger merge ../other/benchmarks/ledger", "perfkit ledger merge s3://bucket/path --dry-run"
     )
 )
 def merge(
-    other: str, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
+    other: str,
+    *,
+    dry_run: _DryRunOption = False,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Copy the runs, notes, acceptances and states that only the ledger OTHER has; OTHER is only read.
 
@@ -169,7 +177,7 @@ def merge(
 
     named = _place(ledger)
     # A folder that is not there was mistyped; a ledger in a store begins with its first file.
-    place = ledger_at(named, to_read=not is_url(named))
+    place = options.ledger_at(named, to_read=not is_url(named))
     theirs = ledger_folder(other)
     with stages() as progress:
         done = merge_ledgers(place, theirs, dry_run=dry_run, progress=progress)
@@ -177,7 +185,9 @@ def merge(
     sys.exit(done.exit_code)
 
 
-@_ledger.command(epilog=examples("perfkit ledger sync", "perfkit ledger sync --pull-only --branch measured"))
+@_ledger.command(
+    epilog=options.examples("perfkit ledger sync", "perfkit ledger sync --pull-only --branch measured")
+)
 def sync(
     *,
     pull_only: Annotated[
@@ -187,7 +197,7 @@ def sync(
         str, typer.Option(metavar="NAME", help="The branch that has the ledger and nothing else.")
     ] = "perfkit-ledger",
     remote: Annotated[str, typer.Option(metavar="NAME", help="The remote that has the branch.")] = "origin",
-    ledger: LedgerOption = None,
+    ledger: options.LedgerOption = None,
 ) -> None:
     """Exchange the ledger's files with a branch of their own: pull, then push.
 
@@ -209,7 +219,7 @@ def sync(
         return
     if folder.is_dir():
         # A branch has whole files only, and what a killed command staged would be lost with a CI machine.
-        ledger_at(folder)
+        options.ledger_at(folder)
     with stages(only_drawn=True) as progress:
         progress.info(f"pushing to {branch} of {remote}")
         pushed = push_ledger(project, folder, branch=branch, remote=remote)

@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 from perfkit.errors import UsageError
 
 _log = typer.Typer(
     invoke_without_command=True,
-    epilog=examples(
-        "perfkit log",
-        "perfkit log --check",
-        'perfkit log note HEAD "Vectorised the triplet loss"',
+    epilog=options.examples(
+        "perfkit log", "perfkit log --check", 'perfkit log note HEAD "Vectorised the triplet loss"'
     ),
 )
 
@@ -34,8 +32,8 @@ def log(
         bool, typer.Option("--check", help="Write nothing; exit 1 if the file differs from the ledger.")
     ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: perf_log.md.")] = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
     command = context.invoked_subcommand
@@ -52,7 +50,7 @@ def log(
 
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
-    rows = ledger_at(ledger or project.ledger_place, to_read=True)
+    rows = options.ledger_at(ledger or project.ledger_place, to_read=True)
     with stages(only_drawn=True) as progress:
         progress.info("reading the ledger")
         result = render_log(project=project, ledger=rows, file=file, check=check)
@@ -61,13 +59,15 @@ def log(
     emit(text, result.log, json=json)
 
 
-@_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
-def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+@_log.command(epilog=options.examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
+def note(
+    commit: str, text: str, *, ledger: options.LedgerOption = None, json: options.JsonOption = None
+) -> None:
     """Describe a commit in your own words; the log shows it in place of the commit's subject."""
     from perfkit.commands.log import note_commit
     from perfkit.config import load_project
 
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_place)
+    place = options.ledger_at(ledger or project.ledger_place)
     kept = note_commit(project=project, ledger=place, ref=commit, text=text)
     emit(f"{kept.commit[:10]}: {kept.text}", kept, json=json)

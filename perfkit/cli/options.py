@@ -19,29 +19,19 @@ if TYPE_CHECKING:
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 _MANY_FILES = 50
-# What the command line that was read last says of --quiet; every command has that option.
+# Whether the command line has --quiet, which every command takes.
 _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 
 
 def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
-    """Return the place of an output file, once it is certain that a file can be written there.
-
-    It is called as the command line is read, so that a wrong place is told before anything is measured.
-
-    Raises:
-        UsageError: nothing can be written there; it names the option.
-    """
+    """Return an output file's place, once it is certain that it can be written."""
     if value is not None and value != STANDARD_OUTPUT:
         check_writable_place(Path(value), option=param.opts[0])
     return value
 
 
 def checked_document(param: typer.CallbackParam, value: Path | None) -> Path | None:
-    """Return the place of a document, once it and the picture beside it can be written.
-
-    Raises:
-        UsageError: one of the two cannot be written, or both would have one name.
-    """
+    """Return the place of a document, once it and the picture beside it can be written."""
     if value is not None:
         picture = value.with_suffix(".svg")
         if picture == value:
@@ -79,12 +69,10 @@ JsonOption = Annotated[
     str | None, output_option("Write the result as JSON to a file, or to standard output (-).", "--json")
 ]
 SpeedscopeOption = Annotated[
-    Path | None,
-    output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope"),
+    Path | None, output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope")
 ]
 FirefoxOption = Annotated[
-    Path | None,
-    output_option("Write them for the Firefox Profiler (profiler.firefox.com).", "--firefox"),
+    Path | None, output_option("Write them for the Firefox Profiler (profiler.firefox.com).", "--firefox")
 ]
 DocumentOption = Annotated[
     Path | None,
@@ -97,7 +85,7 @@ DocumentOption = Annotated[
 ]
 BenchmarksOption = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="Default: the configured benchmarks, or whatever pytest collects."),
+    typer.Option(metavar="PATH", help="Default: the configured benchmarks, or all that pytest collects."),
 ]
 SelectOption = Annotated[
     str | None,
@@ -145,7 +133,7 @@ SetOption = Annotated[
 ]
 
 
-def _hear_quiet(value: bool) -> bool:  # noqa: FBT001 (the library passes it so)
+def _set_quiet(value: bool) -> bool:  # noqa: FBT001 (the library passes it so)
     _IS_QUIET.set(value)
     return value
 
@@ -157,7 +145,7 @@ QuietOption = Annotated[
         "--quiet",
         "-q",
         help="Print the verdict in one sentence, and errors; no progress.",
-        callback=_hear_quiet,
+        callback=_set_quiet,
         expose_value=False,
     ),
 ]
@@ -169,11 +157,7 @@ def is_quiet() -> bool:
 
 
 def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
-    """Refuse numbers that mean nothing.
-
-    Raises:
-        UsageError: alpha is no probability, or the budget no time.
-    """
+    """Refuse numbers that mean nothing."""
     if alpha is not None and not 0 < alpha < 1:
         raise UsageError(f"--alpha must lie between 0 and 1, found {alpha:g}")
     if budget is not None and not budget > 0:
@@ -181,22 +165,14 @@ def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
 
 
 def margin_share(text: str | None) -> float | None:
-    """Return what ``--margin`` says as a share, None where it was not given.
-
-    Raises:
-        ConfigError: it is no percentage above zero.
-    """
+    """Return ``--margin`` as a share, None where it was not given."""
     from perfkit.config import parse_percent
 
     return parse_percent(text, key="--margin") if text else None
 
 
 def chosen(text: str | None, words: object, option: str) -> Any:  # noqa: ANN401 (one of the words)
-    """Return which of the words of a choice an option says, None where it was not given.
-
-    Raises:
-        UsageError: it says none of them; it names the option.
-    """
+    """Return an option as one of its words, None where it was not given."""
     from perfkit.config import choices_text
 
     word = text and text.replace("-", " ")
@@ -206,11 +182,7 @@ def chosen(text: str | None, words: object, option: str) -> Any:  # noqa: ANN401
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:
-    """Return the name and the value of "batch-size=4": ("batch_size", "4").
-
-    Raises:
-        UsageError: the text is no such thing; it names the option.
-    """
+    """Return the name and the value of "batch-size=4": ("batch_size", "4")."""
     name, equals, value = text.partition("=")
     if not (name.strip() and equals and value.strip()):
         raise UsageError(f'{option} must read NAME=VALUE, found "{text}"')
@@ -222,18 +194,14 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
 
     Every command with a ledger calls this before it does anything else. A ledger in a store is copied first,
     and what earlier commands could not put there is put. One ``to_read`` is not begun: it must be there.
-
-    Raises:
-        UsageError: the place is no folder and no URL of a store, or there is nothing to read.
-        LedgerError: the store cannot be read.
     """
     from perfkit.ledger.recording import recover_leftovers
     from perfkit.report.console import visible
 
     folder = _copied(place, to_read=to_read)
-    for found in recover_leftovers(folder):
-        if found.problem or not is_quiet():
-            typer.echo(f"perfkit: {visible(found.text)}", err=True)
+    for leftover in recover_leftovers(folder):
+        if leftover.problem or not is_quiet():
+            typer.echo(f"perfkit: {visible(leftover.text)}", err=True)
     return folder
 
 
@@ -257,11 +225,7 @@ def _copied(place: str | Path, *, to_read: bool) -> Path:
 
 
 def project_in(repo: Path | None) -> Project:
-    """Return the project in a folder, the present one where none was named.
-
-    Raises:
-        UsageError: it is not a folder.
-    """
+    """Return the project in a folder, the present one where none was named."""
     from perfkit.config import load_project
 
     start = repo or Path.cwd()

@@ -1,4 +1,4 @@
-"""What a command says: a view for people, or JSON for machines."""
+"""What a command prints: a view for people, or JSON for machines."""
 
 from __future__ import annotations
 
@@ -33,13 +33,9 @@ def emit(
     """Print a view, then do what else is to be done with a result, and write it as JSON.
 
     What was measured is seen before anything is written that a full disk could keep from being written, and
-    no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
+    no failure keeps the rest from being done. ``unrecorded`` is what kept the result from the ledger: the
     command then ends with ``code``. ``failure`` is what kept the result from being whole. With --quiet only
     the ``verdict`` is printed, by default the sentence that the view begins with.
-
-    Raises:
-        PerfkitError: the first thing that failed; others are its notes.
-        BrokenPipeError: nobody reads the view, and nothing else failed.
     """
     failures: list[PerfkitError] = [] if failure is None else [failure]
     if unrecorded is not None:
@@ -67,11 +63,7 @@ def emit(
 
 
 def show(view: RenderableType, *, to_json: str | None = None, verdict: str | None = None) -> None:
-    """Print a view, or with --quiet its verdict; to standard error when standard output carries JSON.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Print a view, or with --quiet its verdict; to standard error when standard output carries JSON."""
     from perfkit.report.console import console_on, folded
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
@@ -96,27 +88,19 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
 
 
 def log(text: str, *, to_json: str | None = None) -> None:
-    """Print a line about what is being done, unless the person asked for the verdict alone.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Print a line about what is being done, unless the person asked for the verdict alone."""
     if not is_quiet():
         show(text, to_json=to_json)
 
 
 def stages(*, only_drawn: bool = False) -> StageProgress:
-    """Return what shows the stages of a command; nothing with --quiet.
-
-    With ``only_drawn`` it shows a bar in a terminal and writes nothing elsewhere: for what mostly takes no
-    time that a person would notice.
-    """
+    """Return the progress of a command's stages, nothing with --quiet; ``only_drawn`` for quick ones."""
     from perfkit.report.progress import StageProgress
 
     return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)
 
 
-def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing library can render)
+def _first_sentence(view: Any) -> str:  # noqa: ANN401 (anything that the library can render)
     """Return the first line of a view, which is its verdict."""
     while not isinstance(view, str):
         parts = getattr(view, "renderables", None)
@@ -128,11 +112,7 @@ def _first_sentence(view: Any) -> str:  # noqa: ANN401 (whatever the printing li
 
 
 def write_json(result: object, destination: str | None) -> None:
-    """Write a result as JSON to a file or to standard output, where it was asked for.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Write a result as JSON to a file or to standard output, where it was asked for."""
     if destination is None:
         return
     import msgspec
@@ -148,22 +128,26 @@ def write_json(result: object, destination: str | None) -> None:
         replace_text(Path(destination), text, option="--json")
 
 
-def check_two_places(speedscope: Path | None, firefox: Path | None) -> None:
-    """Refuse one file for two formats of flame graphs.
+def text_step(file: Path | None, render: Callable[[], str], option: str) -> Callable[[], None]:
+    """Return a step of ``emit`` that writes a text, where the option named a file."""
 
-    Raises:
-        UsageError: both options name the same file.
-    """
+    def write() -> None:
+        from perfkit.commands.text_files import replace_text
+
+        if file is not None:
+            replace_text(file, render(), option=option)
+
+    return write
+
+
+def check_two_places(speedscope: Path | None, firefox: Path | None) -> None:
+    """Refuse one file for two formats of flame graphs."""
     if speedscope is not None and firefox is not None and speedscope.resolve() == firefox.resolve():
         raise UsageError(f"--speedscope and --firefox both name {firefox}; give each a file of its own")
 
 
 def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefox: Path | None) -> None:
-    """Write flame graphs of profiles to the files that were asked for, all of them or none.
-
-    Raises:
-        UsageError: a profile does not know who called whom, or a file cannot be written.
-    """
+    """Write flame graphs of profiles to the files that were asked for, all of them or none."""
     from perfkit.commands.text_files import replace_text
     from perfkit.report.flame_files import firefox_file, speedscope_file
 
@@ -180,13 +164,9 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
 
 
 def write_text(text: str) -> None:
-    """Write a text that a machine reads to standard output: as UTF-8, whatever the terminal takes.
-
-    Raises:
-        UsageError: the stream takes nothing more, as on a full disk.
-    """
+    """Write a text that a machine reads to standard output: always as UTF-8."""
     try:
-        # Whatever waits for the first words hears of these.
+        # Takes the "starting perfkit" line away.
         sys.stdout.write("")
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
@@ -198,7 +178,7 @@ def write_text(text: str) -> None:
 
 
 def _unwritable(stream: TextIO, error: OSError) -> UsageError:
-    """Return what to say of a stream that took not all, and let go of it: Python would flush it once more."""
+    """Return the error for a stream that took not all; Python must not flush it once more."""
     name = "standard error" if stream is sys.stderr else "standard output"
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

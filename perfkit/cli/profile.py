@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperCommand
 
-from perfkit.cli.options import (
-    FirefoxOption,
-    JsonOption,
-    LedgerOption,
-    SpeedscopeOption,
-    WaitOption,
-    examples,
-    is_quiet,
-    ledger_at,
-)
+from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, write_flames
 from perfkit.errors import NotMeasuredError, UsageError
 
@@ -32,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
         cls=_BeforeTorchrun,
-        epilog=examples(
+        epilog=options.examples(
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
             "perfkit profile train.py --step-at train.py:31 --steps 20     (weights updated by hand)",
@@ -109,17 +100,16 @@ def profile(
         typer.Option(help="Start the script as so many processes, as torchrun does, and profile each."),
     ] = None,
     stall_limit: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="With ranks: end when none makes a step for so long."),
+        float, typer.Option(metavar="SECONDS", help="With ranks: end when none makes a step for so long.")
     ] = 600.0,
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")
     ] = False,
-    speedscope: SpeedscopeOption = None,
-    firefox: FirefoxOption = None,
-    wait: WaitOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    speedscope: options.SpeedscopeOption = None,
+    firefox: options.FirefoxOption = None,
+    wait: options.WaitOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Profile a training loop: its times, what a step is made of and counts, and two profilers' views.
 
@@ -149,8 +139,8 @@ def profile(
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
-        progress=not is_quiet(),
-        ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
+        progress=not options.is_quiet(),
+        ledger=None if no_ledger else options.ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)
     folder = request.out.parent

@@ -1,21 +1,14 @@
-"""``perfkit show``."""
+"""``perfkit show`` and ``perfkit view``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    FirefoxOption,
-    JsonOption,
-    LedgerOption,
-    SpeedscopeOption,
-    examples,
-    is_quiet,
-    ledger_at,
-)
+from perfkit.cli import options
 from perfkit.cli.output import check_two_places, emit, stages, write_flames, write_json
 from perfkit.cli.output import show as show_view
 from perfkit.errors import UsageError
@@ -24,9 +17,9 @@ _ENVIRONMENTS = Path("env")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add both verbs."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit show profiles/first_profile.stat",
             "perfkit show old.prof new.trace.json.gz",
             "perfkit show first_profile.stat --filtered mypackage",
@@ -39,6 +32,11 @@ def register(app: typer.Typer) -> None:
             "perfkit show env HEAD~1 HEAD",
         )
     )(show)
+    app.command(
+        epilog=options.examples(
+            "perfkit view profiles/first_profile.stat", "perfkit view first_profile.stat --server"
+        )
+    )(view)
 
 
 def show(
@@ -46,7 +44,7 @@ def show(
         list[Path],
         typer.Argument(
             metavar="FILE...|env RUN [RUN]",
-            help="Profiles, of whatever kind; or the word env and one run or two: an id or its beginning, a"
+            help="Profiles of any kind; or the word env and one run or two: an id or its beginning, a"
             " commit, or a file of a ledger.",
         ),
     ],
@@ -60,14 +58,14 @@ def show(
     ] = None,
     fits: Annotated[
         float | None,
-        typer.Option(metavar="GIB", help="Tell whether what a memory snapshot saw would fit so much memory."),
+        typer.Option(metavar="GIB", help="Whether what a memory snapshot saw would fit so much memory."),
     ] = None,
-    speedscope: SpeedscopeOption = None,
-    firefox: FirefoxOption = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    speedscope: options.SpeedscopeOption = None,
+    firefox: options.FirefoxOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
-    """Show what profiles say: of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
+    """Show profiles of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
 
     Totals, training steps and the time of each, whom the loop waits for, and where its time goes. Files are
     read in a process of their own with little memory, and nothing in them is run. Memory snapshots of torch
@@ -128,7 +126,7 @@ def _show_profiles(
     for reading in readings:
         view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
         show_view(view, to_json=json, verdict=reading_sentence(reading))
-    if not txt and not is_quiet() and (ranks := ranks_view(readings)) is not None:
+    if not txt and not options.is_quiet() and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)
     write_json(readings, json)
 
@@ -139,6 +137,19 @@ def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     from perfkit.report.surroundings import surroundings_sentence, surroundings_view
 
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_place, to_read=True)
+    place = options.ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
     emit(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))
+
+
+def view(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A cProfile, such as first_profile.stat.")],
+    *,
+    server: Annotated[
+        bool, typer.Option("--server", help="Only print the address; so it is where there is no browser.")
+    ] = False,
+) -> None:
+    """Open a profile in the browser with snakeviz, until Ctrl-C."""
+    from perfkit.commands.show import view as run
+
+    sys.exit(run(file, server=server))

@@ -11,10 +11,7 @@ from perfkit.runner.machine.facts import read_environment, read_machine
 
 
 def about_lines() -> Iterator[str]:
-    """Yield the versions of perfkit and of what it stands on, the system, the CPU, its cores and the GPUs.
-
-    Nothing heavy is imported for it: a broken torch is what many a report is about.
-    """
+    """Yield versions, system, CPU and GPUs without importing torch, which may be broken."""
     software, machine = read_environment(torch_settings={}).facts, read_machine().facts
     yield f"perfkit {_version('perfkit')}"
     yield f"Python: {software['python']}"

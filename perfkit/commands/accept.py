@@ -26,7 +26,7 @@ from perfkit.repo.working_tree import code_of, describe_working_tree
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """What was accepted, and the file that says so."""
+    """What was accepted, and the file that keeps it."""
 
     acceptance: KeptAcceptance
     file: Path
@@ -34,28 +34,22 @@ class Accepted:
 
 @reading_only()
 def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: str, ref: str) -> Accepted:
-    """Accept one blocking finding of the newest gate whose head is ``ref``, uncommitted changes or not.
-
-    A gate may have compared that head with a release as well: of the newest gates against each base, the
-    newest one counts in which the benchmark blocks.
-
-    Raises:
-        LedgerError: the ledger cannot be read or written.
-        RepositoryError: the commit is not known.
-        UsageError: the reason is empty, there is no such gate, or the benchmark is no blocking finding of it.
-    """
+    """Accept one blocking finding of the newest gate of ``ref`` against any base."""
     if not reason.strip() or is_placeholder(reason):
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
     repository = open_repository(project.root)
     kept = Ledger(ledger)
-    gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
-    gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
-    head = next(row for row in gate.rows if _is_judged(row))
-    top, outputs = repository, (*project.output_paths, ledger)
-    exact = gate.exact
-    finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
+    gates: list[tuple[list[Row], list[Comparison | ExactComparison]]] = [
+        (rows, [*judge_anew(rows, kept), *exact_comparisons_of(rows)])
+        for rows in _newest_gates(kept, resolve(repository, ref).sha)
+    ]
+    rows, compared = next((one for one in gates if _is_blocked_by(benchmark, one[1])), gates[0])
+    head = next(row for row in rows if _is_judged(row))
+    outputs = (*project.output_paths, ledger)
+    finding = _finding(compared, benchmark, run=short_run_id(head.run_id))
+    exact = [one for one in compared if isinstance(one, ExactComparison)]
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
-    change, parts = _committed_change(gate.rows, head.commit, top, outputs)
+    change, parts = _committed_change(rows, head.commit, repository, outputs)
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
@@ -68,7 +62,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         run_id=head.run_id,
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,
-        code=_uncommitted_code(head.commit, top, outputs),
+        code=_uncommitted_code(head.commit, repository, outputs),
         change=change,
         parts=parts,
     )
@@ -100,24 +94,10 @@ def _committed_change(
     return whole, patches_of(top, shas, ignored=outputs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Gate:
-    """The rows of a gate, both sides, and what it found in times and in counts."""
-
-    rows: Sequence[Row]
-    timed: Sequence[Comparison]
-    exact: Sequence[ExactComparison]
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], kept: Ledger) -> _Gate:
-        """Judge the rows of a gate anew."""
-        return cls(rows=rows, timed=judge_anew(rows, kept), exact=exact_comparisons_of(rows))
-
-    def is_blocked_by(self, benchmark: str) -> bool:
-        """Return whether the benchmark that this ending of a name means is a blocking finding."""
-        found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
-        meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
-        return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
+def _is_blocked_by(benchmark: str, found: Sequence[Comparison | ExactComparison]) -> bool:
+    """Return whether the benchmark that this ending of a name means is a blocking finding of a gate."""
+    meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
+    return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
 
 
 def _newest_gates(kept: Ledger, sha: str) -> list[list[Row]]:
@@ -157,11 +137,6 @@ def _finding(
         raise UsageError(f'no benchmark "{benchmark}" in the gate {run}; {listed}')
     found = judged[meant[0]]
     if not blocks(found):
-        raise UsageError(
-            f"{meant[0]} is {_state(found)} in the gate {run}, so it needs no accepting; {listed}"
-        )
+        state = found.verdict + ("" if found.gating else ", not gating,")
+        raise UsageError(f"{meant[0]} is {state} in the gate {run}, so it needs no accepting; {listed}")
     return found
-
-
-def _state(comparison: Comparison | ExactComparison) -> str:
-    return comparison.verdict + ("" if comparison.gating else ", not gating,")

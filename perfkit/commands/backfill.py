@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -50,12 +50,7 @@ _SHA_DIGITS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which commits of the ranges are measured, and how.
-
-    ``every`` takes each n-th commit of a range, ``around`` the commits about a change point, by the beginning
-    of its id, ``tags`` only those that have one. With ``own_benchmarks`` each commit keeps its own benchmark
-    files; with ``again`` what is in the ledger is measured all the same.
-    """
+    """Which commits of the ranges are measured: each n-th, those around a change point, those with a tag."""
 
     every: int | None = None
     around: str | None = None
@@ -67,10 +62,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillRequest:
-    """What to measure: commits or ranges, how many launches of each, and which benchmarks.
-
-    ``wait_s`` is how long to wait for another perfkit, in seconds, None for as long as it takes.
-    """
+    """What to measure: commits or ranges, how many launches of each, and which benchmarks."""
 
     commits: tuple[str, ...]
     launches: int
@@ -125,29 +117,21 @@ def run_backfill(
     progress: Callable[[int, int, SessionSlot], None],
     log: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
-    """Measure and file the commits; interrupted, what was measured until then is kept.
-
-    ``log`` reports for which other perfkit this one waits, and what was removed of killed ones.
-
-    Raises:
-        RepositoryError: a commit is not known.
-        NotMeasuredError: no launch could be run.
-        RecordingError: the ledger can no longer be written; what was added until then is kept.
-        RunInterruptedError: the person stopped it.
-    """
+    """Measure and file the commits in alternation; interrupted, what was measured until then is kept."""
     _check(request, project)
     repository = open_repository(project.root)
-    commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
-    shas = [commit.sha for commit in commits]
+    unique = {one.sha: one for one in (resolve(repository, ref) for ref in request.commits)}
+    order = history_order(project.root, unique, also=unique)
+    shas = sorted(unique, key=order.__getitem__)
+    commits = [unique[sha] for sha in shas]
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     slots = plan_launches(shas, request.launches, seed=request.seed)
     terms = LaunchTerms(
         benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
     )
-    top = repository
-    with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
-        roots, failed = _laid_out(commits, project, top, folder, log)
+    with measuring(log, wait_s=request.wait_s) as waited_s, worktree_folder([repository]) as folder:
+        roots, failed = _laid_out(commits, project, repository, folder, log)
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
         collected = Collected(run, commits=commits, seed=request.seed)
         try:
@@ -164,11 +148,7 @@ def run_backfill(
     if run.file is None:
         raise NotMeasuredError(f"no launch could be run; {collected.failures[0]}")
     return BackfillResult(
-        run_id=run.run_id,
-        file=run.file,
-        rows=len(run.rows),
-        failures=collected.failures,
-        waited_s=waited_s,
+        run_id=run.run_id, file=run.file, rows=len(run.rows), failures=collected.failures, waited_s=waited_s
     )
 
 
@@ -195,18 +175,7 @@ def _laid_out(
 def run_range_backfill(
     request: BackfillRequest, *, project: Project, log: Callable[[str], None]
 ) -> RangeResult:
-    """Measure the commits of ranges that are not in the ledger yet, each as a run of its own.
-
-    The same command goes on where an earlier one was stopped, in whatever way. ``log`` reports the progress,
-    and about how long the rest takes.
-
-    Raises:
-        RepositoryError: a commit or range is not known.
-        UsageError: the choice means nothing, or the engine is not there.
-        NotMeasuredError: the engine was lost; what is filed is kept.
-        RecordingError: the ledger can no longer be written.
-        RunInterruptedError: the person stopped it.
-    """
+    """Measure the commits of ranges that are not in the ledger yet, each as a run of its own."""
     _check(request, project)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
@@ -276,10 +245,7 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tasks:
-    """Makes the task of each commit; ``versions`` are today's benchmarks, empty where they do not matter.
-
-    ``prepared`` maps commits to the command that makes a checkout of them ready.
-    """
+    """Makes the task of each commit; ``prepared`` maps commits to the command that makes them ready."""
 
     request: BackfillRequest
     shas: tuple[str, ...]
@@ -292,9 +258,8 @@ class _Tasks:
     @classmethod
     def of(cls, request: BackfillRequest, project: Project, shas: tuple[str, ...]) -> _Tasks:
         config, choice = project.config, request.choice
-        repository = open_repository(project.root)
-        top = repository
-        head = resolve(repository, "HEAD")
+        top = open_repository(project.root)
+        head = resolve(top, "HEAD")
         files: list[str] = []
         if not choice.own_benchmarks:
             ignored = (*project.output_paths, request.ledger)
@@ -357,14 +322,6 @@ def _prepare_commands(project: Project, shas: Collection[str]) -> dict[str, str]
     return {sha: command for sha, command in commands.items() if command}
 
 
-@dataclass(kw_only=True)
-class _Known:
-    """What is known on one class of machines, and the places that came back from workers that were lost."""
-
-    gaps: Gaps
-    waiting: list[int] = field(default_factory=list)
-
-
 class BackfillPlan:
     """The commits of a backfill on each class of machines: what is known, and which comes next."""
 
@@ -380,28 +337,30 @@ class BackfillPlan:
         self._tasks, self._ledger, self._margin, self._log = tasks, ledger, margin, log
         self._wanted = range(len(tasks.shas))
         self._failures: list[str] = []
-        self._seconds: list[float] = []
         self._measured = self._rows = self._unmeasured = 0
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
-        self._known = {machine: self._known_of(machine, trends, filed) for machine in classes}
-        self._before = sum(known.gaps.done for known in self._known.values())
+        self._gaps = {machine: self._gaps_of(machine, trends, filed) for machine in classes}
+        # The places that came back from workers that were lost.
+        self._waiting: dict[MachineClass, list[int]] = {machine: [] for machine in classes}
+        self._before = sum(gaps.done for gaps in self._gaps.values())
         self._begun_at = time.monotonic()
 
     def next(self, machine: MachineClass) -> Task | None:
         """Return the commit of which a history on this class knows least, None where all are given out."""
-        known = self._known.get(machine)
-        if known is None:
+        if machine not in self._gaps:
             return None
-        place = known.waiting.pop(0) if known.waiting else known.gaps.next()
+        gaps, waiting = self._gaps[machine], self._waiting[machine]
+        place = waiting.pop(0) if waiting else gaps.next()
         if place is None:
             return None
-        known.gaps.finish(place)
+        gaps.finish(place)
         return self._tasks.task(self._tasks.shas[place], machine)
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
-        return sum(len(self._wanted) - known.gaps.done + len(known.waiting) for known in self._known.values())
+        given_out = sum(gaps.done for gaps in self._gaps.values())
+        return self._all - given_out + sum(map(len, self._waiting.values()))
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
         """File a commit's launches, and learn its levels from them."""
@@ -410,8 +369,7 @@ class BackfillPlan:
         if file_once(self._ledger.path, task, content):
             self._rows += len(rows)
         self._measured += 1
-        self._seconds.append(seconds)
-        self._known[task.machine].gaps.learn(place, _levels_of(rows))
+        self._gaps[task.machine].learn(place, _levels_of(rows))
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
         outcome = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
@@ -428,12 +386,12 @@ class BackfillPlan:
 
     def give_back(self, task: Task) -> None:
         """Take a commit back, whose turn is next."""
-        self._known[task.machine].waiting.append(self._tasks.shas.index(task.commits[0]))
+        self._waiting[task.machine].append(self._tasks.shas.index(task.commits[0]))
 
     @property
     def begun(self) -> str:
         """What is to be done, as a line."""
-        classes = len(self._known)
+        classes = len(self._gaps)
         on = f" on {classes} classes of machines" if classes > 1 else ""
         skipped = f", {self._before} of them in the ledger already" if self._before else ""
         return f"{counted(len(self._wanted), 'commit')}{on}{skipped}"
@@ -448,7 +406,7 @@ class BackfillPlan:
         return RangeResult(
             ledger=self._ledger.path,
             commits=len(self._wanted),
-            machines=len(self._known),
+            machines=len(self._gaps),
             known=self._before,
             measured=self._measured,
             rows=self._rows,
@@ -457,27 +415,25 @@ class BackfillPlan:
 
     @property
     def _all(self) -> int:
-        return len(self._wanted) * len(self._known)
+        return len(self._wanted) * len(self._gaps)
 
-    def _known_of(
-        self, machine: MachineClass, trends: Trends, filed: Mapping[str, tuple[int, str]]
-    ) -> _Known:
+    def _gaps_of(self, machine: MachineClass, trends: Trends, filed: Mapping[str, tuple[int, str]]) -> Gaps:
         places = {sha: place for place, sha in enumerate(self._tasks.shas)}
         launches, levels = _measured_of(machine, trends, places)
-        known = _Known(gaps=Gaps(self._wanted, margin=self._margin))
+        gaps = Gaps(self._wanted, margin=self._margin)
         for place, found in levels.items():
-            known.gaps.learn(place, found)
+            gaps.learn(place, found)
         for sha, place in places.items():
             outcome = filed.get(run_of(self._tasks.task(sha, machine)))
             if outcome is not None or (
                 not self._tasks.request.choice.again and self._tasks.covers(launches.get(place, {}))
             ):
-                known.gaps.finish(place)
+                gaps.finish(place)
             if outcome is not None and not outcome[0]:
                 short = sha[:_SHA_DIGITS]
                 reason = f"{short} could not be measured before: {outcome[1]} (--again tries it anew)"
                 self._failures.append(reason)
-        return known
+        return gaps
 
     def _time_left(self) -> str:
         """Return about how long the rest takes, from the rate at which tasks were done."""
@@ -529,9 +485,3 @@ def _failures_in(rows: Sequence[Row], sha: str) -> list[str]:
         if row.outcome.status not in ("ok", "skipped")
     }
     return [f"{name} failed at {sha[:_SHA_DIGITS]}: {message}" for name, message in failed.items()]
-
-
-def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:
-    unique = {commit.sha: commit for commit in commits}
-    order = history_order(start, unique, also=unique)
-    return sorted(unique.values(), key=lambda commit: order[commit.sha])

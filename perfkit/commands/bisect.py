@@ -24,10 +24,7 @@ from perfkit.temporary import temporary_folder
 
 @dataclass(frozen=True, kw_only=True)
 class BisectRequest:
-    """The range and the benchmark to bisect, or a change ``point`` of the history that has both.
-
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
+    """The range and the benchmark to bisect, or a change ``point`` of the history that has both."""
 
     good: str | None
     bad: str | None
@@ -43,15 +40,7 @@ class BisectRequest:
 
 
 def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProgress) -> BisectionReport:
-    """Find the commits that changed a benchmark; every launch and count is recorded, even if interrupted.
-
-    Raises:
-        RepositoryError: git does not know one of the commits.
-        UsageError: the range, the benchmark or the metric is none, or the engine is not there.
-        LedgerError: the ledger cannot be read or written.
-        NotMeasuredError: no two commits of the range can be measured, or the engine was lost.
-        RunInterruptedError: the person stopped it; the same command goes on.
-    """
+    """Find the commits that changed a benchmark; every launch and count is recorded, even if interrupted."""
     good, bad, benchmark, metric = _asked(request, project)
     commits = commit_range(project.root, good, bad, all_parents=request.all_parents)
     source = find_benchmark(commits, benchmark, preferred=project.config.benchmarks)

@@ -16,7 +16,6 @@ from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
-from perfkit.model.tasks import Task
 from perfkit.repo.checkout import Generated, add_worktree, lay_out_commit, worktree_folder
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.files import overlay
@@ -30,10 +29,7 @@ _DEFAULT_LIMIT_S = 900.0
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTerms:
-    """What each launch runs, and how many seconds it may take.
-
-    ``keeps_going`` has pytest go on where a file of benchmarks does not import.
-    """
+    """What each launch runs; ``keeps_going`` has pytest go on after a file that does not import."""
 
     benchmarks: str
     select: str | None
@@ -42,10 +38,7 @@ class LaunchTerms:
 
 
 class Collected:
-    """The rows of one run, gathered launch by launch; at the end, failed launches get rows too.
-
-    With ``overlaid`` the benchmark files were laid over the checkouts, which are not dirty for that reason.
-    """
+    """The rows of one run; ``overlaid`` benchmark files make a checkout not dirty."""
 
     def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int, overlaid: bool = False) -> None:
         self._run, self._seed, self._overlaid = run, seed, overlaid
@@ -93,7 +86,7 @@ class Collected:
             self._add(slot, result, _rows_of(ledger))
 
     def owe(self, benchmark: Benchmark, slot: SessionSlot, reason: str) -> None:
-        """Add a row that says why something was not measured."""
+        """Add a row with the reason why something was not measured."""
         facts = RunFacts(
             run_id=self._run.run_id,
             recorded_at=utc_now(),
@@ -107,8 +100,19 @@ class Collected:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """A line for each launch, and for each benchmark beside these, that failed."""
-        return (*self._failed_launches(), *self._failed_benchmarks())
+        """A line for each launch that failed, and for each benchmark that raised in another one."""
+        launches = (
+            f"launch {slot.launch} of {slot.sha[:10]} failed: {one.tail}" for slot, one in self._failed
+        )
+        slots = self._failed_slots()
+        benchmarks = {
+            (row.outcome.benchmark.name, row.commit.sha): row.outcome.message
+            for row in self._run.rows
+            if row.outcome.status not in ("ok", "skipped")
+            and (row.commit.sha, row.placement.launch) not in slots
+        }
+        lines = (f"{name} failed at {sha[:10]}: {why}" for (name, sha), why in benchmarks.items())
+        return (*launches, *lines)
 
     @property
     def failed_launches(self) -> tuple[tuple[SessionSlot, LaunchResult], ...]:
@@ -126,22 +130,6 @@ class Collected:
 
     def _keep(self, slot: SessionSlot, rows: Sequence[Row]) -> None:
         self._run.add([self._place(row, slot) for row in rows])
-
-    def _failed_launches(self) -> list[str]:
-        return [
-            f"launch {slot.launch} of {slot.sha[:10]} failed: {result.tail}" for slot, result in self._failed
-        ]
-
-    def _failed_benchmarks(self) -> list[str]:
-        """Return a line for each benchmark that raised at a commit; a skipped one is no failure."""
-        launches = self._failed_slots()
-        failed = {
-            (row.outcome.benchmark.name, row.commit.sha): row.outcome.message
-            for row in self._run.rows
-            if row.outcome.status not in ("ok", "skipped")
-            and (row.commit.sha, row.placement.launch) not in launches
-        }
-        return [f"{name} failed at {sha[:10]}: {message}" for (name, sha), message in failed.items()]
 
     def _place(self, row: Row, slot: SessionSlot) -> Row:
         """Give a launch's row its place in this run."""
@@ -171,18 +159,19 @@ class Collected:
 
 
 def measure_commit(doing: Doing) -> None:
-    """Measure the commit of a task in fresh processes, and record its launches; a failure is a row too.
-
-    Raises:
-        RecordingError: the scratch ledger cannot be written.
-    """
+    """Measure the commit of a task in fresh processes, and record its launches; a failure is a row too."""
     task = doing.task
     (sha,) = task.commits
-    repository = open_repository(doing.project)
-    top = repository
-    commit = resolve(repository, sha)
+    top = open_repository(doing.project)
+    commit = resolve(top, sha)
     slots = plan_launches([sha], task.launches, seed=task.seed)
     run = Ledger(doing.ledger).run(source="backfill", run_id=run_of(task), recorded_at=utc_now())
+    terms = LaunchTerms(
+        benchmarks=task.benchmarks,
+        select=task.select,
+        limit_s=float(task.settings.get("limit", _DEFAULT_LIMIT_S)),
+        keeps_going=True,
+    )
     collected = Collected(run, commits=[commit], seed=task.seed, overlaid=task.code.overlay is not None)
     with run, worktree_folder([top]) as folder:
         with collected:
@@ -193,19 +182,10 @@ def measure_commit(doing: Doing) -> None:
                 return
             for slot in slots:
                 doing.log(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
-                collected.measure(slot, root, _terms(task))
+                collected.measure(slot, root, terms)
         if not run.rows:
             for slot, result in collected.failed_launches:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slot, result.tail)
-
-
-def _terms(task: Task) -> LaunchTerms:
-    return LaunchTerms(
-        benchmarks=task.benchmarks,
-        select=task.select,
-        limit_s=float(task.settings.get("limit", _DEFAULT_LIMIT_S)),
-        keeps_going=True,
-    )
 
 
 def _laid_out(doing: Doing, commit: Commit, top: Path, folder: Path) -> Path:

@@ -28,22 +28,8 @@ _Software = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest:
-    """Which commits to compare, by ref; ``margin`` and ``alpha`` are shares, None as configured."""
-
-    base: str
-    head: str
-    margin: float | None
-    alpha: float | None
-    ledger: Path
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Times:
-    """Rows of two commits' times by benchmark, from the machine where both were measured most.
-
-    ``here`` are all times of that machine and environment, other commits included: they show its noise.
-    """
+    """Times of two commits by benchmark on one machine; ``here`` are all of that machine, for its noise."""
 
     here: Sequence[Row] = ()
     base: Mapping[str, Sequence[Row]] = field(default_factory=dict)
@@ -57,22 +43,19 @@ class _Times:
 
 
 @reading_only()
-def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
-    """Judge every benchmark that the ledger has of both commits.
-
-    Raises:
-        RepositoryError: a commit is not known, or both are one.
-        NotMeasuredError: the ledger has no times of a commit, or none of both from one machine.
-    """
+def run_compare(
+    base_ref: str, head_ref: str, *, margin: float | None, alpha: float | None, ledger: Path, project: Project
+) -> ApartReport:
+    """Judge every benchmark that the ledger has of both commits."""
     repository = open_repository(project.root)
-    base, head = (resolve(repository, ref) for ref in (request.base, request.head))
+    base, head = (resolve(repository, ref) for ref in (base_ref, head_ref))
     if base.sha == head.sha:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
-    kept = Ledger(request.ledger).rows_beside({base.sha, head.sha})
-    rules = Rules.of(project.config, margin=request.margin)
+    kept = Ledger(ledger).rows_beside({base.sha, head.sha})
+    rules = Rules.of(project.config, margin=margin)
     exact = _counter_comparisons(kept, base, head, project=project, rules=rules)
-    times = _times(kept, base, head, ledger=request.ledger, needed=not exact)
-    policy = _policy(times, rules, alpha=request.alpha or project.config.gate.alpha)
+    times = _times(kept, base, head, ledger=ledger, needed=not exact)
+    policy = _policy(times, rules, alpha=alpha or project.config.gate.alpha)
     comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
     sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
     return ApartReport(
@@ -101,7 +84,7 @@ def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
     """Return the times, or, where none can be compared and none are ``needed``, the reason."""
-    rows = [row for row in kept if _is_time(row)]
+    rows = [row for row in kept if row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE]
     clean = [row for row in rows if not row.commit.dirty]
     try:
         place = _common_place(clean, base, head, ledger)
@@ -125,10 +108,6 @@ def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
 
 
-def _is_time(row: Row) -> bool:
-    return row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE
-
-
 def _place(row: Row) -> Place:
     return row.machine.machine_id, row.environment.env_id
 
@@ -142,7 +121,7 @@ def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path)
     for commit in (base, head):
         if not runs[commit.sha]:
             raise NotMeasuredError(
-                f"{ledger} has no times of {_name(commit)};"
+                f'{ledger} has no times of {_short(commit)} "{commit.subject}";'
                 f" measure both: `perfkit backfill {_short(base)} {_short(head)}`"
             )
     common = runs[base.sha].keys() & runs[head.sha].keys()
@@ -186,15 +165,17 @@ def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparis
         common[-1],
         base=[row for row in base_timed if row.outcome.benchmark.version == version],
         head=[row for row in head_timed if row.outcome.benchmark.version == version],
-        history=[row for row in times.here if row.outcome.values and _is_version(row, name, version)],
+        history=[
+            row
+            for row in times.here
+            if row.outcome.values
+            and row.outcome.benchmark.name == name
+            and row.outcome.benchmark.version == version
+        ],
         policy=policy,
         margin=ruled.margin,
         gating=ruled.gating,
     )
-
-
-def _is_version(row: Row, name: str, version: str) -> bool:
-    return (row.outcome.benchmark.name, row.outcome.benchmark.version) == (name, version)
 
 
 def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
@@ -211,14 +192,6 @@ def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit
 
 def _short(commit: Commit) -> str:
     return commit.sha[:_SHA_DIGITS]
-
-
-def _name(commit: Commit) -> str:
-    return f'{_short(commit)} "{commit.subject}"'
-
-
-# Training steps that a profile counted have names that begin with this.
-_PROFILED = "profile:"
 
 
 def _counter_comparisons(

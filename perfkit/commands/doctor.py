@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from perfkit.commands.measuring import measuring
@@ -18,6 +18,7 @@ from perfkit.gating.design import gate_policy
 from perfkit.gating.run import SameCodeRun, run_same_code
 from perfkit.gating.sides import staged_launcher
 from perfkit.model.calibration import Condition, Fitness
+from perfkit.model.progress import Progress
 from perfkit.report.gate.wording import after_waiting
 from perfkit.runner.lock import who_measures
 from perfkit.runner.lockstep.launcher import Launcher
@@ -32,41 +33,24 @@ OLDEST_TORCH = (2, 8)
 _SUITES = Path(__file__).parent / "machine_check"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DoctorRequest:
-    """The margin to be fit for (a share, None as configured), and how long to measure in seconds.
-
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
-
-    margin: float | None
-    seconds: float
-    seed: int
-    wait_s: float | None = None
-
-
 def run_doctor(
-    request: DoctorRequest,
     *,
+    margin: float | None,
+    seconds: float,
+    seed: int,
+    wait_s: float | None,
     project: Project,
-    log: Callable[[str], None],
-    advance: Callable[[float], None],
+    progress: Progress,
 ) -> Fitness:
-    """Read the machine's conditions, make A/A launches, and judge both.
-
-    ``log`` receives the stage that begins, ``advance`` the share of the measuring that is done.
-
-    Raises:
-        RunInterruptedError: the person stopped it.
-    """
-    log("looking at the machine")
+    """Read the machine's conditions, make A/A launches, and judge both."""
+    progress.info("looking at the machine")
     conditions = [_others(), *read_conditions(), *_torch()]
     config = project.config
-    margin = request.margin or config.margin_share
+    margin = margin or config.margin_share
     try:
-        with measuring(log, wait_s=request.wait_s) as waited_s:
-            log("measuring identical code against itself")
-            runs, allocator = _measure(request, advance)
+        with measuring(progress.info, wait_s=wait_s) as waited_s:
+            progress.info("measuring identical code against itself")
+            runs, allocator = _measure(seconds, seed, progress)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
     if allocator is not None:
@@ -113,16 +97,12 @@ def _torch() -> Iterator[Condition]:
         yield Condition(name="torch", found=found, state="notable", advice=install)
 
 
-def _measure(
-    request: DoctorRequest, advance: Callable[[float], None]
-) -> tuple[SameCodeRun, Condition | None]:
+def _measure(seconds: float, seed: int, progress: Progress) -> tuple[SameCodeRun, Condition | None]:
     suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        launcher = stack.enter_context(
-            staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
-        )
-        runs = run_same_code(launcher, seconds=request.seconds, seed=request.seed, progress=advance)
+        launcher = stack.enter_context(staged_launcher(suite, folder, environment=os.environ, seed=seed))
+        runs = run_same_code(launcher, seconds=seconds, seed=seed, progress=progress.advance)
         return runs, _fork(launcher)
 
 

@@ -24,10 +24,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice:
-    """Where to measure: ``local`` or ``dask://HOST:PORT``; on which machines, by id, empty for all of them.
-
-    ``address`` is what workers clone, None where the code is sent to them.
-    """
+    """Where to measure: a URL, ids of its machines (empty for all), and what workers clone."""
 
     url: str = LOCAL
     machines: tuple[str, ...] = ()
@@ -39,11 +36,7 @@ class EngineChoice:
         return self.url == LOCAL
 
     def check(self) -> None:
-        """Refuse a choice that means nothing.
-
-        Raises:
-            UsageError: it is no engine, or is told what only one of other machines needs.
-        """
+        """Refuse a choice that means nothing."""
         if not self.is_local:
             _remote(self.url).check_url(self.url)
         elif self.machines or self.address:
@@ -67,11 +60,7 @@ class PairPlan:
 def needed_code(
     choice: EngineChoice, *, project: Project, head: str, overlay: str | None, commits: Sequence[str]
 ) -> Code:
-    """Return where tasks of these commits find their code.
-
-    Raises:
-        UsageError: the engine has no such form, or the project needs files that a clone lacks.
-    """
+    """Return where tasks of these commits find their code."""
     choice.check()
     top = open_repository(project.root)
     folder = "" if project.root == top else project.root.relative_to(top).as_posix()
@@ -97,12 +86,7 @@ def open_engine(
     wait_s: float | None,
     log: Callable[[str], None],
 ) -> Iterator[Engine]:
-    """Open the engine that was chosen; the local one holds this machine meanwhile.
-
-    Raises:
-        UsageError: there is no such cluster.
-        NotMeasuredError: another perfkit did not let this machine go in time.
-    """
+    """Open the engine that was chosen; the local one holds this machine meanwhile."""
     if choice.is_local:
         with measuring(log, wait_s=wait_s):
             perform = partial(perform_here, project=project.root, log=log)
@@ -117,12 +101,7 @@ def open_engine(
 def open_pairs(
     choice: EngineChoice, plan: PairPlan, ledger: Ledger, *, log: Callable[[str], None]
 ) -> Iterator[PairMeter]:
-    """Open what measures pairs: this machine, or those of one class of an engine.
-
-    Raises:
-        UsageError: there is no such engine, or the project needs files that a clone lacks.
-        NotMeasuredError: it has no fit worker.
-    """
+    """Open what measures pairs: this machine, or those of one class of an engine."""
     if choice.is_local:
         with PairMeter(plan.wanted, ledger, log=log) as meter:
             yield meter
@@ -131,17 +110,13 @@ def open_pairs(
         yield remote
 
 
-def told_classes(machines: Sequence[MachineClass]) -> str:
+def class_names(machines: Sequence[MachineClass]) -> str:
     """Return classes of machines as the end of a message."""
     return ", ".join(one.text for one in machines)
 
 
 def _remote(url: str) -> Any:  # noqa: ANN401 (a module of a feature)
-    """Return the module that measures on the machines of a URL.
-
-    Raises:
-        UsageError: no feature knows such URLs.
-    """
+    """Return the module that measures on the machines of a URL."""
     scheme = url.partition("://")[0]
     for feature in features():
         if scheme in feature.engines and "://" in url:

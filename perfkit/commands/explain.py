@@ -30,7 +30,7 @@ from perfkit.profiling.read.names import CodeNames
 from perfkit.profiling.read.summary_file import phases_of_balance
 from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
 from perfkit.repo.git import is_shallow
-from perfkit.repo.sides import SidePair, names_commit, resolve_sides
+from perfkit.repo.sides import names_commit, resolve_sides
 from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"
@@ -46,12 +46,7 @@ _IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """Two files of profiles, or two commits and the training loop by which they are compared.
-
-    Where a ``target`` is named both are commits. ``steps`` ends each of their passes; ``own`` are the
-    packages to take for one's own code. ``wait_s`` is how long to wait for another perfkit, None for as long
-    as it takes.
-    """
+    """Two files of profiles, or two commits and the ``target`` that is profiled at both."""
 
     base: str
     head: str
@@ -78,14 +73,7 @@ class ExplainedProfiles:
 def run_explain(
     request: ExplainRequest, *, project: Project, log: Log, progress: Log | None = None
 ) -> ExplainedProfiles:
-    """Return what differs between two profiles, or between two commits that are profiled here and now.
-
-    ``progress`` shows which file is read: a large trace takes seconds.
-
-    Raises:
-        UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
-            commits.
-    """
+    """Return what differs between two files of profiles, or two commits that are profiled now."""
     names = (request.base, request.head)
     files = [] if request.target else [name for name in names if _is_file(name, project)]
     if not files:
@@ -93,7 +81,7 @@ def run_explain(
         both = [] if request.target else [name for name in names if _exists(name)]
         for name in both:
             log.info(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
-        return explain_commits(request, project=project, log=log)
+        return _explain_commits(request, project=project, log=log)
     for name in names:
         if not _exists(name) and names_commit(project.root, name):
             raise UsageError(
@@ -101,15 +89,15 @@ def run_explain(
                 " (with --target both are commits)"
             )
     base, head = map(Path, names)
-    return explain_files(base, head, project=project, own=request.own, progress=progress)
+    code = code_names(project, request.own)
+    readings = read_profiles((base, head), project=project, own=request.own, progress=progress)
+    # Profiles of loaders' workers beside them count too.
+    difference = explain(*readings, workers=(_workers(base, code), _workers(head, code)))
+    return ExplainedProfiles(difference=difference, base=readings[0], head=readings[1])
 
 
 def snapshots_of(base: str, head: str) -> tuple[MemorySnapshot, MemorySnapshot] | None:
-    """Return two memory snapshots where both names are files of such, None where neither is.
-
-    Raises:
-        UsageError: one is a snapshot and the other is none, or one is damaged.
-    """
+    """Return two memory snapshots where both names are files of such, None where neither is."""
     names = [name for name in (base, head) if _exists(name) and is_pickle(Path(name))]
     if not names:
         return None
@@ -135,15 +123,6 @@ def _check_known(request: ExplainRequest, project: Project) -> None:
     )
 
 
-def _target(request: ExplainRequest, project: Project) -> Target:
-    if request.target is None and _DEFAULT_TARGET not in project.config.targets:
-        raise UsageError(
-            f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
-            ' what to profile at both commits: a script such as train.py, or "package.module:function"'
-        )
-    return resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
-
-
 def _is_file(name: str, project: Project) -> bool:
     """Return whether a name is written as a path, or is a file and no commit that git knows."""
     if _is_folder(name):
@@ -161,41 +140,16 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name)  # noqa: PTH112 (likewise)
 
 
-def explain_files(
-    base: Path,
-    head: Path,
-    *,
-    project: Project,
-    own: tuple[str, ...] = (),
-    progress: Log | None = None,
-) -> ExplainedProfiles:
-    """Return what differs between two files of profiles; those of loaders' workers beside them count too.
-
-    Raises:
-        UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
-    """
-    code = code_names(project, own)
-    readings = read_profiles((base, head), project=project, own=own, progress=progress)
-    workers = _workers(base, code), _workers(head, code)
-    return ExplainedProfiles(
-        difference=explain(*readings, workers=workers), base=readings[0], head=readings[1]
-    )
-
-
-def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
-    """Profile a training loop at two commits and return what differs.
-
-    Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
-    are made one after the other, each side twice.
-
-    Raises:
-        RepositoryError: a commit cannot be found or checked out.
-        UsageError: the target cannot be found.
-        NotMeasuredError: the target failed on a side, or the code measured was not the side's.
-    """
+def _explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> ExplainedProfiles:
+    """Profile a training loop at two commits, both sides in turns, and return what differs."""
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
-    target = _target(request, project)
+    if request.target is None and _DEFAULT_TARGET not in project.config.targets:
+        raise UsageError(
+            f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
+            ' what to profile at both commits: a script such as train.py, or "package.module:function"'
+        )
+    target = resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     for remark in pair.remarks:
         log.info(remark)
@@ -206,25 +160,21 @@ def explain_commits(request: ExplainRequest, *, project: Project, log: Log) -> E
         PassLauncher() as launcher,
     ):
         scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
-        return _measured(scene, pair, log)
-
-
-def _measured(scene: _Scene, pair: SidePair, log: Log) -> ExplainedProfiles:
-    log.info("clean passes, by turns")
-    clean = scene.side_by_side("clean")
-    balance: SideBySide | None = None
-    if is_installed("torch"):
-        # Without torch a loop has no steps, and nothing that a step is made of.
-        log.info("balance passes, by turns")
-        balance = scene.side_by_side("balance")
-    readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
-    workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
-    code = code_names(scene.project, scene.request.own)
-    for number, side in enumerate(_IN_TURN, start=1):
-        log.info(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
-        stat = scene.profile(side, number)
-        readings[side].append(read_profile(stat, code))
-        workers[side] += [found] if (found := _workers(stat, code)) else []
+        log.info("clean passes, by turns")
+        clean = scene.side_by_side("clean")
+        balance: SideBySide | None = None
+        if is_installed("torch"):
+            # Without torch a loop has no steps, and nothing that a step is made of.
+            log.info("balance passes, by turns")
+            balance = scene.side_by_side("balance")
+        readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+        workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+        code = code_names(project, request.own)
+        for number, side in enumerate(_IN_TURN, start=1):
+            log.info(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
+            stat = scene.profile(side, number)
+            readings[side].append(read_profile(stat, code))
+            workers[side] += [found] if (found := _workers(stat, code)) else []
     base, head = (
         _side_reading(
             readings[side],
@@ -236,7 +186,9 @@ def _measured(scene: _Scene, pair: SidePair, log: Log) -> ExplainedProfiles:
     base_workers, head_workers = (
         merged(workers[side], f"{side}'s workers") if workers[side] else None for side in SIDES
     )
-    difference = explain(base, head, workers=(base_workers, head_workers), clean=_clean_steps(clean))
+    base_s, head_s = (result.summary.typical_step_s if result.summary else None for result in clean.results)
+    steps = CleanSteps(base_s=base_s, head_s=head_s, ratio=clean.ratio) if base_s and head_s else None
+    difference = explain(base, head, workers=(base_workers, head_workers), clean=steps)
     return ExplainedProfiles(difference=difference, base=base, head=head)
 
 
@@ -295,11 +247,6 @@ def _side_reading(readings: Sequence[Reading], name: str, balance: Balance | Non
         merged(readings, name), steps=StepTimes(count=steps, sign="optimizer.step") if steps else None
     )
     return found if balance is None or not steps else replace(found, phases=phases_of_balance(balance, steps))
-
-
-def _clean_steps(clean: SideBySide) -> CleanSteps | None:
-    base, head = (result.summary.typical_step_s if result.summary else None for result in clean.results)
-    return CleanSteps(base_s=base, head_s=head, ratio=clean.ratio) if base and head else None
 
 
 def _title(commit: Commit) -> str:

@@ -29,7 +29,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Benchmark, Side, Source
 from perfkit.model.comparisons import GatePlan, GateReport, exit_code, worst
 from perfkit.model.progress import ComparisonProgress
-from perfkit.profiling.passes.targets import Target
 from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import WORKTREE, SidePair, is_same_code, named_side, resolve_same, resolve_sides
@@ -43,12 +42,8 @@ from perfkit.runner.lockstep.collection import ignore_log
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
-    ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
-    None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
-    folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
-    markers decide, ``changed_rules`` those that head changes without effect on this gate, and
-    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
+    ``changed_rules`` are those that head changes without effect on this gate, ``dropped_targets`` the targets
+    that base counts and head lacks or defines otherwise.
     """
 
     base: str | None
@@ -75,10 +70,7 @@ class GateRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """A gate's report, with that against a release in it, and the exit code of both.
-
-    ``failure`` is what kept the comparison with the release from its end.
-    """
+    """A gate's report, the exit code with that against a release, and what kept that from its end."""
 
     report: GateReport
     exit_code: int
@@ -93,11 +85,7 @@ class Gated:
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyedSides:
-    """Both sides and what was found on them.
-
-    It ``began`` at that reading of the monotonic clock, after another perfkit had kept it waiting for
-    ``waited_s`` seconds.
-    """
+    """Both sides, what was found on them, and when (monotonic clock) the budget ``began``."""
 
     sides: OpenSides
     survey: Survey
@@ -108,16 +96,9 @@ class SurveyedSides:
 def run_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> Gated:
-    """Gate head against its base, then against a release: that of ``against``, or else the configured one.
-
-    An empty name is no release. Each is a whole gate, with a budget and a probability of error of its own.
-
-    Raises:
-        RepositoryError: the release cannot be found, or is head itself.
-        PerfkitError: whatever keeps the first gate from its end.
-    """
+    """Gate head against its base, then against a release: that of ``against``, or the configured one."""
     request, project = _with_deciding_rules(request, project)
-    # The code of a gate of environments is mostly one, which a release says nothing of.
+    # The code of a gate of environments is mostly one, which a release does not concern.
     release = None if request.of_environments else _release(request, against, project)
     if release is None or release.is_base:
         report = run_gate(request, project=project, progress=progress)
@@ -144,7 +125,12 @@ def run_gates(
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
     """Compare the sides and return the verdicts; every launch is recorded, interrupted or not."""
     ledger = Ledger(request.ledger)
-    pair, targets = _check(request, project, ledger)
+    if request.instructions:
+        check_valgrind()
+    pair = resolve_request(request, project)
+    ledger.check_writable()
+    check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
+    targets = targets_to_count(project)
     source: Source = "environments" if request.of_environments else "gate"
     earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
@@ -194,15 +180,6 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     return with_past(report, ledger=request.ledger, root=project.root)
 
 
-def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[SidePair, tuple[Target, ...]]:
-    if request.instructions:
-        check_valgrind()
-    pair = resolve_request(request, project)
-    ledger.check_writable()
-    check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
-    return pair, targets_to_count(project)
-
-
 @contextmanager
 def surveyed_sides(
     pair: SidePair,
@@ -216,10 +193,7 @@ def surveyed_sides(
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
     rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
-    """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
-
-    ``log`` receives a line while another perfkit holds the machine, ``stage`` each stage that begins.
-    """
+    """Hold the machine, lay out both sides, and collect their benchmarks."""
     with measuring(log, wait_s=wait_s) as waited_s:
         built = side_environments(environments, log=stage)
         # Building an environment may take minutes, which are no part of the budget.
@@ -244,13 +218,8 @@ def resolve_request(request: GateRequest, project: Project) -> SidePair:
 def requested_sides(
     request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
 ) -> Iterator[SurveyedSides]:
-    """Tell which sides are compared, and open them as they are asked for."""
-    scope = Scope(
-        benchmarks=request.benchmarks,
-        select=request.select,
-        seed=seed,
-        target=request.target,
-    )
+    """Log which sides are compared, and open them as they are asked for."""
+    scope = Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, target=request.target)
     progress.begin("\n".join((*changed_rules_text(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
@@ -279,12 +248,7 @@ def requested_sides(
 def plan_gates(
     request: GateRequest, against: str | None, *, project: Project, progress: ComparisonProgress
 ) -> GatePlan:
-    """Plan the gates that ``run_gates`` would make.
-
-    Raises:
-        RepositoryError: the release cannot be found, or is head itself.
-        PerfkitError: whatever keeps a plan from its end.
-    """
+    """Plan the gates that ``run_gates`` would make."""
     request, project = _with_deciding_rules(request, project)
     release = _release(request, against, project)
     plan = plan_gate(request, project=project, progress=progress)
@@ -327,21 +291,13 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
 
 
 def judge_run(run: str, *, ledger: Path, project: Project) -> Gated:
-    """Judge the kept launches of a gate anew; ``run`` begins or ends its id.
-
-    Raises:
-        LedgerError: no run, more than one, or one that is no gate has such an id.
-    """
+    """Judge the kept launches of a gate anew; ``run`` begins or ends its id."""
     report = with_past(recompute_gate(run, ledger=ledger, project=project), ledger=ledger, root=project.root)
     return Gated(report=report, exit_code=report.exit_code)
 
 
 def last_release(project: Project) -> str:
-    """Return the newest tag that HEAD comes from and is not at itself.
-
-    Raises:
-        RepositoryError: there is none.
-    """
+    """Return the newest tag that HEAD comes from and is not at itself."""
     head = resolve(open_repository(project.root), "HEAD").sha
     before = [name for name, sha in releases(project.root).items() if sha != head]
     if not before:
@@ -372,10 +328,7 @@ class _Release:
         return is_same_code(self.side, self.pair.base)
 
     def request_for(self, request: GateRequest, head: str) -> GateRequest:
-        """Return the request of its gate; ``head`` is the commit that the gate before it compared.
-
-        What a name stands for may move while that gate runs.
-        """
+        """Return the request of its gate; a name may move, so ``head`` is the commit just compared."""
         source, kind = self.side, self.pair.head.kind
         named = {"commit": head, "worktree": WORKTREE, "directory": str(self.pair.head.source)}[kind]
         base = source.commit.sha if source.kind == "commit" else str(source.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,33 +21,15 @@ from perfkit.errors import (
 )
 from perfkit.identity import utc_now
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
-from perfkit.ledger.history.alarms import (
-    find_drifts,
-    find_gate_drifts,
-    find_rises,
-    find_silences,
-)
-from perfkit.ledger.history.change_points import (
-    find_change_points,
-    noise_of,
-    shifts_of,
-    without_machine,
-)
+from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
+from perfkit.ledger.history.change_points import find_change_points, noise_of, shifts_of, without_machine
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark
 from perfkit.model.change_log import GateRatio
 from perfkit.model.comparisons import is_placeholder
-from perfkit.model.history import (
-    ChangePoint,
-    CommitFacts,
-    Creep,
-    HistoryReport,
-    Origin,
-    State,
-    Trend,
-)
+from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Origin, State, Trend
 from perfkit.model.results import WALL_TIME
 from perfkit.repo.commits import (
     changed_files,
@@ -66,6 +49,7 @@ from perfkit.units import counted
 _TEXTS = (".md", ".rst", ".txt")
 _FIRST_METRICS = (WALL_TIME.name, *COUNTS)
 _FEWEST_DIGITS = 4
+_MOST_NAMES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +72,7 @@ class Stated:
 
 @reading_only()
 def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
-    """Return the history that a ledger holds.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing that was asked for.
-        RepositoryError: the branch is not known.
-    """
+    """Return the history that a ledger holds."""
     request = request or HistoryRequest()
     kept = Ledger(ledger)
     # All benchmarks are read for one, too: the common factor of a run needs the others.
@@ -237,7 +215,7 @@ def _facts(
 
 
 def _changes_code(project: Project, first: str, last: str) -> bool:
-    """Return whether anything but texts and perfkit's own output differs, or git cannot tell."""
+    """Return whether anything but texts and perfkit's own output differs, or git does not know."""
     root = project.root
     files = changed_files(root, first, last)
     outputs = [
@@ -327,9 +305,7 @@ def _nothing_found(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
     known = sorted({trend.benchmark for trend in ledger.trends(Wanted(metric=request.metric)).trends})
     if request.benchmarks and known:
         wanted = ", ".join(request.benchmarks)
-        return f"{place} has no {request.metric} of {wanted}; it has {', '.join(known[:4])}" + (
-            f" and {len(known) - 4} more: `perfkit history` lists them" if len(known) > 4 else ""  # noqa: PLR2004 (as many as are named)
-        )
+        return f"{place} has no {request.metric} of {wanted}; {_nearest(request.benchmarks, known)}"
     if known:
         return (
             f"{place} has no {request.metric} of such commits and times; `perfkit history` shows all it has"
@@ -338,6 +314,17 @@ def _nothing_found(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
         f"{place} has no {request.metric} of a commit yet; measure with `pytest --benchmark-autosave` or"
         " `perfkit gate`, and run `perfkit history` again"
     )
+
+
+def _nearest(wanted: Iterable[str], known: Sequence[str]) -> str:
+    """Return the names that may have been meant, or some of those that there are, as the end of a message."""
+    ends = [name.rpartition("::")[2] for name in known]
+    names = list(dict.fromkeys((*(end.partition("[")[0] for end in ends), *ends, *known)))
+    close = [one for text in wanted for one in difflib.get_close_matches(text, names, n=2, cutoff=0.6)]
+    if close:
+        return f"did you mean {' or '.join(dict.fromkeys(close))}?"
+    more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+    return f"it has {', '.join(known[:_MOST_NAMES])}{more}: `perfkit history` lists them"
 
 
 def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, ChangePoint]:
@@ -352,12 +339,7 @@ def _several(found: Collection[str]) -> str:
 
 
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
-    """Return the change point whose id begins with a text, of the first metric that has one.
-
-    Raises:
-        UsageError: there is none, or it could mean several.
-        LedgerError: the ledger cannot be read.
-    """
+    """Return the change point whose id begins with a text, of the first metric that has one."""
     found: set[str] = set()
     asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
     for metric in metrics if asked else ():
@@ -386,14 +368,7 @@ def step_ranges(
 
 @reading_only()
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
-    """Keep a person's review of a change point, shift, drift, stopped machine or silent benchmark.
-
-    All but benchmarks are named by the beginning of their id.
-
-    Raises:
-        UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
-        LedgerError: the ledger cannot be read or written.
-    """
+    """Keep a review of a change point, shift, drift or machine (by id), or of a silent benchmark."""
     if not reason.strip() or is_placeholder(reason):
         command = "accept" if state == "accepted" else "ignore"
         raise UsageError(f'this needs a reason; `perfkit history {command} {subject} --reason "why"`')
@@ -420,12 +395,7 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 
 
 def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
-    """Yield the history of each metric that the ledger has, times and counts first.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has none of them.
-    """
+    """Yield the history of each metric that the ledger has, times and counts first."""
     lacks: list[NotMeasuredError] = []
     metrics = dict.fromkeys((*_FIRST_METRICS, *Ledger(ledger).metrics()))
     for metric in metrics:
@@ -446,11 +416,7 @@ def history_exit_code(report: HistoryReport) -> int:
 
 
 def days_ago(text: str) -> datetime:
-    """Return the time that "30d", "8w", "1y" or "2026-11-01" names.
-
-    Raises:
-        UsageError: it is none of these.
-    """
+    """Return the time that "30d", "8w", "1y" or "2026-11-01" names."""
     lengths = {"d": 1, "w": 7, "y": 365}
     number, unit = text[:-1], text[-1:]
     if number.isdigit() and unit in lengths and int(number) * lengths[unit] < 36500:  # noqa: PLR2004 (a century)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfkit.config import Project
-from perfkit.errors import RepositoryError
+from perfkit.errors import RepositoryError, UsageError
 from perfkit.ledger import maintenance, soundness
+from perfkit.ledger.files import STAGED_FOLDER
 from perfkit.ledger.remote import upload_compacted
+from perfkit.ledger.soundness import ANNOTATIONS
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row, RunSummary
 from perfkit.model.progress import Progress
@@ -57,16 +59,15 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
 
 def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progress) -> Merge:
     """Copy the runs and annotations of another ledger that this one lacks."""
+    patterns = ("*.parquet", f"{STAGED_FOLDER}/*", *(f"{kind.folder}/*.json" for kind in ANNOTATIONS))
+    if other.is_dir() and not any(any(other.glob(pattern)) for pattern in patterns):
+        raise UsageError(f"there is no ledger at {other}; name the folder that holds its parquet files")
     progress.info(f"looking at the files of {other}")
     return _stored(ledger, maintenance.merge(ledger, other, dry_run=dry_run, progress=progress.advance))
 
 
 def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:
-    """Add the files of a remote's branch to a ledger and return one line about it.
-
-    Raises:
-        RepositoryError: there is no repository, or the remote cannot be reached.
-    """
+    """Add the files of a remote's branch to a ledger and return one line about it."""
     came = pull_branch(_top(project), branch, folder, remote=remote)
     if came is None:
         return f"{remote} has no branch {branch} yet: the ledger begins with this run"
@@ -74,11 +75,7 @@ def pull_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> 
 
 
 def push_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> str:
-    """Add a ledger's files to a remote's branch and return one line about it.
-
-    Raises:
-        RepositoryError: there is no repository, or the remote refuses the push.
-    """
+    """Add a ledger's files to a remote's branch and return one line about it."""
     if next(files_to_keep(folder), None) is None:
         return f"there is no ledger in {folder}: nothing was measured"
     try:
@@ -113,7 +110,7 @@ def _printable(value: Result) -> Result:
     return _escaped(value)  # type: ignore[no-any-return]
 
 
-def _escaped(value: Any) -> Any:  # noqa: ANN401 (whatever a record holds)
+def _escaped(value: Any) -> Any:  # noqa: ANN401 (any member of a record)
     if isinstance(value, str):
         return "".join(
             char if char.isprintable() else char.encode("unicode_escape").decode() for char in value

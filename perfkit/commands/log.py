@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.commands.text_files import read_text, replace_text
+from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
 from perfkit.identity import utc_now
@@ -20,7 +20,6 @@ from perfkit.model.change_log import ChangeLog, Column, GateRatio, History
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.repo.git import reading_only
 from perfkit.report.change_log import render_change_log, trend_name
-from perfkit.report.markers import replace_between_markers
 from perfkit.units import counted
 
 _TITLE = "# Performance change log\n"
@@ -37,14 +36,7 @@ class RenderedLog:
 
 @reading_only()
 def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> RenderedLog:
-    """Write the log between its markers in ``file``; what people wrote around them stays.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing to show; the file stays as it is.
-        OutOfDateError: ``check`` is set and the file differs from the ledger.
-        UsageError: the file cannot be written or its markers are damaged.
-    """
+    """Write the log between its markers in ``file``; what people wrote around them stays."""
     log = read_change_log(project=project, ledger=ledger)
     if not log.tables:
         raise NotMeasuredError(_nothing_to_render(log, project, ledger))
@@ -52,7 +44,7 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     after = replace_between_markers(before, render_change_log(log), name="log")
     changed = after != before or not file.exists()
     if check and changed:
-        raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
+        raise OutOfDateError(f"{file} does not show what the ledger {ledger} has; run `perfkit log`")
     if changed:
         replace_text(file, after, option="--out")
     return RenderedLog(log=log, file=file, changed=changed)
@@ -116,12 +108,7 @@ def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None
 
 @reading_only()
 def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
-    """Keep a change description for a commit; the log shows it in place of the commit's subject.
-
-    Raises:
-        RepositoryError: the commit is not known.
-        UsageError: the text is empty.
-    """
+    """Keep a change description for a commit; the log shows it in place of the commit's subject."""
     if not text.strip():
         raise UsageError('a note needs a text; `perfkit log note COMMIT "text"`')
     commit = resolve(open_repository(project.root), ref)

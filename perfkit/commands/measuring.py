@@ -15,15 +15,7 @@ _holds_machine = ContextVar("holds_machine", default=False)
 
 @contextmanager
 def measuring(log: Callable[[str], None], *, wait_s: float | None) -> Iterator[float]:
-    """Hold the machine, and yield the seconds that another perfkit kept this one waiting.
-
-    ``log`` receives whom this one waits for, and what was tidied up. It gives up after ``wait_s`` seconds,
-    with None never. A job that makes other ones holds the machine around them, and they go on at once.
-
-    Raises:
-        NotMeasuredError: the machine was not let go in time, or shows no processes.
-        UsageError: the machine's lock cannot be opened, or the time to wait is none.
-    """
+    """Hold the machine for this and inner commands, and yield the seconds of waiting for another perfkit."""
     if _holds_machine.get():
         yield 0.0
         return

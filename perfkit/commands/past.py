@@ -20,12 +20,7 @@ _RUNS = 30
 
 
 def with_past(report: GateReport, *, ledger: Path, root: Path) -> GateReport:
-    """Return a gate's report with the levels of what regressed in earlier runs, in the order of commits.
-
-    They are of the same machine and version of a benchmark, in any environment: a gate has an environment of
-    its own. The ledger is read only if something regressed. An error becomes a note: the verdict stands
-    without a picture.
-    """
+    """Return a gate's report with earlier levels of what regressed; an error becomes a note."""
     regressed = [one.benchmark for one in report.comparisons if one.verdict == "REGRESSED"]
     if not regressed:
         return report

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NoReturn
 
 from perfkit.commands.measuring import measuring
 from perfkit.commands.profile_request import (
@@ -23,7 +22,7 @@ from perfkit.commands.profile_request import (
     usual_place,
 )
 from perfkit.commands.show import code_names
-from perfkit.commands.text_files import read_text, replace_text
+from perfkit.commands.text_files import read_text, replace_between_markers, replace_text
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.identity import new_run_id
@@ -38,7 +37,6 @@ from perfkit.model import (
     Outcome,
     PassName,
     PassSummary,
-    ProfileEntry,
     ProfileSummary,
     RankProfile,
     Row,
@@ -55,7 +53,6 @@ from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.summary_file import SCHEMA_VERSION, encode_summary, saved_profiles
 from perfkit.profiling.read.trace_file import backward_nodes
 from perfkit.repo.leftovers import sweep
-from perfkit.report.markers import replace_between_markers
 from perfkit.report.profiles import index_markdown
 from perfkit.report.progress import PassProgress
 from perfkit.temporary import temporary_folder
@@ -79,58 +76,51 @@ Write notes anywhere outside the two markers below: they are kept.
 
 
 def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
-    """Make the passes, record the clean one, write the artifacts, and return what was learned.
-
-    Raises:
-        UsageError: the target, a pass, a function or the place of the output is wrong; nothing is written.
-        RepositoryError: there is no commit to record under.
-        LedgerError: the ledger cannot be written.
-        RecordingError: it can be written no longer once all passes are made; the artifacts are.
-        NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
-            traceback lies beside ``out``, and older artifacts stay. A single pass that failed leaves the
-            others' summary, whose ``problem`` describes the failure.
-    """
+    """Make the passes, record the clean one, write the artifacts, and return what was learned."""
     run = plan_profile(request, project)
     with (
         PassProgress(enabled=request.progress) as progress,
         measuring(progress.info, wait_s=request.wait_s) as waited_s,
-        staging(run.out) as folder,
+        _staging(run.out) as folder,
         PassLauncher() as launcher,
     ):
         sweep(progress.info, place=run.out.parent, prefix=STAGING_PREFIX)
-        scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
-        passes, unrecorded = None, None
+        making = _Making(run=run, folder=folder, progress=progress, launcher=launcher)
+        unrecorded = None
         try:
-            with recording(run) as record:
-                passes = _make_passes(scene, record)
+            with _recording(run) as record:
+                making.make_passes(record)
         except RecordingError as error:
-            if passes is None:
+            if not making.is_over:
                 raise
             # The passes are made: their artifacts are no less worth for a ledger that is full.
             unrecorded = error
-        if passes.results:
-            summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
-            (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
-            publish(run, folder, summary.artifacts, artifact=passes.artifact)
-        _write_errors(run, passes, folder)
-        if passes.of_target is not None or not passes.results:
-            _fail(run, passes, passes.of_target or passes.failures[0])
-    list_in_index(run)
+        if making.made:
+            summary = replace(making.summary(), waited_s=waited_s)
+            making.publish(summary)
+        making.write_errors()
+        if making.of_target is not None or not making.made:
+            raise making.error(making.of_target or making.failures[0])
+    _list_in_index(run)
     if unrecorded is not None:
-        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
+        file = _shown(run.out.with_name(f"{making.artifact}.json"))
         unrecorded.add_note(f"the profile itself is in {file}: `perfkit show {file}` shows it")
         raise unrecorded
     return summary
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scene:
-    """What the passes have to do, where they leave their files, their progress, and what starts them."""
+class _MadePass:
+    """A pass: the result (of rank 0), all ranks' results, the one to record, and the folders of output."""
 
-    run: ProfilePlan
-    folder: Path
-    progress: PassProgress
-    launcher: PassLauncher
+    result: PassResult
+    recorded: PassResult
+    folders: tuple[Path, ...]
+    ranks: tuple[PassResult, ...] = ()
+
+    @property
+    def results(self) -> tuple[PassResult, ...]:
+        return self.ranks or (self.result,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,53 +132,240 @@ class _Failure:
     steps: int
     folders: tuple[Path, ...]
 
+    @property
+    def described(self) -> str:
+        return described(self.problem, self.folders[0])
 
-@dataclass(frozen=True, kw_only=True)
-class _Passes:
-    """The passes made, and the failures of others.
 
-    Where the target itself failed, as ``of_target`` describes, the passes made end with the last step before
-    that, and ``artifact`` has a name that shows it.
+@dataclass(kw_only=True)
+class _Making:
+    """A profile in the making: the passes made, and the failures of others.
+
+    A failure ``of_target`` cuts all later passes short, after the last step before it.
     """
 
-    artifact: str
-    made: tuple[MadePass, ...]
-    failures: tuple[_Failure, ...] = ()
+    run: ProfilePlan
+    folder: Path
+    progress: PassProgress
+    launcher: PassLauncher
+    made: list[_MadePass] = field(default_factory=list)
+    failures: list[_Failure] = field(default_factory=list)
     of_target: _Failure | None = None
+    is_over: bool = False
 
     @property
-    def results(self) -> tuple[PassResult, ...]:
-        return tuple(made.result for made in self.made)
+    def artifact(self) -> str:
+        return f"{self.run.name}{PARTIAL}" if self.of_target else self.run.name
 
+    @property
+    def results(self) -> list[PassResult]:
+        return [made.result for made in self.made]
 
-def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
-    """Make the passes; if the target fails, the remaining ones end with the last step before the failure.
+    @property
+    def _error_file(self) -> Path:
+        return self.run.beside(".error.txt")
 
-    A pass that fails after another one succeeded, or by perfkit's own fault, leaves the others as they are.
-    """
-    run = scene.run
-    whole: list[MadePass] = []
-    failures: list[_Failure] = []
-    of_target: _Failure | None = None
-    for name in run.passes:
-        made = _make_pass(scene, name, [one.result for one in whole], of_target)
-        problem = made.result.problem
-        _check_steps(run, made.result.summary)
-        if name in ("clean", "counts") and (problem is None or not whole):
-            record(made.recorded)
-        if problem is None:
-            whole.append(made)
-            continue
-        if problem.kind == "usage":
-            raise UsageError(problem.message)
-        failure = _Failure(name=name, problem=problem, steps=made.result.steps_before, folders=made.folders)
-        failures.append(failure)
-        if problem.kind == "failed" and not whole:
-            is_second, of_target = of_target is not None, of_target or failure
-            if is_second or not failure.steps:
-                break
-    artifact = f"{run.name}{PARTIAL}" if of_target else run.name
-    return _Passes(artifact=artifact, made=tuple(whole), failures=tuple(failures), of_target=of_target)
+    def make_passes(self, record: Callable[[PassResult], None]) -> None:
+        """Make the passes; if the target fails, the others end with the last step before the failure."""
+        for name in self.run.passes:
+            made = self._make_pass(name)
+            problem = made.result.problem
+            _check_steps(self.run, made.result.summary)
+            if name in ("clean", "counts") and (problem is None or not self.made):
+                record(made.recorded)
+            if problem is None:
+                self.made.append(made)
+                continue
+            if problem.kind == "usage":
+                raise UsageError(problem.message)
+            steps = made.result.steps_before
+            self.failures.append(_Failure(name=name, problem=problem, steps=steps, folders=made.folders))
+            if problem.kind == "failed" and not self.made:
+                is_second = self.of_target is not None
+                self.of_target = self.of_target or self.failures[-1]
+                if is_second or not steps:
+                    break
+        self.is_over = True
+
+    def _make_pass(self, name: PassName) -> _MadePass:
+        spec = self._spec(name)
+        self.progress.begin(name, spec.steps or spec.known_steps)
+        if self.run.request.ranks is not None:
+            made = self._on_ranks(spec)
+        else:
+            Path(spec.folder).mkdir()
+            clean = next(
+                (one.summary for one in self.results if one.summary and one.summary.name == "clean"), None
+            )
+            if name == "balance" and clean is not None and not clean.on_device:
+                result = self._beside_clean(spec, clean)
+            else:
+                result = run_pass(spec, self.progress.advance, self.launcher)
+            made = _MadePass(result=result, recorded=result, folders=(Path(spec.folder),))
+        for place, result in zip(made.folders, made.results, strict=False):
+            for file in result.files:
+                (place / file).rename(self.folder / file)
+        if made.result.summary is not None:
+            self.progress.end(name, made.result.summary.steps, made.result.summary.total_s)
+        return made
+
+    def _spec(self, name: PassName) -> PassSpec:
+        run, request = self.run, self.run.request
+        known = [result.summary.steps for result in self.results if result.summary is not None]
+        entries = [entry for result in self.results for entry in result.entries]
+        return PassSpec(
+            name=name,
+            target=run.target,
+            arguments=request.arguments,
+            root=str(run.project.root),
+            own=run.project.config.own,
+            folder=str(self.folder / name),
+            artifact=self.artifact,
+            steps=self.of_target.steps if self.of_target else request.steps,
+            known_steps=known[0] if known else None,
+            trace_all=request.trace_all,
+            lines=tuple(place for place in request.lines if place != AUTO),
+            step_at=run.step_at,
+            line_entries=choose_functions(entries) if name == "lines" and AUTO in request.lines else (),
+            environment_reader=_ENVIRONMENT_READER,
+        )
+
+    def _beside_clean(self, spec: PassSpec, clean: PassSummary) -> PassResult:
+        """Make a pass in turns with a clean one, long enough to measure what its hooks cost."""
+        step_s = clean.typical_step_s or _BESIDE_S
+        steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
+        companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
+        Path(companion.folder).mkdir()
+        both = run_side_by_side((companion, spec), self.progress.advance, self.launcher)
+        result = both.results[1]
+        if result.balance is None:
+            return result
+        return replace(result, balance=replace(result.balance, cost=both.ratio))
+
+    def _on_ranks(self, spec: PassSpec) -> _MadePass:
+        """Make a pass on all ranks; they meet at a port that is free now, unless one was asked for."""
+        request = self.run.request
+        ranks, port = request.ranks or 1, request.port or free_port()
+        specs = [
+            replace(
+                spec,
+                folder=f"{spec.folder}.rank{rank}" if rank else spec.folder,
+                artifact=rank_artifact(spec.artifact, rank),
+                rank_place=RankPlace(rank=rank, ranks=ranks, port=port),
+            )
+            for rank in range(ranks)
+        ]
+        folders = tuple(Path(one.folder) for one in specs)
+        for folder in folders:
+            folder.mkdir()
+        found = run_ranks(specs, self.progress.advance, self.launcher, stall_limit_s=request.stall_limit_s)
+        if found.problem is not None:
+            version = next((result.version for result in found.results if result.version), "")
+            failed = PassResult(problem=found.problem, version=version)
+            first = folders[found.failed or 0]
+            others = tuple(folder for folder in folders if folder != first)
+            return _MadePass(result=failed, recorded=failed, folders=(first, *others))
+        summaries = [result.summary for result in found.results if result.summary is not None]
+        slowest = found.results[slowest_rank(summaries)] if spec.name == "clean" else found.results[0]
+        return _MadePass(result=found.results[0], recorded=slowest, folders=folders, ranks=found.results)
+
+    def write_errors(self) -> None:
+        """Keep the tracebacks and the last output of the passes that failed, beside the profile."""
+        texts = []
+        for failure in self.failures:
+            first, *others = failure.folders
+            texts.append(f"{failure.problem.message}\n\n{failure.problem.details}")
+            tails = [f"last output of the {failure.name} pass:\n{output_tail(first)}\n"]
+            tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in others]
+            texts.append("".join(tails))
+        if texts:
+            staged = self.folder / self._error_file.name
+            staged.write_text("\n".join(texts), encoding="utf-8")
+            staged.replace(self._error_file)
+
+    def error(self, failure: _Failure) -> NotMeasuredError:
+        """Return the error that a command ends with for a failure."""
+        kept = ""
+        if self.made:
+            file = _shown(self.run.out.with_name(f"{self.artifact}.json"))
+            kept = f"; the {counted(failure.steps, 'step')} before it are in {file}"
+        return NotMeasuredError(f"{failure.described}; more in {_shown(self._error_file)}{kept}")
+
+    @property
+    def _problem(self) -> str | None:
+        if self.of_target is not None:
+            return self.of_target.problem.message
+        if not self.failures:
+            return None
+        failed = "; ".join(f"the {one.name} pass failed: {one.described}" for one in self.failures)
+        return f"{failed}; more in {_shown(self._error_file)}"
+
+    def summary(self) -> ProfileSummary:
+        """Return what the passes found."""
+        run, request, results, code = self.run, self.run.request, self.results, code_names(self.run.project)
+        stat, trace = (self.folder / f"{self.artifact}{ending}" for ending in (".stat", ".trace.json.gz"))
+        files = [file for made in self.made for result in made.results for file in result.files]
+        ranks = self._rank_profiles()
+        environments = [result.environment for result in results if result.environment is not None]
+        return ProfileSummary(
+            schema_version=SCHEMA_VERSION,
+            name=self.artifact,
+            target=run.target.name,
+            arguments=request.arguments,
+            recorded_at=run.recorded_at,
+            commit=run.commit,
+            machine=run.machine,
+            environment=environments[0] if environments else UNKNOWN_ENVIRONMENT,
+            configuration={
+                "passes": ",".join(run.passes),
+                "steps": "all" if request.steps is None else str(request.steps),
+                "trace": "all steps" if request.trace_all else "a window of steps",
+                "own": ",".join(run.project.config.own),
+                "lines": ",".join(request.lines),
+                **({} if request.step_at is None else {"step_at": request.step_at}),
+                **({} if request.ranks is None else {"ranks": str(request.ranks)}),
+            },
+            problem=self._problem,
+            passes=tuple(result.summary for result in results if result.summary is not None),
+            entries=tuple(entry for result in results for entry in result.entries),
+            artifacts=(*files, f"{self.artifact}.json"),
+            waits=read_profile(stat, code).waits if stat.exists() else (),
+            backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
+            lines=tuple(line for result in results for line in result.lines),
+            roles=tuple(role for result in results for role in result.roles),
+            counts=next((result.counts for result in results if result.counts is not None), None),
+            memory=next((result.memory for result in results if result.memory is not None), None),
+            balance=next((result.balance for result in results if result.balance is not None), None),
+            ranks=ranks,
+            straggler=find_straggler([rank.balance for rank in ranks if rank.balance is not None]),
+        )
+
+    def _rank_profiles(self) -> tuple[RankProfile, ...]:
+        """Return what all passes found of each rank; nothing for a loop of one process."""
+        found = []
+        for rank in range(min((len(made.ranks) for made in self.made), default=0)):
+            results = [made.ranks[rank] for made in self.made]
+            stat = f"{rank_artifact(self.artifact, rank)}.stat"
+            found.append(
+                RankProfile(
+                    rank=rank,
+                    passes=tuple(result.summary for result in results if result.summary is not None),
+                    balance=next((result.balance for result in results if result.balance is not None), None),
+                    file=stat if any(stat in result.files for result in results) else None,
+                )
+            )
+        return tuple(found)
+
+    def publish(self, summary: ProfileSummary) -> None:
+        """Put the complete artifacts in their places, and remove those of former workers and ranks."""
+        (self.folder / f"{self.artifact}.json").write_bytes(encode_summary(summary))
+        for name in summary.artifacts:
+            (self.folder / name).replace(self.run.out.with_name(name))
+        self._error_file.unlink(missing_ok=True)
+        one_of_many = re.compile(f"{re.escape(self.artifact)}({WORKER_FILE}|{_RANKS})")
+        for file in self.run.out.parent.glob(f"{glob.escape(self.artifact)}.*"):
+            if one_of_many.fullmatch(file.name) and file.name not in summary.artifacts:
+                file.unlink()
 
 
 def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
@@ -209,231 +386,13 @@ def _check_steps(run: ProfilePlan, summary: PassSummary | None) -> None:
     )
 
 
-def _make_pass(
-    scene: _Scene, name: PassName, earlier: Sequence[PassResult], of_target: _Failure | None
-) -> MadePass:
-    folder, progress = scene.folder, scene.progress
-    spec = _spec(scene.run, name, folder / name, earlier)
-    if of_target is not None:
-        spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=of_target.steps)
-    progress.begin(name, spec.steps or spec.known_steps)
-    if scene.run.request.ranks is None:
-        made = _on_one_process(scene, spec, earlier)
-    else:
-        made = make_ranked_pass(scene.run, spec, progress.advance, scene.launcher)
-    results = made.ranks or (made.result,)
-    for place, result in zip(made.folders, results, strict=False):
-        for file in result.files:
-            (place / file).rename(folder / file)
-    if made.result.summary is not None:
-        progress.end(name, made.result.summary.steps, made.result.summary.total_s)
-    return made
-
-
-def _on_one_process(scene: _Scene, spec: PassSpec, earlier: Sequence[PassResult]) -> MadePass:
-    """Make a pass over a loop of one process; the balance pass runs beside a clean one where that is fair."""
-    Path(spec.folder).mkdir()
-    clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
-    if spec.name == "balance" and clean is not None and not clean.on_device:
-        result = _beside_clean(scene, spec, clean)
-    else:
-        result = run_pass(spec, scene.progress.advance, scene.launcher)
-    return MadePass(result=result, recorded=result, folders=(Path(spec.folder),))
-
-
-def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
-    """Make a pass in turns with a clean one, long enough to measure what its hooks cost."""
-    step_s = clean.typical_step_s or _BESIDE_S
-    steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
-    companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
-    Path(companion.folder).mkdir()
-    both = run_side_by_side((companion, spec), scene.progress.advance, scene.launcher)
-    result = both.results[1]
-    if result.balance is None:
-        return result
-    return replace(result, balance=replace(result.balance, cost=both.ratio))
-
-
-def _spec(run: ProfilePlan, name: PassName, folder: Path, earlier: Sequence[PassResult]) -> PassSpec:
-    request = run.request
-    known = [result.summary.steps for result in earlier if result.summary is not None]
-    line_entries: tuple[ProfileEntry, ...] = ()
-    if name == "lines" and AUTO in request.lines:
-        line_entries = choose_functions([entry for result in earlier for entry in result.entries])
-    return PassSpec(
-        name=name,
-        target=run.target,
-        arguments=request.arguments,
-        root=str(run.project.root),
-        own=run.project.config.own,
-        folder=str(folder),
-        artifact=run.name,
-        steps=request.steps,
-        known_steps=known[0] if known else None,
-        trace_all=request.trace_all,
-        lines=tuple(place for place in request.lines if place != AUTO),
-        step_at=run.step_at,
-        line_entries=line_entries,
-        environment_reader=_ENVIRONMENT_READER,
-    )
-
-
-def _write_errors(run: ProfilePlan, passes: _Passes, folder: Path) -> None:
-    """Keep the tracebacks and the last output of the passes that failed, beside the profile."""
-    if not passes.failures:
-        return
-    texts = []
-    for failure in passes.failures:
-        first, *others = failure.folders
-        texts.append(f"{failure.problem.message}\n\n{failure.problem.details}")
-        tails = [f"last output of the {failure.name} pass:\n{output_tail(first)}\n"]
-        tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in others]
-        texts.append("".join(tails))
-    error_file = run.beside(".error.txt")
-    (folder / error_file.name).write_text("\n".join(texts), encoding="utf-8")
-    (folder / error_file.name).replace(error_file)
-
-
-def _fail(run: ProfilePlan, passes: _Passes, failure: _Failure) -> NoReturn:
-    kept = ""
-    if passes.results:
-        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
-        kept = f"; the {counted(failure.steps, 'step')} before it are in {file}"
-    raise NotMeasuredError(f"{_described(failure)}; more in {_shown(run.beside('.error.txt'))}{kept}")
-
-
-def _described(failure: _Failure) -> str:
-    return described(failure.problem, failure.folders[0])
-
-
-def _problem(run: ProfilePlan, passes: _Passes) -> str | None:
-    if passes.of_target is not None:
-        return passes.of_target.problem.message
-    if passes.failures:
-        failed = "; ".join(f"the {one.name} pass failed: {_described(one)}" for one in passes.failures)
-        return f"{failed}; more in {_shown(run.beside('.error.txt'))}"
-    return None
-
-
-def _summarise(run: ProfilePlan, passes: _Passes, folder: Path) -> ProfileSummary:
-    results, code = passes.results, code_names(run.project)
-    stat, trace = (folder / f"{passes.artifact}{ending}" for ending in (".stat", ".trace.json.gz"))
-    everywhere = [result for made in passes.made for result in made.ranks or (made.result,)]
-    files = [file for result in everywhere for file in result.files]
-    ranks = rank_profiles(passes.made, passes.artifact)
-    environments = [result.environment for result in results if result.environment is not None]
-    return ProfileSummary(
-        schema_version=SCHEMA_VERSION,
-        name=passes.artifact,
-        target=run.target.name,
-        arguments=run.request.arguments,
-        recorded_at=run.recorded_at,
-        commit=run.commit,
-        machine=run.machine,
-        environment=environments[0] if environments else UNKNOWN_ENVIRONMENT,
-        configuration=_configuration(run),
-        problem=_problem(run, passes),
-        passes=tuple(result.summary for result in results if result.summary is not None),
-        entries=tuple(entry for result in results for entry in result.entries),
-        artifacts=(*files, f"{passes.artifact}.json"),
-        waits=read_profile(stat, code).waits if stat.exists() else (),
-        backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
-        lines=tuple(line for result in results for line in result.lines),
-        roles=tuple(role for result in results for role in result.roles),
-        counts=next((result.counts for result in results if result.counts is not None), None),
-        memory=next((result.memory for result in results if result.memory is not None), None),
-        balance=next((result.balance for result in results if result.balance is not None), None),
-        ranks=ranks,
-        straggler=find_straggler([rank.balance for rank in ranks if rank.balance is not None]),
-    )
-
-
-def _configuration(run: ProfilePlan) -> dict[str, str]:
-    request = run.request
-    return {
-        "passes": ",".join(run.passes),
-        "steps": "all" if request.steps is None else str(request.steps),
-        "trace": "all steps" if request.trace_all else "a window of steps",
-        "own": ",".join(run.project.config.own),
-        "lines": ",".join(request.lines),
-        **({} if request.step_at is None else {"step_at": request.step_at}),
-        **({} if request.ranks is None else {"ranks": str(request.ranks)}),
-    }
-
-
 def _shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-@dataclass(frozen=True, kw_only=True)
-class MadePass:
-    """A pass that was made: its result, and where the target's output is, the most important folder first.
-
-    Of a distributed loop, ``result`` is that of rank 0, or the problem of the rank that failed first;
-    ``ranks`` has the results of all, and ``recorded`` is that of the slowest.
-    """
-
-    result: PassResult
-    recorded: PassResult
-    folders: tuple[Path, ...]
-    ranks: tuple[PassResult, ...] = ()
-
-
-def make_ranked_pass(
-    run: ProfilePlan, spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher
-) -> MadePass:
-    """Make a pass on all ranks; they meet at a port that is free now, unless one was asked for."""
-    request = run.request
-    ranks, port = request.ranks or 1, request.port or free_port()
-    specs = [
-        replace(
-            spec,
-            folder=f"{spec.folder}.rank{rank}" if rank else spec.folder,
-            artifact=rank_artifact(spec.artifact, rank),
-            rank_place=RankPlace(rank=rank, ranks=ranks, port=port),
-        )
-        for rank in range(ranks)
-    ]
-    for one in specs:
-        Path(one.folder).mkdir()
-    found = run_ranks(specs, on_steps, launcher, stall_limit_s=request.stall_limit_s)
-    folders = tuple(Path(one.folder) for one in specs)
-    if found.problem is not None:
-        version = next((result.version for result in found.results if result.version), "")
-        failed = PassResult(problem=found.problem, version=version)
-        first = folders[found.failed or 0]
-        others = tuple(folder for folder in folders if folder != first)
-        return MadePass(result=failed, recorded=failed, folders=(first, *others))
-    summaries = [result.summary for result in found.results if result.summary is not None]
-    slowest = found.results[slowest_rank(summaries)] if spec.name == "clean" else found.results[0]
-    return MadePass(result=found.results[0], recorded=slowest, folders=folders, ranks=found.results)
-
-
-def rank_profiles(passes: Sequence[MadePass], artifact: str) -> tuple[RankProfile, ...]:
-    """Return what all passes found of each rank; nothing for a loop of one process."""
-    found = []
-    for rank in range(min((len(made.ranks) for made in passes), default=0)):
-        results, stat = [made.ranks[rank] for made in passes], f"{rank_artifact(artifact, rank)}.stat"
-        found.append(
-            RankProfile(
-                rank=rank,
-                passes=tuple(result.summary for result in results if result.summary is not None),
-                balance=next((result.balance for result in results if result.balance is not None), None),
-                file=stat if any(stat in result.files for result in results) else None,
-            )
-        )
-    return tuple(found)
-
-
 @contextmanager
-def recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
-    """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
-
-    A failed target is recorded too; a mistake in the request is not.
-
-    Raises:
-        LedgerError: the ledger cannot be written.
-    """
+def _recording(run: ProfilePlan) -> Iterator[Callable[[PassResult], None]]:
+    """Yield what records a pass at once, a failed target too; all passes are one run of the ledger."""
     ledger, commit = run.request.ledger, run.commit
     if ledger is None or commit is None:
         yield lambda _: None
@@ -483,12 +442,9 @@ def _outcomes(run: ProfilePlan, result: PassResult) -> list[Outcome]:
     ]
 
 
-@contextlib.contextmanager
-def staging(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder on the same file system as the output, so that a rename completes it.
-
-    The output's own folder is made where it is missing and the one above it exists.
-    """
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside the output, on the same file system."""
     try:
         out.parent.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -502,21 +458,7 @@ def staging(out: Path) -> Iterator[Path]:
         yield folder
 
 
-def publish(run: ProfilePlan, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
-    """Put the complete artifacts in their places.
-
-    Those of workers and of ranks that an earlier run had, and this one has not, are removed.
-    """
-    for name in artifacts:
-        (staging / name).replace(run.out.with_name(name))
-    run.beside(".error.txt").unlink(missing_ok=True)
-    one_of_many = re.compile(f"{re.escape(artifact)}({WORKER_FILE}|{_RANKS})")
-    for file in run.out.parent.glob(f"{glob.escape(artifact)}.*"):
-        if one_of_many.fullmatch(file.name) and file.name not in artifacts:
-            file.unlink()
-
-
-def list_in_index(run: ProfilePlan) -> None:
+def _list_in_index(run: ProfilePlan) -> None:
     """Render the index of the configured profiles folder, if this profile was written to it."""
     folder = run.project.path(run.project.config.profiles)
     if folder.resolve() != run.out.parent.resolve():

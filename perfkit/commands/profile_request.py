@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -51,13 +50,9 @@ _USUAL = "perfkit profile --out FILE torchrun --nproc-per-node 2 train.py"
 class ProfileRequest:
     """What is to be profiled and where the results go.
 
-    ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
-    ``step_at`` is "FILE:LINE", the line that ends a step in place of an optimizer.
-    ``passes`` None stands for the default ones, of which those that watch torch need it installed.
-    Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes. ``ranks`` processes of
-    the script form a distributed loop, which meet at ``port``, by default a free one; when none of them makes
-    a step for ``stall_limit_s`` seconds, they hang.
+    ``out`` names the ``.stat`` file, beside which the others lie; ``step_at`` is the "FILE:LINE" that ends
+    a step. ``ranks`` processes form a distributed loop, which hangs when none makes a
+    step for ``stall_limit_s``.
     """
 
     target: str
@@ -77,10 +72,7 @@ class ProfileRequest:
 
 
 def usual_place(target: str, project: Project) -> Path:
-    """Return the ``.stat`` file of a target where none is named: among the profiles, by the target's name.
-
-    A method has the name of its class before its own, as other classes may have one that is called alike.
-    """
+    """Return the ``.stat`` file of a target among the profiles, by the target's name and class."""
     name = Path(target.rpartition(":")[2])
     is_file = is_script(target) or is_notebook(target)
     return project.path(project.config.profiles) / f"{name.stem if is_file else name.name}{_SUFFIX}"
@@ -212,10 +204,7 @@ def _commit(out: Path, project: Project, *, required: bool, ranks: int) -> Commi
 
 @dataclass(frozen=True, kw_only=True)
 class StartedRanks:
-    """A target, its arguments, and as how many ranks it is started: None for a process that is no rank.
-
-    ``port`` is None where a free one may be chosen.
-    """
+    """A target, its arguments, and its number of ranks, None for a single process."""
 
     target: str
     arguments: tuple[str, ...]
@@ -232,22 +221,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None) -> StartedRanks:
-    """Return what is started: a target as it is, or the script of a command line that begins with torchrun.
-
-    Raises:
-        UsageError: that line names no script, several machines, a module, or an option that has no meaning
-            here; or ``ranks`` gives their number a second time.
-    """
+    """Return what is started: the target, or the script of a torchrun command line."""
     if target != TORCHRUN:
         return StartedRanks(target=target, arguments=arguments, ranks=ranks)
     if ranks is not None:
-        raise UsageError(f"--ranks {ranks} and torchrun both say how many ranks there are; leave out --ranks")
-    return _read(arguments)
-
-
-def _read(words: Sequence[str]) -> StartedRanks:
+        raise UsageError(f"--ranks {ranks} and torchrun both give the number of ranks; leave out --ranks")
     parser = _parser()
-    found = parser.parse_args(list(words))
+    found = parser.parse_args(list(arguments))
     if found.script is None:
         parser.error("no script is named")
     if found.module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ _REFERENCE = "#/$defs/{name}"
 _CHOICES = ("anyOf", "enum")
 
 
-# Another meaning of a field, or one field less, makes another version; docs/json.md says what else does.
+# Another meaning of a field, or one field less, makes another version; see docs/json.md.
 DOCUMENTS = (
     Document("gate", 2, "perfkit.model.comparisons:GateReport", "perfkit gate; what perfkit comment reads"),
     Document("plan", 2, "perfkit.model.comparisons:GatePlan", "perfkit gate --plan"),
@@ -52,11 +51,7 @@ _BY_RECORD = {one.record: one for one in DOCUMENTS}
 
 
 def document_named(name: str) -> Document:
-    """Return the document of a name.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Return the document of a name."""
     for one in DOCUMENTS:
         if one.name == name:
             return one
@@ -65,7 +60,7 @@ def document_named(name: str) -> Document:
 
 
 def encoded(result: object) -> bytes:
-    """Return a command's result as JSON, in which each record says which document it is.
+    """Return a command's result as JSON, in which each record names its document.
 
     A record is written with all of its fields; paths are texts, and numbers that are not finite are null. One
     that no document is made of is written as it is: what was measured must not be lost for the sake of that.
@@ -99,7 +94,8 @@ def schema_of(document: Document) -> dict[str, Any]:
     key = first["$ref"].rpartition("/")[2]
     defined[key]["properties"] = {"schema": _stamp_schema(document), **defined[key]["properties"]}
     # A saved profile has its version in a field of its own, as it had before others got one.
-    if document.name != "profile" and not _is_within(key, defined):
+    # One that may hold others of its kind does not name its document there.
+    if document.name != "profile" and _REFERENCE.format(name=key) not in str(defined):
         defined[key]["required"] = ["schema", *defined[key].get("required", [])]
     whole = {"type": "array", "items": first} if document.is_list else first
     return {
@@ -120,7 +116,7 @@ def record_named(place: str) -> type:
 
 
 def _policies() -> list[type]:
-    """Return the records that say by which rules rows were measured."""
+    """Return the records of the rules that rows were measured under."""
     policies = importlib.import_module(_POLICIES)
     any_policy = getattr(policies, _ANY_POLICY)
     known = [one for one in vars(policies).values() if isinstance(one, type) and one is not any_policy]
@@ -142,16 +138,8 @@ def _stamp_schema(document: Document) -> dict[str, Any]:
     }
 
 
-def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
-    """Return whether a record may hold others of its kind, which say nothing of their document."""
-    return _REFERENCE.format(name=key) in str(defined)
-
-
-def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
-    """Return a schema in which each number may be null: JSON has no other sign for what is not finite.
-
-    Choices are in the order of their texts, since the library has them in another one each time.
-    """
+def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (any JSON)
+    """Return a schema whose numbers may be null (JSON has no NaN), its choices in a fixed order."""
     if isinstance(schema, list):
         return [_with_nulls(one) for one in schema]
     if not isinstance(schema, dict):

@@ -26,10 +26,7 @@ _ENDS_SCRIPT = re.compile(rb"</script|<!--", re.IGNORECASE)
 def read_profiles(
     files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Log | None = None
 ) -> tuple[Reading, ...]:
-    """Return the reading of each file; ``own`` are the packages of one's own code, else the configured ones.
-
-    ``progress`` shows which file is read: a large trace takes seconds.
-    """
+    """Return the reading of each file; ``own`` are packages of one's own code (default: as configured)."""
     code = code_names(project, own)
     readings = []
     for file in files:
@@ -60,17 +57,17 @@ def view_command(file: Path, *, server: bool) -> Sequence[str]:
     reading = read_profile(file, CodeNames())
     if reading.origin != "cProfile":
         raise UsageError(
-            f"{file} is a {reading.origin}, and snakeviz shows cProfiles; `perfkit show {file}` tells what it"
-            " says, and a trace opens at https://ui.perfetto.dev"
+            f"{file} is a {reading.origin}, and snakeviz shows cProfiles; use `perfkit show {file}`"
+            ", and a trace opens at https://ui.perfetto.dev"
         )
     if _ENDS_SCRIPT.search(file.read_bytes()):
         raise UsageError(
             f"{printable(str(file))} names functions that would run as code in snakeviz's page; "
-            "`perfkit show` tells what it says"
+            "use `perfkit show`"
         )
     need("snakeviz", by="perfkit view")
     options = ["--server"] if server or not has_browser() else []
-    # An absolute path is no option, whatever the file is called.
+    # An absolute path is never taken for an option.
     return [sys.executable, "-m", "snakeviz", "--hostname", "127.0.0.1", *options, str(file.absolute())]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RepositoryError, UsageError
 from perfkit.ledger.store import Ledger
-from perfkit.model import Row, RunSummary
+from perfkit.model import Row
 from perfkit.model.surroundings import Surroundings, SurroundingsReport, surrounding_changes
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.git import reading_only
@@ -20,15 +20,7 @@ _LEAST_DIGITS = 4
 
 @reading_only()
 def show_surroundings(names: Sequence[str], *, ledger: Path, project: Project) -> SurroundingsReport:
-    """Return where one or two runs measured, each named by its id, a commit, or its file in a ledger.
-
-    Of a commit it is the run that measured it last. Of a run that compared two environments both sides are
-    shown; where it is one of two runs, its head is.
-
-    Raises:
-        UsageError: neither one nor two runs are named.
-        LedgerError: no run, or more than one, is meant.
-    """
+    """Return where one or two runs measured, each named by its id, a commit, or its file in a ledger."""
     if not 1 <= len(names) <= 2:  # noqa: PLR2004 (one run is shown, two are compared)
         raise UsageError(f"show env takes one run or two, found {len(names)}: see `perfkit ledger list`")
     found = [tuple(_surroundings(_rows(name, ledger, project))) for name in names]
@@ -51,7 +43,9 @@ def _rows(name: str, ledger: Path, project: Project) -> Sequence[Row]:
     known = kept.runs()
     if any(run.run_id.startswith(name) or run.run_id.endswith(name) for run in known):
         return kept.rows_of(name)
-    of_commit = [run for run in known if _is_of(run, _sha(name, project))]
+    sha = _sha(name, project)
+    is_sha = len(sha) >= _LEAST_DIGITS
+    of_commit = [run for run in known if is_sha and any(one.startswith(sha) for one in run.commits)]
     if not of_commit:
         raise LedgerError(
             f'no run "{name}" in {ledger}, and none of a commit of that name; see "perfkit ledger list"'
@@ -65,10 +59,6 @@ def _sha(name: str, project: Project) -> str:
         return resolve(open_repository(project.root), name).sha
     except RepositoryError:
         return name
-
-
-def _is_of(run: RunSummary, sha: str) -> bool:
-    return len(sha) >= _LEAST_DIGITS and any(commit.startswith(sha) for commit in run.commits)
 
 
 def _surroundings(rows: Sequence[Row]) -> Iterator[Surroundings]:

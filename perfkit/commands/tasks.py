@@ -9,7 +9,7 @@ import json
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -37,7 +37,7 @@ SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
 
 
 class Work(Protocol):
-    """What an engine asks for tasks, and tells what became of them."""
+    """Gives an engine tasks, and takes their results; see ``TaskQueue``."""
 
     def next(self, machine: MachineClass) -> Task | None:
         """Return a task for a free machine of a class, None where none is left for it now."""
@@ -46,13 +46,41 @@ class Work(Protocol):
         """Return how many tasks have not been given out, on all classes."""
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
-        """Take the file of a task that was done, and the seconds that it took."""
+        """Take the file of a task that was done."""
 
     def failed(self, task: Task, reason: str) -> None:
-        """Hear why a task could not be done at all; nothing is filed of it."""
+        """Note why a task could not be done; nothing is filed of it."""
 
     def give_back(self, task: Task) -> None:
         """Take a task back whose worker was lost, to be given out again."""
+
+
+class TaskQueue:
+    """Tasks that are given out in their order; what they end in is filed in a ledger."""
+
+    def __init__(self, tasks: Sequence[Task], ledger: Path) -> None:
+        self._waiting, self._ledger = list(tasks), ledger
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return the next task, if it is for machines of a class."""
+        return self._waiting.pop(0) if self._waiting and self._waiting[0].machine == machine else None
+
+    def left(self) -> int:
+        """Return how many tasks have not been given out."""
+        return len(self._waiting)
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """File a task."""
+        rows = unpack(task, content)
+        file_once(self._ledger, task, content)
+        self.filed(task, rows, seconds)
+
+    def filed(self, task: Task, rows: list[Row], seconds: float) -> None:
+        """Note the rows of a task that was filed."""
+
+    def give_back(self, task: Task) -> None:
+        """Take a task back whose worker was lost, to be the next."""
+        self._waiting.insert(0, task)
 
 
 class Engine(Protocol):
@@ -75,7 +103,7 @@ class Doing:
     log: Callable[[str], None]
 
 
-# A kind of task is one function: it measures what a task says and records it in the ledger of ``Doing``.
+# A kind of task is one function: it measures what a task names and records it in the ledger of ``Doing``.
 Kind = Callable[[Doing], None]
 
 
@@ -115,13 +143,7 @@ def perform_here(
     *,
     others: Mapping[str, Kind] = MappingProxyType({}),
 ) -> bytes:
-    """Do a task in this process, and return the bytes of the one ledger file that it ends in.
-
-    ``others`` are kinds of tasks besides those of the core.
-
-    Raises:
-        NotMeasuredError: the kind is not known here, or the task ended without a row.
-    """
+    """Do a task of a core kind or of ``others`` here, and return the bytes of its ledger file."""
     with temporary_folder() as ledger:
         kind = {**KINDS, **others}.get(task.kind) or _installed_kind(task.kind)
         kind(Doing(task=task, project=project, ledger=ledger, log=log))
@@ -173,11 +195,7 @@ def encode(task: Task) -> str:
 
 
 def decode(text: str | bytes) -> Task:
-    """Return the task that a text holds.
-
-    Raises:
-        NotMeasuredError: it is no task of this version.
-    """
+    """Return the task that a text holds."""
     try:
         return msgspec.json.decode(text, type=Task)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -185,16 +203,13 @@ def decode(text: str | bytes) -> Task:
 
 
 def run_of(task: Task) -> str:
-    """Return the id of a task's run: a UUID (version 8; RFC 9562, section 5.8) of what is to be measured.
-
-    Where the code lies and when the task was made are no part of it: asked for again, it is the same run.
-    """
-    said = {
+    """Return the id of a task's run (UUID 8, RFC 9562): the same whenever the task is made."""
+    identity = {
         **msgspec.to_builtins(task),
         "code": {"overlay": task.code.overlay, "folder": task.code.folder},
     }
-    said.pop("stamp")
-    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
+    identity.pop("stamp")
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).digest()
     number = int.from_bytes(digest[: _ID_BITS // 8], "big")
     number = number & ~(0xF << 76) | (0x8 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)
@@ -212,11 +227,7 @@ def source_of(task: Task) -> str:
 
 
 def pack(task: Task, ledger: Path) -> bytes:
-    """Return the bytes of the one file that holds all rows of a scratch ledger, as those of the task's run.
-
-    Raises:
-        NotMeasuredError: there is no row.
-    """
+    """Return a file with all rows of a scratch ledger, as rows of the task's run."""
     run_id = run_of(task)
     rows = [dataclasses.replace(row, run_id=run_id) for row in Ledger(ledger).rows()]
     if not rows:
@@ -228,12 +239,7 @@ def pack(task: Task, ledger: Path) -> bytes:
 
 
 def unpack(task: Task, content: bytes) -> list[Row]:
-    """Return the rows that a task's file holds.
-
-    Raises:
-        NotMeasuredError: it is damaged, or of another run.
-        RecordingError: it cannot be written among temporary files.
-    """
+    """Return the rows that a task's file holds."""
     try:
         with temporary_folder() as folder:
             (folder / file_name(task)).write_bytes(content)
@@ -251,12 +257,7 @@ def unpack(task: Task, content: bytes) -> list[Row]:
 
 
 def file_once(ledger: Path, task: Task, content: bytes) -> bool:
-    """Put a task's file into a ledger; False where its run is there already, which stays as it is.
-
-    Raises:
-        LedgerError: the ledger cannot be written.
-        RecordingError: its store does not have the file yet; it is safe in the folder that mirrors it.
-    """
+    """Put a task's file into a ledger; False where its run is there already, which stays as it is."""
     target = ledger / file_name(task)
     try:
         ledger.mkdir(parents=True, exist_ok=True)

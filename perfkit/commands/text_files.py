@@ -1,12 +1,10 @@
-"""Text files that perfkit writes for people: read whole, and replaced only by a complete new one.
-
-Every output file of every command is checked and written here.
-"""
+"""The text files that commands write, each replaced only by a complete new one."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +18,7 @@ _STREAMS = (Path("/dev"), Path("/proc"))
 
 
 def read_text(file: Path, *, default: str) -> str:
-    """Return a file's text, or ``default`` where there is no such file.
-
-    Raises:
-        UsageError: the file cannot be read as UTF-8 text.
-    """
+    """Return a file's text, or ``default`` where there is no such file."""
     try:
         return bounded.read_text(file)
     except FileNotFoundError:
@@ -34,13 +28,7 @@ def read_text(file: Path, *, default: str) -> str:
 
 
 def check_writable_place(file: Path, *, option: str, makes_folder: bool = False) -> None:
-    """Refuse a place that could not take a file, before anything is measured; ``option`` is what named it.
-
-    With ``makes_folder`` a folder that is missing is no mistake, as it will be made.
-
-    Raises:
-        UsageError: it is a folder, it is write-protected, or its folder is missing or cannot be written.
-    """
+    """Refuse a place, named by ``option``, that could not take a file, before anything is measured."""
     check_expanded(file)
     try:
         _check_place(file, makes_folder=makes_folder)
@@ -49,20 +37,12 @@ def check_writable_place(file: Path, *, option: str, makes_folder: bool = False)
 
 
 def replace_text(file: Path, text: str, *, option: str) -> None:
-    """Replace a file's text at once; ``option`` is what named the file.
-
-    Raises:
-        UsageError: the file cannot be written; what it held is still there.
-    """
+    """Replace a file's text at once; ``option`` is what named the file."""
     replace_texts({file: text}, option=option)
 
 
 def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool = False) -> None:
-    """Replace the texts of files that belong together, once all new ones are complete.
-
-    Raises:
-        UsageError: a file cannot be written; what each held is still there.
-    """
+    """Replace the texts of files that belong together, once all new ones are complete."""
     temporaries: dict[Path, Path] = {}
     file = Path()
     try:
@@ -86,11 +66,7 @@ def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool 
 
 
 def add_text(file: Path, text: str, *, option: str) -> None:
-    """Add a text at the end of a file, which need not be there; ``option`` is what named the file.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Add a text at the end of a file, which need not be there; ``option`` is what named the file."""
     try:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(text)
@@ -150,3 +126,22 @@ def _unwritable(file: Path, error: OSError, option: str) -> UsageError:
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def replace_between_markers(text: str, block: str, *, name: str) -> str:
+    """Return ``text`` with ``block`` between the markers of ``name``, which are added where missing."""
+    begins = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} begin\b[^\n]*?-->", text))
+    ends = list(re.finditer(rf"<!-- perfkit:{re.escape(name)} end\b[^\n]*?-->", text))
+    begin = f"<!-- perfkit:{name} begin (written by perfkit; notes outside the markers are kept) -->"
+    lines = [block.strip("\n"), ""] if block.strip("\n") else []
+    written = "\n".join((begin, "", *lines, f"<!-- perfkit:{name} end -->"))
+    if not begins and not ends:
+        return f"{text.rstrip()}\n\n{written}\n" if text.strip() else f"{written}\n"
+    if len(begins) != 1 or len(ends) != 1 or ends[0].start() < begins[0].end():
+        order = ", the end first" if len(begins) == len(ends) == 1 else ""
+        raise UsageError(
+            f'the markers "perfkit:{name} begin" and "perfkit:{name} end" must each stand once, in order; '
+            f"found {len(begins)} and {len(ends)}{order}; "
+            "mend them, or delete both to have them written anew"
+        )
+    return text[: begins[0].start()] + written + text[ends[0].end() :]

@@ -75,9 +75,7 @@ def _harmless(
 class TrainingRecord:
     """Follows one training by the calls of a loop or a library, and files its steps.
 
-    They are filed once the plan is made, at the latest by ``finish``. ``report`` then prints what was filed,
-    or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only
-    rank 0 files; the other ranks do the same, and send how long their steps took.
+    An error ends the measuring and never the training. Only rank 0 files; the others send their medians.
     """
 
     def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:

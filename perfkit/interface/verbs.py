@@ -33,12 +33,12 @@ class _Shown:
         """Return what the command prints."""
 
     def __str__(self) -> str:
-        from perfkit.report.notebook import as_text
+        from perfkit.report.console import as_text
 
         return as_text(self._view())
 
     def _repr_html_(self) -> str:
-        from perfkit.report.notebook import as_html
+        from perfkit.report.console import as_html
 
         return as_html(self._view())
 

@@ -59,8 +59,9 @@ SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted GROUP BY ru
 """
 _TIMED = f"""
 SELECT benchmark, count(*) FILTER (NOT dirty) FROM (
-    SELECT DISTINCT benchmark, "commit", dirty FROM ledger WHERE {_OF_COMMITS}
-) GROUP BY benchmark
+    SELECT benchmark, "commit", dirty, bool_or(status = 'ok') AS timed FROM ledger WHERE {_OF_COMMITS}
+    GROUP BY benchmark, "commit", dirty
+) GROUP BY benchmark HAVING bool_or(timed)
 """
 _MEASURED = f"""
 SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,

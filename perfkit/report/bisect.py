@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.padding import Padding
 from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.bisection import BisectionReport, FoundStep, Level, SearchState, Suspect
-from perfkit.model.comparisons import MovedCause
 from perfkit.model.counters import TITLES
-from perfkit.report.console import console_on, visible
+from perfkit.report.console import visible
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import listed, section_rows, section_table
 from perfkit.report.markdown_table import code, escape
-from perfkit.report.progress import Drawn
+from perfkit.report.names import spaced
+from perfkit.report.progress import Drawn, live_on
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -28,18 +25,11 @@ _MOST_MOVED = 5
 
 
 class BisectLine(Drawn):
-    """A line on standard error with the commits that are measured; without a terminal, a line for each pair.
-
-    It redraws only on updates: no thread of its own runs beside the measurement.
-    """
+    """Shows the commits that are measured; without a terminal, a line for each pair."""
 
     def __init__(self, *, enabled: bool = True) -> None:
-        console = console_on(sys.stderr)
-        self._enabled = enabled
-        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._drawn = self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        super().__init__(enabled=enabled)
+        self._drawn = self._live = live_on(self._console)
         self._commits: tuple[Commit, ...] = ()
         self._pair: tuple[int, int] | None = None
 
@@ -55,8 +45,7 @@ class BisectLine(Drawn):
         """Show a stage."""
         if self._in_terminal:
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-        elif self._enabled:
-            sys.stderr.write(f"{text}\n")
+        self._write(text)
 
     def update(self, state: SearchState) -> None:
         """Show what is measured next."""
@@ -78,7 +67,7 @@ def bisection_view(report: BisectionReport) -> Group:
         if number:
             parts.append(Text(f"also found: {step_sentence(report, step)}"))
         parts.append(Text("\n".join(_step_lines(report, step))))
-        parts += _causes(step)
+        parts += [Text("\n".join(causes))] if (causes := [*_causes(step)]) else []
         if step.explanation is not None:
             if step.explanation.section is not None:
                 parts.append(section_table(step.explanation.section, _MOST_MOVED))
@@ -89,7 +78,7 @@ def bisection_view(report: BisectionReport) -> Group:
     parts.append(
         Text("\n".join((*_closing(report), *(f"note: {note}" for note in report.notes))), style="dim")
     )
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), parts[-1])
+    return Group(spaced(*parts[:-1]), parts[-1])
 
 
 def bisection_markdown(report: BisectionReport) -> str:
@@ -98,8 +87,7 @@ def bisection_markdown(report: BisectionReport) -> str:
     for number, step in enumerate(report.steps):
         if number:
             lines += [f"Also found: {escape(step_sentence(report, step))}", ""]
-        lines += [f"- {escape(line)}" for line in _step_lines(report, step)]
-        lines += [f"- {escape(_cause(cause, step))}" for cause in _shown_causes(step)]
+        lines += [f"- {escape(line)}" for line in (*_step_lines(report, step), *_causes(step))]
         if step.explanation is not None:
             section = step.explanation.section
             lines += ["", *(section_rows(section, "call", _MOST_MOVED) if section else ())]
@@ -165,8 +153,7 @@ def _step_lines(report: BisectionReport, step: FoundStep) -> Iterator[str]:
     shown = step.suspects[-_MOST_LISTED:]
     if len(shown) < len(step.suspects):
         yield f"{len(step.suspects) - len(shown)} commits before these"
-    for one in shown:
-        yield _suspect_line(one)
+    yield from map(_suspect_line, shown)
     before, after = (_level(level, report.metric.unit) for level in (step.before, step.after))
     yield f"before: {before}; after: {after}"
 
@@ -188,24 +175,17 @@ def _level(level: Level | None, unit: str) -> str:
     return f"mean {human_seconds(level.mean)}, sd {human_seconds(level.sd)} over {_launches(level.launches)}"
 
 
+def _causes(step: FoundStep) -> Iterator[str]:
+    if step.counted is None:
+        return
+    for cause in step.counted.causes[:_MOST_CAUSES]:
+        place = f" at {visible(cause.place)}" if cause.place else ""
+        moved = signed_amount(cause.head - cause.base, step.counted.metric.unit)
+        yield f"{moved} {visible(cause.what)}{place}"
+
+
 def _launches(number: int) -> str:
     return "1 launch" if number == 1 else f"{number} launches"
-
-
-def _shown_causes(step: FoundStep) -> Sequence[MovedCause]:
-    return step.counted.causes[:_MOST_CAUSES] if step.counted is not None else ()
-
-
-def _causes(step: FoundStep) -> Iterator[RenderableType]:
-    causes = _shown_causes(step)
-    if causes:
-        yield Text("\n".join(_cause(cause, step) for cause in causes))
-
-
-def _cause(cause: MovedCause, step: FoundStep) -> str:
-    unit = step.counted.metric.unit if step.counted is not None else "1"
-    place = f" at {visible(cause.place)}" if cause.place else ""
-    return f"{signed_amount(cause.head - cause.base, unit)} {visible(cause.what)}{place}"
 
 
 def _skipped_lines(report: BisectionReport) -> list[str]:

@@ -8,15 +8,14 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rich.box import SIMPLE
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.model.calibration import Calibration, Fitness, Noise, Share, State, Steadiness
 from perfkit.report.gate.wording import percent
-from perfkit.report.names import BrokenName, NamedTable, short_names
+from perfkit.report.names import BrokenName, columns_table, short_names, spaced
 from perfkit.units import counted, human_seconds
 
 _MARGINS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5)
@@ -26,22 +25,14 @@ def calibration_view(found: Calibration) -> Group:
     """Return the whole finding, the decision last; it fits a terminal of 80 columns."""
     names = short_names(one.benchmark for one in found.benchmarks)
     offered = offered_configuration(found)
-    sections: tuple[RenderableType, ...] = (
-        _rates(found),
-        _benchmarks(found, names),
-        Text(_guide(found), style="dim"),
-        *([_offered(offered)] if offered else []),
-    )
     style = "bold green" if found.exit_code == EXIT_PASS else "bold yellow"
-    decision = Text(calibration_decision(found), style=style)
-    spaced = (Group(section, "") for section in sections)
-    return Group(*spaced, decision)
-
-
-def _offered(rules: str) -> Group:
-    """Return rules to paste; lines longer than the terminal are not broken."""
-    words = Text("What these benchmarks can be held to, for pyproject.toml:\n")
-    return Group(words, Text(rules, no_wrap=True, overflow="ignore"))
+    sections = (_rates(found), _benchmarks(found, names), Text(_guide(found), style="dim"))
+    rules: tuple[Text, ...] = ()
+    if offered:
+        # Lines that are longer than the terminal are not broken: they are to be pasted.
+        lines = Text(offered, no_wrap=True, overflow="ignore")
+        rules = (Text("What these benchmarks can be held to, for pyproject.toml:\n"), lines, Text(""))
+    return Group(spaced(*sections), *rules, Text(calibration_decision(found), style=style))
 
 
 def calibration_decision(found: Calibration) -> str:
@@ -66,16 +57,13 @@ def calibration_decision(found: Calibration) -> str:
 def offered_configuration(found: Calibration) -> str:
     """Return rules for the benchmarks whose margin is too narrow, or nothing where the margin suits all."""
     rules = [
-        f"[[tool.perfkit.rules]]\nmatch = {_matching(one.benchmark)}\n{_offer(one.decidable)}"
+        # A glob that matches this name alone: the brackets of parameters would be a set.
+        f"[[tool.perfkit.rules]]\nmatch = {json.dumps(glob.escape(one.benchmark), ensure_ascii=False)}"
+        f"\n{_offer(one.decidable)}"
         for one in found.benchmarks
         if one.decidable is not None and one.decidable > found.margin
     ]
     return "\n\n".join(rules)
-
-
-def _matching(name: str) -> str:
-    """Return the glob that matches this name alone, as TOML: the brackets of parameters would be a set."""
-    return json.dumps(glob.escape(name), ensure_ascii=False)
 
 
 def _offer(decidable: float) -> str:
@@ -84,22 +72,26 @@ def _offer(decidable: float) -> str:
 
 
 def _rates(found: Calibration) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column(f"{found.gates} of {counted(found.planned, 'gate')}", overflow="fold", ratio=1)
-    for heading in ("counted", "share", "95 % bound"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    gates = f"{found.gates} of {counted(found.planned, 'gate')}"
+    table = columns_table(gates, numbers=("counted", "share", "95 % bound"))
     table.add_row(
-        "identical code: gates that accuse or praise", *_cells(found.accused), _at_most(found.accused)
+        "identical code: gates that accuse or praise",
+        *_cells(found.accused),
+        f"<= {100 * found.accused.high:.1f} %",
     )
-    table.add_row("identical code: UNCHANGED", *_cells(found.unchanged), _at_least(found.unchanged))
-    table.add_row("identical code: undecided", *_cells(found.undecided), _at_most(found.undecided))
+    table.add_row(
+        "identical code: UNCHANGED", *_cells(found.unchanged), f">= {100 * found.unchanged.low:.1f} %"
+    )
+    table.add_row(
+        "identical code: undecided", *_cells(found.undecided), f"<= {100 * found.undecided.high:.1f} %"
+    )
     if found.unmeasured:
         table.add_row("identical code: not measured", f"{found.unmeasured} of {found.undecided.of}")
     for power in found.powers:
         reading = "" if power.median_reading is None else f", read as {100 * power.median_reading:+.1f} %"
         others = f", others accused in {power.others_accused}" if power.others_accused else ""
         what = f"injected +{percent(power.plant)}: found{reading}{others}"
-        table.add_row(what, *_cells(power.found), _at_least(power.found))
+        table.add_row(what, *_cells(power.found), f">= {100 * power.found.low:.1f} %")
     return table
 
 
@@ -111,19 +103,9 @@ def _share_text(share: Share) -> str:
     return f"{100 * share.count / share.of:.0f} %" if share.of else "-"
 
 
-def _at_most(share: Share) -> str:
-    return f"<= {100 * share.high:.1f} %"
-
-
-def _at_least(share: Share) -> str:
-    return f">= {100 * share.low:.1f} %"
-
-
 def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:
-    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("benchmark", ratio=1)
-    for heading in ("a call", "taken", "sd zy-\ngotes", "sd laun-\nches", "sd\nrounds", "detect-\nable"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("a call", "taken", "sd zy-\ngotes", "sd laun-\nches", "sd\nrounds", "detect-\nable")
+    table = columns_table("benchmark", numbers=numbers)
     for one in found.benchmarks:
         table.add_row(BrokenName(names[one.benchmark]), *_line(one))
     return table
@@ -153,14 +135,10 @@ _MARKS: dict[State, str] = {"good": "ok", "notable": "note", "bad": "BAD", "unkn
 
 def doctor_view(fitness: Fitness) -> Group:
     """Return the whole finding, the decision last; it fits a terminal of 80 columns."""
-    sections: tuple[RenderableType, ...] = (
-        _conditions(fitness),
-        *([Group(*_advice(fitness))] if any(one.advice for one in fitness.conditions) else []),
-        _noise(fitness),
-        Text(_doctor_guide(fitness), style="dim"),
-    )
+    advice = Group(*_advice(fitness)) if any(one.advice for one in fitness.conditions) else None
+    guide = Text(_doctor_guide(fitness), style="dim")
     decision = Text(doctor_decision(fitness), style="bold green" if fitness.fit else "bold red")
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision)
+    return Group(spaced(_conditions(fitness), advice, _noise(fitness), guide), decision)
 
 
 def doctor_decision(fitness: Fitness) -> str:
@@ -198,16 +176,8 @@ def _advice(fitness: Fitness) -> Iterator[Text]:
 
 
 def _noise(fitness: Fitness) -> Table:
-    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("identical code", overflow="fold", ratio=1)
-    for heading in (
-        "launches\nmeasured",
-        "sd over\nlaunches",
-        "launches\nin a gate",
-        "interval",
-        "detectable",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    numbers = ("launches\nmeasured", "sd over\nlaunches", "launches\nin a gate", "interval", "detectable")
+    table = columns_table("identical code", numbers=numbers)
     for noise in fitness.noises:
         table.add_row(*_noise_row(noise))
     return table
@@ -227,5 +197,5 @@ def _doctor_guide(fitness: Fitness) -> str:
         f"Detectable: what would be REGRESSED 19 times of 20 at margin {percent(fitness.margin)}, in a gate"
         f" of {counted(fitness.policy.family, 'benchmark')} with {fitness.seconds_per_benchmark:g} s for each"
         f" and alpha {fitness.policy.alpha:g}. Longer budgets and fewer benchmarks lower it, and so does"
-        " whatever lowers the scatter."
+        " anything that lowers the scatter."
     )

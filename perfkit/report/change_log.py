@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from perfkit.model import Environment, Machine
-from perfkit.model.change_log import Cell, ChangeLog, Column, Entry, GateRatio, Ratio, Table
+from perfkit.model.change_log import Cell, ChangeLog, GateRatio, Ratio, Table
 from perfkit.report.markdown_table import escape, table_head, table_row
 from perfkit.units import counted
 
@@ -39,7 +39,8 @@ def _reading_guide(log: ChangeLog) -> str:
         "`×r ± e` is the ratio to the row before and its standard error, shown only where one run measured "
         "both in alternation; rows without it were measured at different times: do not compare them closely."
     )
-    if alphas := _gate_alphas(log):
+    cells = (cell for table in log.tables for entry in table.entries for cell in entry.cells)
+    if alphas := sorted({cell.gate.alpha for cell in cells if cell is not None and cell.gate is not None}):
         confidences = " or ".join(f"{100 * (1 - alpha):g} %" for alpha in alphas)
         guide += (
             " `×r, a to b` is that ratio as a gate measured it, with its interval: the intervals of one gate "
@@ -50,28 +51,24 @@ def _reading_guide(log: ChangeLog) -> str:
     return guide
 
 
-def _gate_alphas(log: ChangeLog) -> list[float]:
-    """Return the family-wise alphas of the gates whose ratios are shown."""
-    cells = (cell for table in log.tables for entry in table.entries for cell in entry.cells)
-    return sorted({cell.gate.alpha for cell in cells if cell is not None and cell.gate is not None})
-
-
 def _section(table: Table) -> str:
     marks = _environment_marks(table)
-    header = [*map(_heading, table.columns), "Change Description", "Git commit"]
+    titles = [one.title if one.picture is None else f"[{one.title}]({one.picture})" for one in table.columns]
+    header = [*titles, "Change Description", "Git commit"]
     lines = [
         f"### {escape(machine_title(table.machine))}",
         "",
         *table_head(header),
-        *(_entry(entry, marks) for entry in table.entries),
+        *(
+            table_row(
+                [*(_cell(cell, marks) for cell in one.cells), escape(one.description), f"`{one.commit}`"]
+            )
+            for one in table.entries
+        ),
         "",
         _footnotes(table, marks),
     ]
     return "\n".join(lines)
-
-
-def _heading(column: Column) -> str:
-    return column.title if column.picture is None else f"[{column.title}]({column.picture})"
 
 
 def machine_title(machine: Machine) -> str:
@@ -97,16 +94,12 @@ def _environment_marks(table: Table) -> dict[str, str]:
     return {other.env_id: f"<sup>{letter}</sup>" for other, letter in zip(others, letters, strict=False)}
 
 
-def _entry(entry: Entry, marks: dict[str, str]) -> str:
-    cells = [_cell(cell, marks) for cell in entry.cells]
-    return table_row([*cells, escape(entry.description), f"`{entry.commit}`"])
-
-
 def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     if cell is None:
         return "not measured"
     if cell.failure is not None:
-        return escape(_shorten(cell.failure))
+        is_short = len(cell.failure) <= _FAILURE_LIMIT
+        return escape(cell.failure if is_short else f"{cell.failure[: _FAILURE_LIMIT - 1]}…")
     text = format_mean_sd(cell.mean, cell.sd)
     if cell.gate is not None:
         text += f" ({format_gate_ratio(cell.gate)})"
@@ -152,9 +145,12 @@ def _footnotes(table: Table, marks: dict[str, str]) -> str:
     kinds = {(cell.launches == 1, cell.other_version) for cell in cells if cell.failure is None}
     used = {mark for kind in kinds for mark in _marks(*kind)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
-    usual, *others = _environments(table)
-    notes.append("Environment: " + _facts(usual.facts))
-    notes += [f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in others]
+    environments = _environments(table)
+    for usual in environments[:1]:
+        notes.append("Environment: " + _facts(usual.facts))
+        notes += [
+            f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in environments[1:]
+        ]
     return "\\\n".join(notes)
 
 
@@ -166,10 +162,6 @@ def _difference(other: Environment, usual: Environment) -> str:
     changed = {name: value for name, value in other.facts.items() if usual.facts.get(name) != value}
     unset = dict.fromkeys(usual.facts.keys() - other.facts.keys(), "not set")
     return f"as above, but {_facts({**changed, **dict(sorted(unset.items()))})}"
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _FAILURE_LIMIT else text[: _FAILURE_LIMIT - 1] + "…"
 
 
 def trend_name(benchmark: str, machine_id: str) -> str:

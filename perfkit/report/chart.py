@@ -1,21 +1,63 @@
-"""Draws ratios and their intervals as an SVG, one row each, on a logarithmic axis.
-
-A chart of Vega-Lite would need a browser, or a converter of 30 MB, to become a file that a document can show.
-"""
+"""The one chart maker: ratios with intervals, and trends over commits, as SVG that loads nothing."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from perfkit.model.comparisons import Estimate, Verdict
-from perfkit.report.palette import COLOURS, NO_COLOUR
+from perfkit.model.history import ChangePoint, CommitFacts, Trend
+from perfkit.report.console import visible
+from perfkit.report.history import date_text, metric_title, ratio_text, short_sha, value_text
 
-_TEMPLATE = Path(__file__).with_name("chart.svg.j2")
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+NO_COLOUR = "#687082"
+COLOURS: Mapping[Verdict | None, str] = {
+    "REGRESSED": "#c8452f",
+    "IMPROVED": "#2c8a57",
+    "UNCHANGED": "#4a6fa5",
+    "NOT SLOWER": "#4a6fa5",
+    "INCONCLUSIVE": "#b07c12",
+}
+# Colours of parts of a whole: neighbours differ in lightness, too.
+PART_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
+REST_COLOUR = "#c9ced6"
+# Colours of pages by what they are for, on light and on dark paper.
+LIGHT: Mapping[str, str] = {
+    "paper": "#ffffff",
+    "card": "#f7f8fa",
+    "ink": "#1d2330",
+    "dim": "#5d6577",
+    "line": "#e0e4eb",
+    "calm": "#4a6fa5",
+    "band": "#4a6fa52e",
+    "worse": "#c8452f",
+    "better": "#237a4b",
+    "warn": "#8f640c",
+    "focus": "#1a6cd6",
+}
+DARK: Mapping[str, str] = {
+    "paper": "#171b24",
+    "card": "#1f2430",
+    "ink": "#e6e8ee",
+    "dim": "#a0a9ba",
+    "line": "#333a48",
+    "calm": "#86aee6",
+    "band": "#86aee633",
+    "worse": "#f28670",
+    "better": "#63c98f",
+    "warn": "#e3b557",
+    "focus": "#7fb4ff",
+}
+
+
 _TOP, _BELOW, _PLOT = 74, 72, 460
 # A label is as wide as its letters together, and a fixed part besides.
 _LETTER, _INDENT, _FEWEST_LETTERS = 7.5, 50.0, 20
@@ -50,24 +92,18 @@ def interval_chart(
     legend: str,
     row_height: int = 28,
 ) -> str:
-    """Return the rows as an SVG that loads nothing from elsewhere; without rows it shows the title alone.
-
-    ``ends`` are the words at the ends of the axis; ratios within the ``band`` make no difference.
-    """
-    from jinja2 import Environment
-
+    """Return rows as SVG; ratios within the ``band`` make no difference, ``ends`` name the axis' ends."""
     estimates = [row.estimate for row in rows if row.estimate is not None]
     axis = Axis.around(
         [*band, *(point for row in rows for point in row.points), *(one.ratio for one in estimates)],
         [(one.low, one.high) for one in estimates],
     )
     bottom = _TOP + row_height * len(rows)
-    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(
+    return _template("chart.svg.j2").render(
         title=title,
         ends=ends,
         rows=[_drawn(row, axis, _TOP + row_height * (place + 0.5)) for place, row in enumerate(rows)],
-        ticks=[(_x(axis, tick.ratio), tick.text) for tick in axis.ticks()],
+        ticks=[(_x(axis, ratio), text) for ratio, text in axis.ticks()],
         band=(_x(axis, band[0]), _x(axis, band[1])),
         legend=legend,
         one=_x(axis, 1.0),
@@ -77,6 +113,15 @@ def interval_chart(
         bottom=bottom,
         height=bottom + (_BELOW if rows else 0),
     )
+
+
+@functools.cache
+def _template(name: str) -> Template:
+    """Return a template, which takes longer to compile than to fill."""
+    from jinja2 import Environment
+
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return Environment(autoescape=True).from_string(text)
 
 
 def _drawn(row: ChartRow, axis: Axis, y: float) -> dict[str, Any]:
@@ -102,14 +147,6 @@ def _x(axis: Axis, ratio: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tick:
-    """A ratio with its label: "+5 %" or "×2"."""
-
-    ratio: float
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Axis:
     """An axis from the ratio ``low`` to the ratio ``high``."""
 
@@ -118,10 +155,7 @@ class Axis:
 
     @classmethod
     def around(cls, points: Sequence[float], intervals: Sequence[tuple[float, float]]) -> Self:
-        """Return an axis that shows all points, and intervals up to the range of the points at each end.
-
-        The interval of two blocks may span many powers of ten, and would leave the points no room.
-        """
+        """Return an axis of all points; intervals widen it by at most the points' range at each end."""
         logs = [math.log(point) for point in points]
         low, high = min(logs), max(logs)
         reach = high - low
@@ -136,7 +170,7 @@ class Axis:
         share = (_log(ratio) - math.log(self.low)) / math.log(self.high / self.low)
         return min(max(share, 0.0), 1.0)
 
-    def ticks(self) -> tuple[Tick, ...]:
+    def ticks(self) -> tuple[tuple[float, str], ...]:
         """Return as many ticks as have room, in percent or, where the range is too large, as factors."""
         for step in _STEPS:
             steps = range(math.ceil((self.low - 1) / step), math.floor((self.high - 1) / step) + 1)
@@ -148,21 +182,226 @@ class Axis:
         as_factors = self._factors(decades, _FACTORS)
         return as_factors if self._have_room(as_factors) else self._factors(decades, _FACTORS[:1])
 
-    def _factors(self, decades: Iterable[int], factors: Sequence[float]) -> tuple[Tick, ...]:
+    def _factors(self, decades: Iterable[int], factors: Sequence[float]) -> tuple[tuple[float, str], ...]:
         ratios = (factor * 10.0**decade for decade in decades for factor in factors)
-        return tuple(
-            Tick(ratio=ratio, text=f"×{ratio:g}") for ratio in ratios if self.low <= ratio <= self.high
-        )
+        return tuple((ratio, f"×{ratio:g}") for ratio in ratios if self.low <= ratio <= self.high)
 
-    def _have_room(self, ticks: Sequence[Tick]) -> bool:
-        places = [self.share(tick.ratio) for tick in ticks]
+    def _have_room(self, ticks: Sequence[tuple[float, str]]) -> bool:
+        places = [self.share(ratio) for ratio, _ in ticks]
         return all(after - before >= _ROOM for before, after in itertools.pairwise(places))
 
 
-def _in_percent(change: float) -> Tick:
+def _in_percent(change: float) -> tuple[float, str]:
     percent = round(100 * change, 1)
-    return Tick(ratio=1 + change, text=f"{percent:+g} %" if percent else "0 %")
+    return 1 + change, f"{percent:+g} %" if percent else "0 %"
 
 
 def _log(ratio: float) -> float:
     return math.log(ratio) if ratio > 0 else -math.inf
+
+
+_WIDTH, _HEIGHT = 760, 250
+_LEFT, _RIGHT, _ABOVE, _BOTTOM = 84, 22, 66, 34
+_SMALL_WIDTH, _SMALL_HEIGHT = 132, 30
+# More runs than these are drawn by what several of them have in common.
+_COLUMNS, _SMALL_COLUMNS = 320, 60
+# Runs are drawn as dots while there is room between them.
+_MOST_DOTS = 80
+# An axis covers at least this share of the values: scatter of half a percent must not look like mountains.
+_LEAST_RANGE, _SMALL_LEAST_RANGE = 0.04, 0.1
+_FREE_ABOVE = 0.08
+_MOST_TICKS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Column:
+    """Some neighbouring runs: the middle of their places, the mean of their levels, and what all cover."""
+
+    place: float
+    level: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """A rectangle of a picture, and the range of places and values that it shows."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    places: int
+    low: float
+    high: float
+
+    def x(self, place: float) -> float:
+        """Return the distance from the left of a run's place."""
+        share = place / (self.places - 1) if self.places > 1 else 0.5
+        return round(self.left + share * self.width, 1)
+
+    def y(self, value: float) -> float:
+        """Return the distance from the top of a value; none lies outside the rectangle."""
+        share = (value - self.low) / (self.high - self.low)
+        return round(self.top + (1 - min(max(share, 0.0), 1.0)) * self.height, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A change point in a picture, with its label."""
+
+    x: float
+    text: str
+    colour: str
+    anchor: str
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sparkline:
+    """A trend in the size of a word: its line, its newest run, and its steps as (x, whether it is a loss)."""
+
+    width: int
+    height: int
+    line: str
+    end: tuple[float, float]
+    steps: tuple[tuple[float, bool], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTrend:
+    """Runs as (trend, place), and change points as (point, place among the runs, needs no attention)."""
+
+    runs: Sequence[tuple[Trend, int]]
+    steps: Sequence[tuple[ChangePoint, int, bool]]
+
+
+def sparkline(shown: ShownTrend) -> Sparkline:
+    """Return the small picture of a trend."""
+    columns = _columns(shown.runs, _SMALL_COLUMNS)
+    area = (2, 3, _SMALL_WIDTH - 6, _SMALL_HEIGHT - 6)
+    frame = _frame(columns, len(shown.runs), area, _SMALL_LEAST_RANGE)
+    line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
+    return Sparkline(
+        width=_SMALL_WIDTH,
+        height=_SMALL_HEIGHT,
+        line=_path(line),
+        end=line[-1],
+        steps=tuple((frame.x(place), step.worse) for step, place, _ in shown.steps),
+    )
+
+
+def trend_chart(shown: ShownTrend, words: str, commits: Mapping[str, CommitFacts]) -> str:
+    """Return a trend as SVG, the same for the same records; ``words`` are its state."""
+    columns = _columns(shown.runs, _COLUMNS)
+    area = (_LEFT, _ABOVE, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _ABOVE - _BOTTOM)
+    frame = _frame(columns, len(shown.runs), area, _LEAST_RANGE)
+    upper = [(frame.x(column.place), frame.y(column.high)) for column in columns]
+    lower = [(frame.x(column.place), frame.y(column.low)) for column in reversed(columns)]
+    line = [(frame.x(column.place), frame.y(column.level)) for column in columns]
+    trend, last = shown.runs[-1]
+    drawn = _template("trend.svg.j2").render(
+        width=_WIDTH,
+        height=_HEIGHT,
+        frame=frame,
+        colours=LIGHT,
+        title=visible(trend.benchmark),
+        value=value_text(trend.levels[last], trend.metric),
+        subtitle=f"{metric_title(trend.metric)}: {words}",
+        band=f"{_path([*upper, *lower])}Z",
+        line=_path(line),
+        dots=line if len(line) <= _MOST_DOTS else line[-1:],
+        ticks=[
+            (frame.y(value), value_text(value, trend.metric))
+            for value in _round_values(frame.low, frame.high)
+        ],
+        marks=list(_marks(shown.steps, frame)),
+        ends=tuple(_end_text(*shown.runs[end], commits) for end in (0, -1)),
+    )
+    return f"{drawn}\n"
+
+
+def _columns(runs: Sequence[tuple[Trend, int]], most: int) -> list[_Column]:
+    """Return runs, or as many groups of neighbours as have room."""
+    count = len(runs)
+    edges = [round(number * count / min(count, most)) for number in range(min(count, most) + 1)]
+    found = []
+    for start, end in itertools.pairwise(edges):
+        levels = [trend.levels[place] for trend, place in runs[start:end]]
+        bands = [_band(trend, place) for trend, place in runs[start:end]]
+        found.append(
+            _Column(
+                place=(start + end - 1) / 2,
+                level=math.fsum(levels) / len(levels),
+                low=min(low for low, _ in bands),
+                high=max(high for _, high in bands),
+            )
+        )
+    return found
+
+
+def _frame(
+    columns: Sequence[_Column], places: int, area: tuple[float, float, float, float], least: float
+) -> _Frame:
+    """Return a frame for all levels; bands widen it only up to their range, so that none can fill it."""
+    low, high = (chosen(column.level for column in columns) for chosen in (min, max))
+    reach = max(high - low, least * max(abs(high), abs(low)) / 2, 1e-300)
+    bottom = max(min(column.low for column in columns), low - reach)
+    top = min(max(column.high for column in columns), high + reach)
+    lacking = max(0.0, least * max(abs(high), abs(low), 1e-300) - (top - bottom)) / 2
+    free = _FREE_ABOVE * (top - bottom + 2 * lacking)
+    left, start, width, height = area
+    return _Frame(
+        left=left,
+        top=start,
+        width=width,
+        height=height,
+        places=places,
+        low=bottom - lacking - free,
+        high=top + lacking + free,
+    )
+
+
+def _band(trend: Trend, place: int) -> tuple[float, float]:
+    """Return the band around the level of a run: the sd over launches, as a share of their mean."""
+    mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
+    half = level * min(sd / mean, 1.0) if mean else 0.0
+    return level - half, level + half
+
+
+def _marks(steps: Iterable[tuple[ChangePoint, int, bool]], frame: _Frame) -> Iterator[Mark]:
+    """Yield the marks of steps; a label that would cover the one before it is left out."""
+    free_from = -math.inf
+    for step, place, quiet in steps:
+        x = frame.x(place - 0.5)
+        at_end = x > frame.left + frame.width - 70
+        has_room = x - (60 if at_end else 0) >= free_from
+        yield Mark(
+            x=x,
+            text=f"{'▲' if step.ratio > 1 else '▼'} {ratio_text(step.ratio)}" if has_room else "",
+            colour=LIGHT["dim" if quiet else "worse" if step.worse else "better"],
+            anchor="end" if at_end else "start",
+            y=frame.top - 5,
+        )
+        if has_room:
+            free_from = x + 66
+
+
+def _end_text(trend: Trend, place: int, commits: Mapping[str, CommitFacts]) -> str:
+    sha = trend.commits[place]
+    facts = commits.get(sha)
+    when = facts.time if facts is not None and facts.time else trend.recorded_at[place]
+    return f"{date_text(when)} {short_sha(sha)}"
+
+
+def _path(points: Iterable[tuple[float, float]]) -> str:
+    return "".join(f"{'L' if number else 'M'}{x:g} {y:g}" for number, (x, y) in enumerate(points))
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """Return round values within a range, about four."""
+    rough = (high - low) / _MOST_TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
+    first = math.ceil(low / step)
+    return [number * step for number in range(first, math.floor(high / step) + 1)]

@@ -1,4 +1,4 @@
-"""The console that every command prints with, on whatever terminal, pipe or encoding it finds."""
+"""The console that every command prints with, and views as text or HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.segment import Segment
 
 _PIPE_COLUMNS = 100
@@ -61,15 +61,15 @@ _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069
 
 
 def console_on(stream: TextIO) -> Console:
-    """Return a console: as wide as the terminal, or as COLUMNS says, or 100 columns in a pipe."""
+    """Return a console: as wide as the terminal, or as COLUMNS, or 100 columns in a pipe."""
     # Rich reads COLUMNS by itself, and would take a pipe for a terminal of 80 columns.
-    told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return visible_console()(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
+    is_known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return visible_console()(file=stream, width=None if is_known else _PIPE_COLUMNS, highlight=False)
 
 
 @functools.cache
 def visible_console() -> type[Console]:
-    """Return a console of which no text can steer the terminal, whoever forgot to spell it out."""
+    """Return a console that spells out any text which would steer the terminal."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -112,19 +112,14 @@ def visible_json(text: str) -> str:
     r"""Return JSON in which "\x9b" and its like, which JSON allows in texts, are spelled out."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSEEN.sub(lambda found: found.group() if found.group() in "\n\r\t" else _u(found.group()), text)
-
-
-def _u(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+    return _UNSEEN.sub(
+        lambda found: found.group() if found.group() in "\n\r\t" else f"\\u{ord(found.group()):04x}", text
+    )
 
 
 @contextlib.contextmanager
-def shown_until_more_is_said(text: str) -> Iterator[None]:
-    """Show a line on a terminal, and take it away when anything else is printed, or at the end.
-
-    Where standard error is no terminal, or one that cannot take a line away, nothing is shown.
-    """
+def shown_until_output(text: str) -> Iterator[None]:
+    """Show a line on a terminal until anything else is printed; nothing without a terminal."""
     if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         yield
         return
@@ -143,7 +138,7 @@ def shown_until_more_is_said(text: str) -> Iterator[None]:
     sys.stderr.write(text)
     sys.stderr.flush()
     for stream in streams:
-        # Whatever prints, be it a library, looks the method up at the stream itself.
+        # Libraries that print look the method up at the stream itself.
         vars(stream)["write"] = functools.partial(write, stream)
     try:
         yield
@@ -153,10 +148,7 @@ def shown_until_more_is_said(text: str) -> Iterator[None]:
 
 
 def let_any_text_through() -> None:
-    """Have both output streams spell out what their encoding lacks, where Python would raise an error.
-
-    Whatever prints is covered by that: a result must not be lost for the sake of one sign.
-    """
+    """Have both output streams spell out what their encoding lacks: no result may be lost for one sign."""
     codecs.register_error(_ANY_TEXT, _spelled_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -169,8 +161,36 @@ def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
     character = error.object[error.start]
     if _FIRST_BYTE <= character <= _LAST_BYTE:
         return bytes([ord(character) - _BYTE_OFFSET]), error.start + 1
-    return _in_encoding(character.translate(_SPELLED), error.encoding), error.start + 1
+    spelled = character.translate(_SPELLED).encode(error.encoding, "replace").decode(error.encoding)
+    return spelled, error.start + 1
 
 
-def _in_encoding(text: str, encoding: str) -> str:
-    return text.encode(encoding, "replace").decode(encoding)
+_COLUMNS = 100
+# A notebook has colours of its own, dark or light, so that of the text is left to it.
+_FORMAT = (
+    '<pre style="font-family: ui-monospace, Menlo, Consolas, monospace; white-space: pre; overflow-x: auto;'
+    ' line-height: 1.25">{code}</pre>'
+)
+
+
+def as_text(view: RenderableType) -> str:
+    """Return a view as lines of at most 100 columns, without colours."""
+    file = io.StringIO()
+    visible_console()(file=file, width=_COLUMNS, highlight=False, color_system=None).print(_plain(view))
+    return file.getvalue().rstrip("\n")
+
+
+def as_html(view: RenderableType) -> str:
+    """Return a view as an HTML element with colours; everything in it is escaped."""
+    console = visible_console()(
+        file=io.StringIO(), width=_COLUMNS, highlight=False, record=True, force_terminal=True
+    )
+    console.print(_plain(view))
+    return console.export_html(inline_styles=True, code_format=_FORMAT)
+
+
+def _plain(view: RenderableType) -> RenderableType:
+    """Return text as it is: rich would take ":train:" for a picture, and brackets for a style."""
+    from rich.text import Text
+
+    return Text(view) if isinstance(view, str) else view

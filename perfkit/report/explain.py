@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
-from rich.padding import Padding
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.model import SIDES, Side
 from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Section, Unit, most_moved_first
+from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import Folded, named_table, without_folders
-from perfkit.report.palette import DARK, LIGHT
+from perfkit.report.names import Folded, named_table, spaced, without_folders
 from perfkit.units import counted, human_calls, human_percent, human_seconds, signed_seconds
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -34,7 +33,7 @@ _MOST_CALLEES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row of a section's table, whatever it is rendered as."""
+    """A row of a section's table, for every medium."""
 
     kind: Literal["part", "callee", "rest", "remainder", "whole"]
     name: str
@@ -46,8 +45,11 @@ class _Row:
     def cells(self) -> tuple[str, str, str, str]:
         if self.amount is None:
             return "", "", signed_seconds(self.moved_s), ""
-        base, head = human_seconds(self.amount.base_s), human_seconds(self.amount.head_s)
-        return base, head, signed_seconds(self.amount.moved_s), _calls_text(self.amount)
+        one, calls = self.amount, ""
+        if one.base_calls is not None and one.head_calls is not None:
+            before, after = human_calls(one.base_calls), human_calls(one.head_calls)
+            calls = before if before == after else f"{before} -> {after}"
+        return human_seconds(one.base_s), human_seconds(one.head_s), signed_seconds(one.moved_s), calls
 
 
 def _rows(section: Section, most: int = _MOST_PARTS) -> Iterator[_Row]:
@@ -79,25 +81,17 @@ def main_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
-def _calls_text(amount: Amount) -> str:
-    if amount.base_calls is None or amount.head_calls is None:
-        return ""
-    base, head = human_calls(amount.base_calls), human_calls(amount.head_calls)
-    return base if base == head else f"{base} -> {head}"
-
-
 def difference_view(difference: Difference) -> Group:
     """Return the whole difference for the terminal, the sentences first."""
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
     sentences = [*listed(difference.findings), *listed(difference.warnings, "note: ")]
     sections = (section_table(section) for section in difference.sections)
-    parts: tuple[RenderableType, ...] = (head, Group(*sentences) if sentences else Text(), *sections)
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+    return spaced(head, Group(*sentences) if sentences else Text(), *sections)
 
 
 def difference_sentence(difference: Difference) -> str:
     """Return the first thing to know of a difference, in a sentence."""
-    first = difference.findings[0] if difference.findings else "nothing that could be told apart"
+    first = difference.findings[0] if difference.findings else "nothing but scatter"
     return f"{difference.base} -> {difference.head}, per {difference.unit}: {first}"
 
 
@@ -144,17 +138,12 @@ def section_rows(section: Section, unit: Unit, most: int = _MOST_PARTS) -> list[
 
 
 _TEMPLATE = Path(__file__).with_name("explain.html.j2")
-_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
-_REST_COLOUR = "#c9ced6"
 
 
 def difference_page(
     difference: Difference, *, flames: FlameFrame | None = None, widths: Side = "head"
 ) -> str:
-    """Return the page as HTML; names from profiles are escaped, and nothing is loaded from elsewhere.
-
-    With ``flames`` it has a flame graph, in which ``widths`` is the side whose time is shown.
-    """
+    """Return the page as HTML, with a flame graph of the side ``widths`` where there are ``flames``."""
     from jinja2 import Environment
 
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -174,7 +163,7 @@ def _page_section(section: Section) -> dict[str, Any]:
     rows = list(_rows(section))
     shown = [row for row in rows if row.kind in ("part", "rest")]
     colours = {
-        id(row): _REST_COLOUR if row.kind == "rest" else _COLOURS[place % len(_COLOURS)]
+        id(row): REST_COLOUR if row.kind == "rest" else PART_COLOURS[place % len(PART_COLOURS)]
         for place, row in enumerate(shown)
     }
     longer_s = max(section.whole.base_s, section.whole.head_s)
@@ -303,10 +292,7 @@ def _kind(amount: Amount, least_s: float) -> _Kind:
 def _drawn(
     frames: Sequence[tuple[_Callers, FlameFrame]], root: FlameFrame, side: Side, scale_s: float
 ) -> list[dict[str, Any]]:
-    """Return frames side by side as boxes, each with what it called below it.
-
-    Left edges and widths are in percent of the graph, which is ``scale_s`` wide.
-    """
+    """Return frames side by side as boxes above their callees; edges are in percent of ``scale_s``."""
     least_s = _SAME * max(root.amount.base_s, root.amount.head_s)
     most_s = max(abs(frame.amount.moved_s) for frame in _all(root)) or 1.0
     whole_s, percent = _of_side(root.amount, side) or 1.0, 100 / scale_s if scale_s else 0.0

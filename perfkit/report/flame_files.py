@@ -58,10 +58,8 @@ def speedscope_file(readings: Sequence[Reading]) -> str:
 def firefox_file(readings: Sequence[Reading]) -> str:
     """Return the text of a file in which each profile is a thread of its own, in milliseconds.
 
-    The format is version 70 of the Firefox Profiler's processed profile format, as its types define it
-    (firefox-devtools/profiler, src/types/profile.ts). A thread has one sample for each stack, with the time
-    in the stack's innermost function as its weight, one after the other; so the weights of a thread add up to
-    all own times of its profile.
+    The format is version 70 of the Firefox Profiler's processed profile format (firefox-devtools/profiler,
+    src/types/profile.ts). Each stack is one sample with its own time as weight.
     """
     shared = _Shared()
     threads = [_thread(reading, place, shared) for place, reading in enumerate(readings)]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from rich.box import SIMPLE
 from rich.table import Table
 
 from perfkit.model import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.model.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
 from perfkit.report.counts import amount_text
-from perfkit.report.names import BrokenName, NamedTable
+from perfkit.report.names import BrokenName, columns_table
 from perfkit.stats.summary import summary_of
-from perfkit.units import counted, human_bytes, human_seconds
+from perfkit.units import counted, human_bytes
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
@@ -30,17 +29,15 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     """Return one line for each of the last runs, or of all where ``last`` is 0, newest last."""
     left = len(runs) - last if last else 0
     title = f"{counted(left, 'older run')}: perfkit ledger list --last 0" if left > 0 else None
-    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    for heading in ("run", "recorded (UTC)", "source", "commit"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("bench-\nmarks", "launches", "failed"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    texts, numbers = ("recorded (UTC)", "source", "commit"), ("bench-\nmarks", "launches", "failed")
+    table = columns_table("run", texts=texts, numbers=numbers, title=title)
     for run in runs[max(left, 0) :]:
+        commit = run.commits[0][:_SHA_DIGITS] + (" dirty" if run.dirty else "")
         table.add_row(
             run.run_id[-_ID_DIGITS:],
             f"{run.recorded_at:%Y-%m-%d %H:%M}",
             run.source,
-            _commits(run),
+            commit if len(run.commits) == 1 else f"{len(run.commits)} commits",
             str(run.benchmarks),
             str(run.launches),
             str(run.failed) if run.failed else "",
@@ -48,28 +45,17 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     return table
 
 
-def _commits(run: RunSummary) -> str:
-    first = run.commits[0][:_SHA_DIGITS] + (" dirty" if run.dirty else "")
-    return first if len(run.commits) == 1 else f"{len(run.commits)} commits"
-
-
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Return one line per launch of each benchmark: mean, sd and median over its rounds.
-
-    A commit that all share stands in the title, and a launch that is the only one nowhere.
-    """
+    """Return a line per launch; a commit that all share stands in the title."""
     commits = {row.commit.sha for row in rows}
     launches = {row.placement.launch for row in rows}
     title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")
-    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("benchmark", ratio=1)
-    for heading in _place_headings(len(commits), len(launches)):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("rounds", "mean", "sd", "median"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    texts = [*(["commit"] if len(commits) > 1 else []), *(["launch"] if len(launches) > 1 else [])]
+    numbers = ("rounds", "mean", "sd", "median")
+    table = columns_table("benchmark", texts=texts, numbers=numbers, title=title)
     for row in rows:
         places = {"commit": row.commit.sha[:_SHA_DIGITS], "launch": str(row.placement.launch)}
-        shown = [places[heading] for heading in _place_headings(len(commits), len(launches))]
+        shown = [places[heading] for heading in texts]
         table.add_row(_name(row.outcome, row.policy.marks), *shown, *_numbers(row.outcome))
     return table
 
@@ -80,20 +66,12 @@ def rows_sentence(rows: Sequence[Row]) -> str:
     return f"run {rows[0].run_id}: {counted(len(rows), 'row')}, {failed or 'none'} of them not measured"
 
 
-def _place_headings(commits: int, launches: int) -> list[str]:
-    return [*(["commit"] if commits > 1 else []), *(["launch"] if launches > 1 else [])]
-
-
 def _numbers(outcome: Outcome) -> list[str]:
     summary = summary_of(outcome)
     if outcome.status != "ok" or summary is None:
         return [outcome.status, "-", "-", "-"]
-    unit = outcome.metric.unit
     numbers = (summary.mean, summary.sd, summary.median)
-    return [
-        str(summary.n),
-        *(human_seconds(one) if unit == WALL_TIME.unit else amount_text(one, unit) for one in numbers),
-    ]
+    return [str(summary.n), *(amount_text(one, outcome.metric.unit) for one in numbers)]
 
 
 def _name(outcome: Outcome, marks: Sequence[str] = ()) -> BrokenName:
@@ -144,10 +122,13 @@ def compaction_view(done: Compaction) -> str:
 def _compacted(done: Compaction) -> str:
     before = _number(sum(len(part.files) for part in done.parts), "file")
     after = _number(done.files_after, "file")
+    bytes_before = sum(part.bytes_before for part in done.parts)
+    bytes_after = sum(part.bytes_after or 0 for part in done.parts)
+    sizes = f", {human_bytes(bytes_before)} into {human_bytes(bytes_after)}" if bytes_after else ""
     if done.parts and done.dry_run:
         verdict = f"{before} would be put into {len(done.parts):,}, which leaves {after}"
     elif done.parts:
-        verdict = f"{before} became {len(done.parts):,}{_sizes(done)}; the ledger has {after}"
+        verdict = f"{before} became {len(done.parts):,}{sizes}; the ledger has {after}"
     else:
         verdict = f"Nothing was compacted among {after}"
         if not done.problems:
@@ -227,12 +208,6 @@ def _part(part: Part) -> str:
     if part.bytes_after is None:
         return before
     return f"{before}, became {human_bytes(part.bytes_after)} with {_number(part.rows or 0, 'row')}"
-
-
-def _sizes(done: Compaction) -> str:
-    before = sum(part.bytes_before for part in done.parts)
-    after = sum(part.bytes_after or 0 for part in done.parts)
-    return f", {human_bytes(before)} into {human_bytes(after)}" if after else ""
 
 
 def _number(number: int, noun: str) -> str:

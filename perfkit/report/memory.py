@@ -11,6 +11,7 @@ from rich.text import Text
 from perfkit.model import LineMemory, MemoryProfile
 from perfkit.model.memory import MemoryDifference, MemoryPart, MemorySnapshot, PhaseMemory
 from perfkit.profiling.read.memory import own_place
+from perfkit.report.counts import signed_amount
 from perfkit.report.names import Folded, named_table
 from perfkit.units import counted, human_bytes
 
@@ -55,7 +56,7 @@ def line_memory_views(memory: MemoryProfile) -> Iterator[RenderableType]:
 
 def _line_bytes(line: LineMemory) -> tuple[str, str, str]:
     step = "-" if line.step_bytes is None else human_bytes(round(line.step_bytes))
-    return step, human_bytes(line.stays_bytes), _signed(line.growth_bytes)
+    return step, human_bytes(line.stays_bytes), signed_amount(line.growth_bytes, "B")
 
 
 def _growth(memory: MemoryProfile) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _growth(memory: MemoryProfile) -> Iterator[str]:
     elif not named and memory.shows_growth:
         yield "no line grows in each step after the set-up: no leak"
     if not memory.shows_growth:
-        yield f"{counted(memory.steps, 'step')}: too few to tell a leak from what is set up once"
+        yield f"{counted(memory.steps, 'step')}: too few to distinguish a leak from what is set up once"
     if memory.not_seen:
         yield f"not seen: {memory.not_seen}"
 
@@ -142,7 +143,7 @@ def memory_difference_view(difference: MemoryDifference) -> Group:
     whole = difference.whole
     title = Text(
         f"{difference.base} to {difference.head}: reserved {human_bytes(whole.base)} to"
-        f" {human_bytes(whole.head)} ({_signed(whole.moved)})",
+        f" {human_bytes(whole.head)} ({signed_amount(whole.moved, 'B')})",
         style="bold",
     )
     table = _stack_table("base", "head", "moved")
@@ -154,7 +155,7 @@ def memory_difference_view(difference: MemoryDifference) -> Group:
         ("all others", MemoryPart(name="", base=base, head=head)),
         ("together", whole),
     ):
-        table.add_row(name, human_bytes(one.base), human_bytes(one.head), _signed(one.moved))
+        table.add_row(name, human_bytes(one.base), human_bytes(one.head), signed_amount(one.moved, "B"))
     peaks = f"Peak of what was reserved on one device: {human_bytes(difference.base_peak)} to"
     return Group(title, table, Text(f"{peaks} {human_bytes(difference.head_peak)}."))
 
@@ -176,7 +177,3 @@ def _part_name(part: MemoryPart) -> str:
 
 def _cut(place: str) -> str:
     return place if len(place) <= _MOST_PLACE else f"…{place[1 - _MOST_PLACE :]}"
-
-
-def _signed(size: float) -> str:
-    return f"{'-' if size < 0 else '+'}{human_bytes(abs(round(size)))}"

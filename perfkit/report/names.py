@@ -1,4 +1,4 @@
-"""Shortens node ids and paths to what tells them apart, or to what fits."""
+"""Shortens node ids and paths to what distinguishes them, or to what fits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
@@ -43,10 +44,7 @@ class BrokenName:
 
 @dataclass(frozen=True)
 class Folded:
-    """A sentence that is folded to the terminal's width, and to 80 columns in a wider one.
-
-    Its later lines begin with what is ``hanging``; ``room_beside`` are the columns to the left of it.
-    """
+    """A sentence folded to at most 80 columns less ``room_beside``; later lines begin with ``hanging``."""
 
     text: str
     hanging: str = "  "
@@ -59,11 +57,7 @@ class Folded:
 
 
 class NamedTable(Table):
-    """A table whose first column has names.
-
-    In a narrow terminal, where numbers would leave too little room for them, each name has a line of its own
-    above the numbers of its row.
-    """
+    """A table of names and numbers; in a narrow terminal each name has a line of its own."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = [self._needed(place, console, options) for place in range(len(self.columns))]
@@ -100,10 +94,7 @@ class NamedTable(Table):
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return for each node id the shortest ending, from a "/" or "::" on, that no other one has.
-
-    A node id that is itself the ending of another stands whole.
-    """
+    """Return each node id's shortest unique ending from a "/" or "::" on."""
     distinct = set(names)
     uses = Counter(ending for name in distinct for ending in _endings(name))
     return {name: next((ending for ending in _endings(name) if uses[ending] == 1), name) for name in distinct}
@@ -112,7 +103,12 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 def broken(name: str, columns: int) -> Iterator[str]:
     """Yield a name in lines that fit; a word that does not fit is cut in its middle."""
     line = ""
-    for piece in _pieces(name, columns):
+    pieces = (
+        piece
+        for part in _PARTS.split(name)
+        for piece in ([part] if cell_len(part.rstrip()) <= columns else _WORDS.split(part))
+    )
+    for piece in pieces:
         if line.strip() and cell_len(f"{line}{piece}".rstrip()) > columns:
             yield line.rstrip()
             line = ""
@@ -120,20 +116,13 @@ def broken(name: str, columns: int) -> Iterator[str]:
     yield line.rstrip()
 
 
-def _pieces(name: str, columns: int) -> Iterator[str]:
-    """Yield what is not to be broken: the parts of a name, or the words of a part that is too wide."""
-    for part in _PARTS.split(name):
-        yield from [part] if cell_len(part.rstrip()) <= columns else _WORDS.split(part)
-
-
 def fitted(name: str, columns: int) -> str:
     """Return a path or node id that fits, without its first folders or cut in its middle."""
-    tail = without_folders(name, columns)
-    return _cut(tail, columns)
+    return _cut(without_folders(name, columns), columns)
 
 
 def without_folders(name: str, columns: int) -> str:
-    """Return a path or node id without the first folders that do not fit; its end says most."""
+    """Return a path or node id without the first folders that do not fit; its end matters most."""
     path, bracket, parameters = name.partition("[")
     while cell_len(f"{path}{bracket}{parameters}") > columns and "/" in path.removeprefix("…/"):
         path = f"…/{path.removeprefix('…/').partition('/')[2]}"
@@ -153,6 +142,37 @@ def _endings(name: str) -> list[str]:
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]
+
+
+def columns_table(
+    names: str,
+    *,
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    title: str | None = None,
+    boxed: bool = True,
+    padding: int = 1,
+) -> NamedTable:
+    """Return an empty table: a column of names, which may be broken, then of texts and of numbers."""
+    table = NamedTable(
+        title=title,
+        title_justify="left",
+        box=SIMPLE if boxed else None,
+        padding=(0, padding, 0, 0),
+        show_edge=False,
+        pad_edge=False,
+    )
+    table.add_column(names, ratio=1, overflow="fold")
+    for heading in texts:
+        table.add_column(heading, no_wrap=True)
+    for heading in numbers:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def spaced(*sections: RenderableType | None) -> Group:
+    """Return sections with a blank line after each; one that is None is left out."""
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
 
 
 def named_table(title: str, *headings: str) -> Table:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,7 @@ from perfkit.profiling.read.summary_file import reading_of
 from perfkit.report.counts import amount_text
 from perfkit.report.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.report.memory import line_memory_views, phase_memory_table
-from perfkit.report.names import Folded, named_table, without_folders
+from perfkit.report.names import Folded, named_table, spaced, without_folders
 from perfkit.units import counted, human_calls, human_percent, human_seconds
 
 _ENTRIES = 10
@@ -41,7 +40,7 @@ _IDLE: tuple[tuple[IdleCause, str], ...] = (
 
 def reading_view(reading: Reading) -> Group:
     """Return all that is shown of a profile's file, the most important first."""
-    return _spaced(
+    return spaced(
         _reading_head(reading),
         _phases(reading),
         phase_memory_table(reading.memory),
@@ -51,10 +50,6 @@ def reading_view(reading: Reading) -> Group:
         *_operators(reading),
         *(Folded(f"note: {one}", style="yellow") for one in notes(reading)),
     )
-
-
-def _spaced(*sections: RenderableType | None) -> Group:
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
 
 
 def reading_sentence(reading: Reading) -> str:
@@ -182,7 +177,7 @@ def _operators(reading: Reading) -> Iterator[RenderableType]:
 
 
 class _Timed(Protocol):
-    """A function of whatever kind, or an operator."""
+    """A function or an operator."""
 
     @property
     def calls(self) -> int: ...
@@ -230,10 +225,7 @@ def _share(reading: Reading, seconds: float) -> str:
 
 
 def ranks_view(readings: Sequence[Reading]) -> Group | None:
-    """Return what the ranks of one training were busy with, None for profiles that are no ranks of one.
-
-    The others wait in collectives for the rank that spends least time there.
-    """
+    """Return what the ranks of one training were busy with, None for profiles that are no such ranks."""
     ranks = sorted(
         (one for one in readings if one.rank is not None and one.devices), key=lambda one: one.rank or 0
     )
@@ -255,7 +247,7 @@ def ranks_view(readings: Sequence[Reading]) -> Group | None:
             f"rank {last.rank} is waited for: it is {human_seconds(lead_s)} {unit} less in collectives than"
             " the others"
         )
-    return Group(table, Padding(Folded(sentence, hanging=""), (0, 0, 1, 0)))
+    return spaced(Group(table, Folded(sentence, hanging="")))
 
 
 def _collectives_s(reading: Reading) -> float:
@@ -263,10 +255,7 @@ def _collectives_s(reading: Reading) -> float:
 
 
 def reading_text(reading: Reading, *, own_only: bool = False) -> str:
-    """Return every function or operator by cumulative time, in the columns of pstats.
-
-    With ``own_only`` only functions of the user's code are listed.
-    """
+    """Return functions and operators by cumulative time in pstats' columns, with ``own_only`` own code."""
     functions = [one for one in reading.functions if one.kind == "own" or not own_only]
     calls = f"{reading.calls} calls" if reading.calls is not None else "calls"
     steps = f", {counted(reading.steps.count, 'step')} (by {reading.steps.sign})" if reading.steps else ""
@@ -299,12 +288,9 @@ def _pstats_line(calls: str, one: _Timed, primitive_calls: int, place: str) -> s
 
 
 def summary_view(summary: ProfileSummary, *, folder: Path = Path()) -> Group:
-    """Return what a profile learned: times, passes, the largest entries, warnings, and the next commands.
-
-    ``folder`` is where the artifacts are, as the reader would type it.
-    """
+    """Return what a profile learned, and the next commands for its artifacts in ``folder``."""
     balance, found = summary.balance, warnings(summary)
-    sections = _spaced(
+    sections = spaced(
         _summary_head(summary),
         _passes(summary),
         _ranks(summary),
@@ -565,7 +551,7 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
         yield f"the ranks made different numbers of steps: {', '.join(map(str, steps))}"
     cpus = summary.machine.facts.get("logical_cpus", "")
     if cpus.isdigit() and int(cpus) < len(summary.ranks) and not main.on_device:
-        yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times say little"
+        yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times mean little"
     if any((summary.distortion(found.name) or 1.0) < _FASTER_THAN_CLEAN for found in summary.passes):
         yield "a profiled pass was faster than the clean one: the machine was busy; measure again"
     if summary.commit is not None and summary.commit.dirty:

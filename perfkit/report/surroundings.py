@@ -56,22 +56,17 @@ _DEVICE_TITLES: Mapping[str, str] = {
 _MEANINGS: Mapping[Weight, str] = {
     "forbids": "perfkit compares no times of these two, since",
     "may matter": "Times may also differ because",
-    "means little": "What else differs says little:",
+    "means little": "What else differs means little:",
 }
 _ID_DIGITS, _SHA_DIGITS = 8, 10
 _MOST_LISTED, _MOST_NAMED = 6, 3
 
 
 def fact_title(fact: str) -> str:
-    """Return what a person calls a fact of an environment or machine."""
-    return _TITLES.get(fact, _device_title(fact) or fact.removeprefix(f"{PACKAGE} "))
-
-
-def _device_title(fact: str) -> str:
-    """Return the title of a fact of one device: "gpu0_sm_mhz_before" is "GPU 0: SM clock in MHz, before"."""
+    """Return the title of a fact: "gpu0_sm_mhz_before" is "GPU 0: clock in MHz, before"."""
     found = _OF_DEVICE.fullmatch(fact)
-    if found is None:
-        return ""
+    if fact in _TITLES or found is None:
+        return _TITLES.get(fact, fact.removeprefix(f"{PACKAGE} "))
     index, name, moment = found.groups()
     title = _DEVICE_TITLES.get(name, name.replace("_", " "))
     return f"GPU {index}: {title}" + (f", {moment}" if moment else "")
@@ -114,10 +109,12 @@ def surroundings_view(report: SurroundingsReport) -> Group:
     heads = [Text(_heading(one), style="bold") for one in report.found]
     if len(report.found) == 1:
         return Group(*heads, _facts_table(report.found[0]))
-    lines = [*_differences(report.changes)] or [
-        "The machines and environments are alike in all that is recorded of them."
-    ]
-    return Group(*heads, Text("\n".join(lines)))
+    lines = []
+    for weight, meaning in _MEANINGS.items():
+        if found := [one for one in report.changes if one.weight == weight]:
+            lines += [meaning, *(f"  {change_words(one)}" for one in found)]
+    alike = "The machines and environments are alike in all that is recorded of them."
+    return Group(*heads, Text("\n".join(lines) or alike))
 
 
 def surroundings_sentence(report: SurroundingsReport) -> str:
@@ -143,15 +140,6 @@ def _facts_table(one: Surroundings) -> Table:
         for fact, value in known.items():
             table.add_row(f"  {fact_title(fact)}", value or "none")
     return table
-
-
-def _differences(changes: Sequence[FactChange]) -> Iterator[str]:
-    """Yield what differs, under a sentence for each weight that says what it means."""
-    for weight, meaning in _MEANINGS.items():
-        found = [one for one in changes if one.weight == weight]
-        if found:
-            yield meaning
-            yield from (f"  {change_words(one)}" for one in found)
 
 
 def options_of(wanted: Mapping[Side, Sequence[str]]) -> list[str]:

@@ -265,7 +265,7 @@ def test_without_a_source_the_job_ends_at_install(project: GitProject) -> None:
     ended = _run(install, project.root, {"PERFKIT": ""})
 
     assert ended.returncode
-    assert "PERFKIT: say where perfkit comes from" in ended.stderr
+    assert "PERFKIT: set what pip installs perfkit from" in ended.stderr
 
 
 def _counted_base(step: str, root: Path, before: str) -> str:

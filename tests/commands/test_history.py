@@ -621,10 +621,10 @@ def test_what_the_ledger_lacks_is_reported(scene: Scene) -> None:
     with pytest.raises(NotMeasuredError, match="has no time of a commit yet; measure with"):
         scene.read()
     scene.measure(lambda _: 1.0)
-    with pytest.raises(
-        NotMeasuredError, match=r"has no time of test_x; it has benchmarks/bench_a\.py::test_a"
-    ):
+    with pytest.raises(NotMeasuredError, match=r"has no time of test_x; did you mean test_a"):
         scene.read(benchmarks=("test_x",))
+    with pytest.raises(NotMeasuredError, match=r"has no time of loss; it has benchmarks/bench_a\.py::test_a"):
+        scene.read(benchmarks=("loss",))
     with pytest.raises(NotMeasuredError, match="has no operators of a commit yet"):
         scene.read(metric="operators")
 

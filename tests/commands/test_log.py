@@ -37,6 +37,16 @@ def test_the_log_is_written_once_and_then_up_to_date(measured: Repository) -> No
     assert "| 1.000, - † | Add a |" in (measured.root / "perf_log.md").read_text()
 
 
+def test_a_benchmark_without_any_time_has_no_column(measured: Repository) -> None:
+    """Such as a target whose name was mistyped; alone it is no log."""
+    sha = measured.git.head.commit.hexsha
+    ledger = Ledger(measured.root / "benchmarks/ledger")
+    ledger.append([build_row(name="perfkit_target.py", sha=sha, run="run-2", status="skipped")])
+    _render(measured)
+
+    assert "perfkit_target" not in (measured.root / "perf_log.md").read_text()
+
+
 def test_notes_outside_the_markers_are_kept(measured: Repository) -> None:
     _render(measured)
     file = measured.root / "perf_log.md"

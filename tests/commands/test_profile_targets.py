@@ -19,7 +19,7 @@ from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.read.summary_file import load_summary
-from perfkit.report.notebook import as_text
+from perfkit.report.console import as_text
 from perfkit.report.profiles import summary_view
 
 DISTRIBUTED = """
@@ -188,7 +188,7 @@ def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
         (("--master-addr", "10.0.0.1", "t.py"), None, "a profile has all its ranks on this machine"),
         (("-m", "package.train"), None, "name the file of the module"),
         (("--log-dir=x", "t.py"), None, "torchrun: unrecognized arguments: --log-dir=x"),
-        (("t.py",), 2, "both say how many ranks there are"),
+        (("t.py",), 2, "both give the number of ranks"),
     ],
 )
 def test_what_torchrun_would_do_elsewhere_is_refused(

@@ -18,7 +18,7 @@ from perfkit.commands.engines import PairPlan
 from perfkit.commands.tasks import Work, own_class, pack, run_of
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError
-from perfkit.features.cluster.remote_pairs import PairTerms, RemotePairMeter
+from perfkit.features.cluster.engines import PairTerms, RemotePairMeter
 from perfkit.gating.bisecting import TIME
 from perfkit.gating.design import gate_policy
 from perfkit.gating.pairs import Wanted

@@ -15,6 +15,7 @@ from repositories import create_repository
 
 from perfkit.config import load_project
 from perfkit.features.tricks import command as tricks
+from perfkit.features.tricks.records import TrickCase
 from perfkit.ledger import recording
 from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run
@@ -172,8 +173,9 @@ def test_a_full_ledger_takes_no_result_away(
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def measure(_: object, __: object, ___: Path, run: Run, **____: float) -> None:
+    def measure(_: object, __: object, ___: Path, run: Run, **____: float) -> list[TrickCase]:
         run.add([replace(row, run_id=run.run_id) for row in measured])
+        return []
 
     monkeypatch.setattr(tricks._Run, "_checked", lambda *_, **__: SimpleNamespace(cases=(None,)))
     monkeypatch.setattr(tricks._Run, "_measure", measure)

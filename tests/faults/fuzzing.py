@@ -33,8 +33,7 @@ from perfkit.features.exchange.records import commit_of, decode, metric_of, mome
 from perfkit.features.experiments.definition import read_experiment
 from perfkit.features.experiments.policy import ExperimentPolicy
 from perfkit.features.experiments.records import Experiment
-from perfkit.features.tricks.policy import TrickPolicy
-from perfkit.features.tricks.records import Equivalence, TrickCase
+from perfkit.features.tricks.records import Equivalence, TrickCase, TrickPolicy
 from perfkit.ledger.annotations import ACCEPTANCES, NOTES, Annotations, acceptances_for, read_notes
 from perfkit.ledger.files import begin_hidden_folder, write_table
 from perfkit.ledger.policies import from_entries, to_entries

@@ -402,7 +402,7 @@ def test_a_store_that_replaces_objects_is_refused(machines: Machines, server: Ob
     here = machines.open("here")
     server.ignores_conditions = True
 
-    with pytest.raises(LedgerError, match="replaces an object although it is told not to"):
+    with pytest.raises(LedgerError, match="replaces an object despite If-None-Match"):
         here.check_writable()
 
 

@@ -196,7 +196,7 @@ def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
 
     found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), environment=os.environ)
 
-    fused, other = (found.equivalences[case.name] for case in cases)
+    fused, other = (found[case.name] for case in cases)
     assert (True, True) == (fused.equal, fused.used)
     assert not other.used
 
@@ -291,8 +291,8 @@ def test_a_process_of_its_own_checks_them_all() -> None:
 
     found = check(Checks(cases=cases), environment=os.environ)
 
-    assert [True, True, False] == [found.equivalences[case.name].equal for case in cases]
-    assert "nothing" in found.equivalences["nothing[1]"].problem
+    assert [True, True, False] == [found[case.name].equal for case in cases]
+    assert "nothing" in found["nothing[1]"].problem
 
 
 def test_a_choice_is_all_that_can_be_tried() -> None:

@@ -248,7 +248,7 @@ PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=
         ),
         (
             replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4),
-            "NOT MEASURED: the notes above say why.",
+            "NOT MEASURED: the notes above give the reason.",
             [],
         ),
         (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfkit.commands.text_files import replace_between_markers
 from perfkit.errors import UsageError
-from perfkit.report.markers import replace_between_markers
 
 BEGIN = "<!-- perfkit:log begin (written by perfkit; notes outside the markers are kept) -->"
 END = "<!-- perfkit:log end -->"

@@ -30,8 +30,8 @@ from perfkit.features.site.series import (
 )
 from perfkit.model.history import HistoryReport, Rise, Silence
 from perfkit.report.change_log import slug_of
-from perfkit.report.history_wording import ratio_text
-from perfkit.report.palette import DARK, LIGHT
+from perfkit.report.chart import DARK, LIGHT
+from perfkit.report.history import ratio_text
 
 
 class _Reader(HTMLParser):
@@ -218,20 +218,18 @@ def test_a_document_is_linked_by_a_path_alone() -> None:
 
 
 def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
-    """The columns of a data file, summed and scaled, are the trend's own values to five digits or better."""
+    """The columns of a data file, summed, are the trend's own values to five digits or better."""
     found = trend(steps={40: 1.124}, runs=60, environment_from=25)
     data = _named(files[f"data/{slug_of(found.benchmark)}.js"])
     series = next(one for one in data["series"] if one["metric"] == "time" and one["machine"] == MACHINE)
     runs = data["runs"]
     commits = _named(files["data/commits.js"])
 
-    means = [value * series["scale"] for value in series["mean"]]
+    means = series["mean"]
     numbers = _summed(series["run"])
     shas = [commits["sha"][_summed(runs["commit"])[number]] for number in numbers]
     assert found.means == pytest.approx(means, rel=1e-5)
-    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == [
-        None if sd is None else sd * series["scale"] for sd in series["sd"]
-    ]
+    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == series["sd"]
     assert list(found.commits) == shas
     assert [int(at.timestamp()) for at in found.recorded_at] == [
         _summed(runs["time"])[one] for one in numbers
@@ -338,7 +336,7 @@ def test_gates_and_other_runs_have_charts_of_their_own() -> None:
     alone, by_gates = series_of(history([found, gates], [point, again]))
 
     assert ["", "gates"] == [alone.label, by_gates.label]
-    assert [(point,), (again,)] == [alone.steps, by_gates.steps]
+    assert [[point], [again]] == [[one.point for one in found.placed] for found in (alone, by_gates)]
 
 
 def test_a_count_that_nobody_watches_raises_no_alarm() -> None:

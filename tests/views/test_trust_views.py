@@ -22,7 +22,7 @@ from perfkit.model.calibration import (
 )
 from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
 from perfkit.report.calibration import calibration_view, doctor_view, offered_configuration
-from perfkit.report.compare import compare_view
+from perfkit.report.gate.terminal import compare_view
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples
+from perfkit.cli import options
 from perfkit.cli.output import emit, log
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _engine = typer.Typer(
     no_args_is_help=True,
     help="Look at the machines that `--engine dask://HOST:PORT` measures on.",
-    epilog=examples("perfkit engine check dask://127.0.0.1:8786"),
+    epilog=options.examples("perfkit engine check dask://127.0.0.1:8786"),
 )
 _ID_DIGITS = 12
 _COLUMNS = ("worker", "machine", "python", "torch", "git", "free disk", "task", "fit")
@@ -34,14 +34,14 @@ def register(app: typer.Typer) -> None:
 
 
 @_engine.command(
-    epilog=examples(
+    epilog=options.examples(
         "perfkit engine check dask://127.0.0.1:8786", "perfkit engine check dask://scheduler --json -"
     )
 )
 def check(
     url: Annotated[str, typer.Argument(metavar="URL", help="dask://HOST:PORT of the scheduler.")],
     *,
-    json: JsonOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Prove every worker fit before anything is measured: its software, machine, disk, and a tiny task.
 

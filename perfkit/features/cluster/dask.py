@@ -17,7 +17,7 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
@@ -58,17 +58,6 @@ class _Sent:
     future: Future[Any]
 
 
-@dataclass(kw_only=True)
-class _Crew:
-    """The workers that were looked at: those that are fit with their class, and why the others are not."""
-
-    fit: dict[str, MachineClass] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-
-    def knows(self, address: str) -> bool:
-        return address in self.fit or address in self.refused
-
-
 class DaskEngine:
     """A cluster at ``dask://HOST:PORT``, for ``with``.
 
@@ -90,7 +79,9 @@ class DaskEngine:
         self._address = scheduler_address(url)
         self._bundle, self._log, self._wanted = bundle, log, wanted
         self._patience_s, self._connect_s = patience_s, connect_s
-        self._crew = _Crew()
+        # The workers that were looked at: fit ones with their class, and why the others are not.
+        self._fit: dict[str, MachineClass] = {}
+        self._refused: dict[str, str] = {}
         self._sent: dict[str, _Sent] = {}
         self._over: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._losses: Counter[str] = Counter()
@@ -98,11 +89,7 @@ class DaskEngine:
         self._in_a_row: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            UsageError: the library is not installed, or no scheduler answers.
-        """
+        """Connect."""
         self._client = _connected(self._address, self._connect_s)
         try:
             self._check_scheduler()
@@ -119,27 +106,19 @@ class DaskEngine:
             self._client.close(timeout=_POLL_S)
 
     def classes(self) -> tuple[MachineClass, ...]:
-        """Return the classes of the fit workers; wait some time for a first one.
-
-        Raises:
-            NotMeasuredError: there is no fit worker.
-        """
+        """Return the classes of the fit workers; wait some time for a first one."""
         deadline = time.monotonic() + self._patience_s
         while True:
             self._look()
-            if self._crew.fit:
-                found = set(self._crew.fit.values())
+            if self._fit:
+                found = set(self._fit.values())
                 return tuple(sorted(found, key=lambda one: (one.machine_id, one.python, one.torch)))
-            if self._crew.refused or time.monotonic() > deadline:
+            if self._refused or time.monotonic() > deadline:
                 raise NotMeasuredError(self._nobody())
             time.sleep(_POLL_S / 10)
 
     def perform(self, work: Work) -> None:
-        """Do tasks until none is left.
-
-        Raises:
-            NotMeasuredError: the scheduler is gone, or tasks are left for which there is no worker.
-        """
+        """Do tasks until none is left."""
         idle_since = time.monotonic()
         while True:
             self._look()
@@ -157,11 +136,7 @@ class DaskEngine:
             self._take_in(work)
 
     def check(self, task: Task) -> list[CheckedWorker]:
-        """Look at every worker, and send a tiny task there and back.
-
-        Raises:
-            NotMeasuredError: the scheduler is gone.
-        """
+        """Look at every worker, and send a tiny task there and back."""
         infos = self._workers()
         described = self._described([*infos], thoroughly=True)
         return [
@@ -218,18 +193,15 @@ class DaskEngine:
     def _look(self) -> None:
         """Take note of workers that came and went."""
         infos = self._workers()
-        for address in {*self._crew.fit, *self._crew.refused}.difference(infos):
-            self._crew.fit.pop(address, None)
-            self._crew.refused.pop(address, None)
-        new = [address for address in infos if not self._crew.knows(address)]
+        for address in {*self._fit, *self._refused}.difference(infos):
+            self._fit.pop(address, None)
+            self._refused.pop(address, None)
+        new = [address for address in infos if address not in {*self._fit, *self._refused}]
         for address, facts in self._described(new, thoroughly=False).items():
             self._judge(address, infos[address], facts)
 
     def _described(self, addresses: Sequence[str], *, thoroughly: bool) -> dict[str, WorkerFacts | str]:
-        """Return the facts of workers, or why one has none.
-
-        They are not asked by a task: a worker that does not know its function would end.
-        """
+        """Return the facts of workers, or why one has none; a task could end an older worker."""
         if not addresses:
             return {}
         with _connection_to(self._address):
@@ -242,25 +214,25 @@ class DaskEngine:
         problems = list(_problems_of(info))
         problems += [facts] if isinstance(facts, str) else _problems_in(facts)
         if problems or isinstance(facts, str):
-            self._crew.refused[address] = "; ".join(problems)
-            self._log(f"the worker {address} is refused: {self._crew.refused[address]}")
+            self._refused[address] = "; ".join(problems)
+            self._log(f"the worker {address} is refused: {self._refused[address]}")
         elif self._wanted and facts.machine.machine_id not in self._wanted:
-            self._crew.refused[address] = f"its machine is {facts.machine.machine_id}"
+            self._refused[address] = f"its machine is {facts.machine.machine_id}"
         else:
-            self._crew.fit[address] = facts.machine
+            self._fit[address] = facts.machine
 
     def _nobody(self) -> str:
-        if not self._crew.refused:
+        if not self._refused:
             return (
                 f"the cluster at {self._address} has no worker; start one:"
                 f" dask worker {self._address} --nthreads 1 --resources {RESOURCE}=1"
             )
-        address, reason = next(iter(self._crew.refused.items()))
+        address, reason = next(iter(self._refused.items()))
         return f"no worker of {self._address} is fit ({address}: {reason}); see `perfkit engine check`"
 
     def _hand_out(self, work: Work) -> None:
         busy = {sent.address for sent in self._sent.values()}
-        for address, machine in self._crew.fit.items():
+        for address, machine in self._fit.items():
             if address not in busy:
                 task = work.next(machine)
                 if task is not None:
@@ -318,7 +290,7 @@ class DaskEngine:
     def _take_back_lost(self, work: Work) -> None:
         """Take back the tasks of workers that are gone: Dask would keep them for a worker of that address."""
         for key, sent in list(self._sent.items()):
-            if sent.address not in self._crew.fit:
+            if sent.address not in self._fit:
                 del self._sent[key]
                 with _connection_to(self._address):
                     sent.future.cancel()
@@ -390,9 +362,9 @@ class DaskEngine:
         self._failures[run] += 1
         self._in_a_row[sent.address] += 1
         if self._in_a_row[sent.address] >= _MOST_IN_A_ROW:
-            self._crew.fit.pop(sent.address, None)
-            self._crew.refused[sent.address] = f"{_MOST_IN_A_ROW} tasks in a row failed, the last: {reason}"
-            self._log(f"the worker {sent.address} gets no more tasks: {self._crew.refused[sent.address]}")
+            self._fit.pop(sent.address, None)
+            self._refused[sent.address] = f"{_MOST_IN_A_ROW} tasks in a row failed, the last: {reason}"
+            self._log(f"the worker {sent.address} gets no more tasks: {self._refused[sent.address]}")
         if self._failures[run] >= _MOST_FAILURES:
             work.failed(sent.task, reason)
         else:
@@ -400,11 +372,7 @@ class DaskEngine:
 
 
 def scheduler_address(url: str) -> str:
-    """Return the address of ``dask://HOST:PORT`` as Dask writes it; the port may be left out.
-
-    Raises:
-        UsageError: it is no such URL.
-    """
+    """Return the address of ``dask://HOST:PORT`` as Dask writes it; the port may be left out."""
     host, colon, port = url.removeprefix(SCHEME).rstrip("/").rpartition(":")
     if not colon:
         host, port = port, str(_PORT)
@@ -436,10 +404,7 @@ def _connected(address: str, connect_s: float) -> Client:
 
 @contextlib.contextmanager
 def _connection_to(address: str) -> Iterator[None]:
-    """Raise what a lost scheduler does to a call into the library as one line.
-
-    Only such calls belong into the block: an error of this side is not one of the scheduler.
-    """
+    """Report a lost scheduler in one line; only calls into the library belong into the block."""
     try:
         yield
     except (OSError, TimeoutError, asyncio.CancelledError) as error:
@@ -461,7 +426,7 @@ def _facts_in(answer: object) -> WorkerFacts | str:
     if isinstance(answer, BaseException) and "ModuleNotFoundError" in repr(answer):
         return "it has no perfkit, or an older one; install the one that this command is of"
     if isinstance(answer, BaseException):
-        return f"it has another perfkit than {worker.own_version()}, or cannot say: {answer}"
+        return f"it has another perfkit than {worker.own_version()}, or does not answer: {answer}"
     try:
         return msgspec.json.decode(str(answer), type=WorkerFacts)
     except msgspec.DecodeError:

@@ -74,13 +74,14 @@ def describe(*, thoroughly: bool) -> str:
     """Return the facts of this worker as JSON; ``thoroughly`` also looks for some seconds how quiet it is."""
     place = clones_folder()
     place.mkdir(parents=True, exist_ok=True)
+    conditions = read_conditions() if thoroughly else ()
     facts = WorkerFacts(
         version=own_version(),
         machine=own_class(),
         node=platform.node(),
         git=try_git(Path("/"), "--version") or "absent",
         free_bytes=shutil.disk_usage(place).free,
-        conditions=tuple(_remarks()) if thoroughly else (),
+        conditions=tuple(f"{one.name}: {one.found}" for one in conditions if one.state in ("notable", "bad")),
     )
     return msgspec.json.encode(facts).decode()
 
@@ -116,14 +117,8 @@ def perform(order: str) -> tuple[str, bytes]:
         (folder / "task.json").write_text(order)
         ending = run_command(
             [
-                sys.executable,
-                *SAFE_PATH,
-                "-m",
-                "perfkit",
-                "work",
-                str(folder / "task.json"),
-                "--into",
-                str(folder),
+                *(sys.executable, *SAFE_PATH, "-m", "perfkit", "work"),
+                *(str(folder / "task.json"), "--into", str(folder)),
             ],
             output=folder / "output.log",
             limit_s=None,
@@ -136,18 +131,8 @@ def perform(order: str) -> tuple[str, bytes]:
         return json.dumps({"state": DONE}), (folder / file_name(task)).read_bytes()
 
 
-def _remarks() -> list[str]:
-    """Return what a doctor would remark on, without what is good or cannot be seen."""
-    return [f"{one.name}: {one.found}" for one in read_conditions() if one.state in ("notable", "bad")]
-
-
 def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]) -> Path:
-    """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``.
-
-    Raises:
-        UsageError: the file cannot be read.
-        NotMeasuredError: the task cannot be done here, or ended without a row.
-    """
+    """Do the task that a file holds, with the code in ``folder``, and return its ledger file in ``into``."""
     try:
         task = decode(file.read_bytes())
     except OSError as error:
@@ -162,7 +147,7 @@ def run_work(file: Path, *, folder: Path, into: Path, log: Callable[[str], None]
 
 def _pair(doing: Doing) -> None:
     # What pairs import takes as long as all else.
-    from perfkit.features.cluster.remote_pairs import measure_pair
+    from perfkit.features.cluster.engines import measure_pair
 
     with measuring(doing.log, wait_s=None):
         measure_pair(doing)
@@ -177,13 +162,7 @@ def bundle_name(commits: Collection[str], address: str) -> str:
 
 
 def make_bundle(top: Path, commits: Sequence[str]) -> bytes:
-    """Return a bundle of commits with all that they descend from; nothing is written into the repository.
-
-    A bundle of no commits is empty.
-
-    Raises:
-        RepositoryError: git cannot make it.
-    """
+    """Return a bundle of commits and their ancestors, made outside the repository; empty without commits."""
     if not commits:
         return b""
     objects = run_git(top, "rev-parse", "--path-format=absolute", "--git-path", "objects").strip()
@@ -215,12 +194,7 @@ def clone_of(code: Code) -> Path | None:
 
 
 def make_clone(code: Code, bundle: bytes) -> Path:
-    """Make the clone of a task's code, from its address where it has one and from a bundle.
-
-    Raises:
-        RepositoryError: the address cannot be cloned, or lacks the commit.
-        NotMeasuredError: the disk takes no more.
-    """
+    """Make the clone of a task's code, from its address where it has one and from a bundle."""
     place = clones_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)

@@ -15,27 +15,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.features.exchange.records import (
-    LONGEST_NAME,
-    UNKNOWN_VERSION,
-    ToolResult,
-    ToolRun,
-    Written,
-    as_text,
-    checked,
-    commit_of,
-    convert,
-    digest,
-    entries_of,
-    environment_of,
-    facts,
-    grouped,
-    machine_of,
-    metric_of,
-    moment,
-    number_of,
-    plain_name,
-)
+from perfkit.features.exchange import records
 from perfkit.model import WALL_TIME, Benchmark, Metric, Outcome, Row, Status
 
 TOOL = "asv"
@@ -102,26 +82,26 @@ def recognises(value: Mapping[str, Any]) -> bool:
     return "commit_hash" in value and "results" in value
 
 
-def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ToolRun]:
+def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[records.ToolRun]:
     """Yield the run of a result file: one result for each combination of a benchmark's parameters."""
-    file = convert(value, _File, TOOL)
+    file = records.convert(value, _File, TOOL)
     if file.version not in _VERSIONS:
         raise UsageError(f"has version {file.version} of asv's format, and versions 1 and 2 can be read")
     found = [one for name in file.results for one in _results(name, file, context)]
-    begun = [moment(text) for text in {result.entries.get("started_at") for result in found}]
+    begun = [records.moment(text) for text in {result.entries.get("started_at") for result in found}]
     hardware = {**context.machine, **file.params}
     known = {name: hardware.get(name) for name in _HARDWARE}
-    yield ToolRun(
+    yield records.ToolRun(
         tool=TOOL,
-        content=digest(value),
-        commit=commit_of(file.commit_hash, time=moment(file.date)),
-        recorded_at=max((time for time in begun if time is not None), default=moment(file.date)),
-        machine=machine_of(
+        content=records.digest(value),
+        commit=records.commit_of(file.commit_hash, time=records.moment(file.date)),
+        recorded_at=max((time for time in begun if time is not None), default=records.moment(file.date)),
+        machine=records.machine_of(
             # A machine has a name of its own in asv, which its owner keeps as long as it is the same.
             {"machine": known["machine"], "cpu": known["cpu"], "logical_cpus": known["num_cpu"]},
             {"system": known["os"], "architecture": known["arch"], "ram_gib": _gib(known["ram"])},
         ),
-        environment=environment_of(
+        environment=records.environment_of(
             {
                 "python": file.python,
                 **file.requirements,
@@ -138,11 +118,11 @@ def parameterised(name: str, parameters: Sequence[str]) -> str:
     return f"{name}[{', '.join(parameters)}]" if parameters else name
 
 
-def _results(name: str, file: _File, context: AsvContext) -> Iterator[ToolResult]:
+def _results(name: str, file: _File, context: AsvContext) -> Iterator[records.ToolResult]:
     columns = _columns(name, file)
     described = context.benchmarks.get(name, {})
     metric, divisor = _metric(name, described)
-    levels = [list(map(as_text, one)) for one in _lists(columns.get("params"), name)]
+    levels = [list(map(records.as_text, one)) for one in _lists(columns.get("params"), name)]
     # A few lists are billions of combinations: no result has them, and they are counted before they are made.
     if math.prod(map(len, levels)) > _MOST_COMBINATIONS:
         raise _unlike(name, f"there are more than {_MOST_COMBINATIONS:,} combinations of parameters")
@@ -154,30 +134,32 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[ToolResult
         one: _spread(columns.get(f"stats_{one}"), len(combinations), name) for one in (*_STATS, "number")
     }
     version = columns.get("version")
-    shared = facts({"started_at": _iso(columns.get("started_at")), "duration": columns.get("duration")})
+    shared = records.facts(
+        {"started_at": _iso(columns.get("started_at")), "duration": columns.get("duration")}
+    )
     for place, combination in enumerate(combinations):
         result = _number(values[place], name)
         raw = [_number(one, name) for one in _lists_or_none(samples[place], name)]
         kept = {one: column[place] for one, column in stats.items()}
         number = kept.pop("number")
-        status, message = _status(result)
+        status: Status = "error" if result is None else "skipped" if math.isnan(result) else "ok"
         measured = [one for one in raw if one is not None] or ([] if result is None else [result])
         outcome = Outcome(
             benchmark=Benchmark(
                 name=parameterised(name, combination),
-                version=version if isinstance(version, str) and version else UNKNOWN_VERSION,
+                version=version if isinstance(version, str) and version else records.UNKNOWN_VERSION,
                 params=dict(zip(names, combination, strict=True)),
             ),
             metric=metric,
             loops=number if isinstance(number, int) else None,
             values=tuple(one / divisor for one in measured) if status == "ok" else (),
             status=status,
-            message=message,
+            message={"error": _FAILED, "skipped": _SKIPPED}.get(status),
         )
-        entries = {**shared, **facts(kept)}
+        entries = {**shared, **records.facts(kept)}
         if not raw and kept["repeat"] is not None and status == "ok":
             entries["value"] = "the median of the samples, which were not kept"
-        yield checked(outcome, entries=entries)
+        yield records.checked(outcome, entries=entries)
 
 
 def _columns(name: str, file: _File) -> Mapping[str, Any]:
@@ -204,7 +186,7 @@ def _metric(name: str, described: Mapping[str, Any]) -> tuple[Metric, float]:
     kind = described.get("type")
     kind = kind if isinstance(kind, str) else _TYPES.get(prefix.lower(), "track")
     unit = described.get("unit")
-    metric, divisor = metric_of(unit if isinstance(unit, str) else _UNITS.get(kind, ""))
+    metric, divisor = records.metric_of(unit if isinstance(unit, str) else _UNITS.get(kind, ""))
     if metric == WALL_TIME and not kind.startswith("time"):
         return Metric(name="tracked time", unit="s"), divisor
     if kind == "peakmemory":
@@ -214,16 +196,10 @@ def _metric(name: str, described: Mapping[str, Any]) -> tuple[Metric, float]:
 
 def _parameter_names(described: Mapping[str, Any], count: int) -> list[str]:
     names = described.get("param_names")
-    known = [as_text(name) for name in names] if isinstance(names, list) else []
+    known = [records.as_text(name) for name in names] if isinstance(names, list) else []
     if len(known) == count == len(set(known)):
         return known
     return [f"param{number}" for number in range(1, count + 1)]
-
-
-def _status(result: float | None) -> tuple[Status, str | None]:
-    if result is None:
-        return "error", _FAILED
-    return ("skipped", _SKIPPED) if math.isnan(result) else ("ok", None)
 
 
 def _spread(column: object, size: int, name: str) -> list[Any]:
@@ -248,7 +224,7 @@ def _lists_or_none(value: object, name: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise _unlike(name, f"{as_text(value)[:40]!r} stands where a list should")
+        raise _unlike(name, f"{records.as_text(value)[:40]!r} stands where a list should")
     return value
 
 
@@ -256,7 +232,7 @@ def _number(value: object, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _unlike(name, f"{as_text(value)[:40]!r} stands where a number should")
+        raise _unlike(name, f"{records.as_text(value)[:40]!r} stands where a number should")
     try:
         return float(value)
     except OverflowError:
@@ -265,7 +241,7 @@ def _number(value: object, name: str) -> float | None:
 
 def _gib(ram: object) -> object:
     """Return a memory in GiB from KiB (Linux) or bytes (macOS); any other text stays as it is."""
-    text = as_text(ram)
+    text = records.as_text(ram)
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         return ram
     size = int(text)
@@ -273,7 +249,7 @@ def _gib(ram: object) -> object:
 
 
 def _iso(milliseconds: object) -> str | None:
-    found = moment(milliseconds)
+    found = records.moment(milliseconds)
     return None if found is None else found.isoformat()
 
 
@@ -281,30 +257,30 @@ def _unlike(name: str, what: str) -> UsageError:
     return UsageError(f"is not as {TOOL} writes it: of {name!r}, {what}")
 
 
-def write(rows: Sequence[Row]) -> Written:
-    """Return a folder of results: a file for each commit, machine and environment, and one of all benchmarks.
-
-    Launches of a benchmark stand together as its samples. What asv has no place for is counted by what it is.
-    """
+def write(rows: Sequence[Row]) -> records.Written:
+    """Return asv results, a file for each commit, machine and environment, and what was left out."""
     clean = [row for row in rows if not row.commit.dirty]
     left_out = Counter({"rows of uncommitted changes": len(rows) - len(clean)})
     names = _names(clean)
     described: dict[str, Any] = {"version": _VERSIONS[-1]}
     files: dict[str, str] = {}
-    for of_machine in grouped(clean, lambda row: row.machine.machine_id):
+    for of_machine in records.grouped(clean, lambda row: row.machine.machine_id):
         machine = _machine_name(of_machine[0], files)
         files[f"{machine}/{MACHINE_FILE}"] = _json({**_hardware(of_machine[0], machine), "version": 1})
-        for one in grouped(of_machine, lambda row: (row.commit.sha, row.environment.env_id)):
-            environment = _environment_name(one[0])
+        for one in records.grouped(of_machine, lambda row: (row.commit.sha, row.environment.env_id)):
+            software = one[0].environment.facts
+            environment = (
+                software.get("environment") or f"py{software.get('python', '')}-{one[0].environment.env_id}"
+            )
             hashed = hashlib.md5(environment.encode(), usedforsecurity=False).hexdigest()
-            short = environment if len(environment) < LONGEST_NAME else f"env-{hashed}"
+            short = environment if len(environment) < records.LONGEST_NAME else f"env-{hashed}"
             results = {name: _column(name, of_name, described) for name, of_name in _named(one, names)}
-            commit = plain_name(one[0].commit.sha[:_COMMIT_DIGITS])
-            files[f"{machine}/{commit}-{plain_name(short)}.json"] = _json(
+            commit = records.plain_name(one[0].commit.sha[:_COMMIT_DIGITS])
+            files[f"{machine}/{commit}-{records.plain_name(short)}.json"] = _json(
                 _result_file(one[0], machine, environment, results), indent=None
             )
     files[BENCHMARKS_FILE] = _json(described)
-    return Written(files=files if clean else {}, left_out=left_out)
+    return records.Written(files=files if clean else {}, left_out=left_out)
 
 
 def _names(rows: Sequence[Row]) -> Mapping[tuple[str, str], str]:
@@ -332,7 +308,7 @@ def _named(rows: Sequence[Row], names: Mapping[tuple[str, str], str]) -> Iterato
     def name_of(row: Row) -> str:
         return names[row.outcome.benchmark.name, row.outcome.metric.name]
 
-    for of_name in grouped(rows, name_of):
+    for of_name in records.grouped(rows, name_of):
         yield name_of(of_name[0]), of_name
 
 
@@ -351,13 +327,13 @@ def _column(name: str, rows: Sequence[Row], described: dict[str, Any]) -> list[A
     described[name] = _described(
         name, rows[-1].outcome.metric, params, levels, described.get(name, {}), version
     )
-    entries = entries_of(rows[0])
-    begun = moment(entries.get("started_at"))
+    entries = records.entries_of(rows[0])
+    begun = records.moment(entries.get("started_at"))
     shared = {
         "params": levels,
         "version": version,
         "started_at": int((begun or rows[0].recorded_at).timestamp() * 1000),
-        "duration": number_of(entries, "duration"),
+        "duration": records.number_of(entries, "duration"),
     }
     columns = {one: [cell.get(one) for cell in cells] for one in _COLUMNS if one not in shared}
     # asv takes a list in a column of statistics to have them all.
@@ -373,10 +349,10 @@ def _cell(rows: Sequence[Row]) -> dict[str, Any]:
         skipped = any(row.outcome.status == "skipped" for row in rows)
         return {"result": math.nan if skipped else None}
     values = [value for row in measured for value in row.outcome.values]
-    summary, entries = measured[0].outcome.summary, entries_of(measured[0])
+    summary, entries = measured[0].outcome.summary, records.entries_of(measured[0])
     middle = statistics.median(values) if values else summary and (summary.median or summary.mean)
     kept = {"stats_repeat": "repeat", **{f"stats_{one}": one for one in _STATS[:4]}}
-    stats = {column: number_of(entries, one) for column, one in kept.items()}
+    stats = {column: records.number_of(entries, one) for column, one in kept.items()}
     return {
         "result": middle,
         "samples": values if len(values) > 1 else None,
@@ -438,8 +414,12 @@ def _result_file(
 def _machine_name(row: Row, files: Mapping[str, str]) -> str:
     """Return the folder of a machine: its own name, or its identity where another machine has that name."""
     facts_ = row.machine.facts
-    name = plain_name(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
-    return name if f"{name}/{MACHINE_FILE}" not in files else plain_name(f"{name}-{row.machine.machine_id}")
+    name = records.plain_name(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
+    return (
+        name
+        if f"{name}/{MACHINE_FILE}" not in files
+        else records.plain_name(f"{name}-{row.machine.machine_id}")
+    )
 
 
 def _hardware(row: Row, machine: str) -> dict[str, str]:
@@ -453,11 +433,6 @@ def _hardware(row: Row, machine: str) -> dict[str, str]:
         "os": known.get("system", ""),
         "ram": str(int(ram) * (_GIB >> 10)) if ram.isdecimal() else ram,
     }
-
-
-def _environment_name(row: Row) -> str:
-    software = row.environment.facts
-    return software.get("environment") or f"py{software.get('python', '')}-{row.environment.env_id}"
 
 
 def _json(value: object, indent: int | None = 4) -> str:

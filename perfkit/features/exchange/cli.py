@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, project_in
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages, write_text
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the verbs."""
     app.command(
         "import",
-        epilog=examples(
+        epilog=options.examples(
             "perfkit ledger import .asv/results",
             "perfkit ledger import .benchmarks output.json dev/bench/data.js",
             "perfkit ledger import result.json.gz --commit v1.2",
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
     )(import_)
     app.command(
         "export",
-        epilog=examples(
+        epilog=options.examples(
             "perfkit ledger export --format csv --out results.csv",
             "perfkit ledger export --format asv --out asv-results",
             "perfkit ledger export --format pytest-benchmark --commit HEAD --out .benchmarks/perfkit",
@@ -53,11 +53,10 @@ def import_(
         typer.Option(metavar="REF", help="The commit of files that name none: a ref, or 40 hex digits."),
     ] = None,
     repo: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Where commits are looked up (default: this folder)."),
+        Path | None, typer.Option(metavar="PATH", help="Where commits are looked up (default: this folder).")
     ] = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Add what other tools measured to the ledger: every result, its commit, its time and its machine.
 
@@ -67,13 +66,13 @@ def import_(
     from perfkit.features.exchange.command import ImportRequest, import_files
     from perfkit.features.exchange.formats import FORMATS
 
-    project = project_in(None)
+    project = options.project_in(None)
     start = repo or project.root
     if not start.is_dir():
         raise UsageError(f"--repo {start} is not a folder")
     request = ImportRequest(
         places=tuple(files),
-        ledger=ledger_at(ledger or project.ledger_place),
+        ledger=options.ledger_at(ledger or project.ledger_place),
         start=start,
         format=None if format_ is None else _checked_format(format_, FORMATS),
         commit=commit,
@@ -112,7 +111,7 @@ def export(
         str | None,
         typer.Option(metavar="NAME", help='Only runs of this source, such as gate or "import:asv".'),
     ] = None,
-    ledger: LedgerOption = None,
+    ledger: options.LedgerOption = None,
 ) -> None:
     """Write rows of the ledger in a format that other tools read.
 
@@ -122,7 +121,7 @@ def export(
     from perfkit.features.exchange.command import EXPORT_FORMATS, ExportRequest, export_rows
 
     request = ExportRequest(
-        ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
+        ledger=options.ledger_at(ledger or options.project_in(None).ledger_place, to_read=True),
         start=Path.cwd(),
         format=_checked_format(format_, EXPORT_FORMATS),
         out=out,
@@ -134,10 +133,10 @@ def export(
     with stages(only_drawn=True) as progress:
         progress.info("exporting")
         report = export_rows(request)
-    _tell_export(report, out)
+    _show_export(report, out)
 
 
-def _tell_export(report: ExportReport, out: Path | None) -> None:
+def _show_export(report: ExportReport, out: Path | None) -> None:
     """Print what was written, on standard error where the file itself is on standard output."""
     from perfkit.report.console import visible_lines
     from perfkit.units import counted

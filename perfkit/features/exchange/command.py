@@ -82,11 +82,7 @@ _SHA_DIGITS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """What to import into which ledger: files and folders, and what they may not contain.
-
-    ``format`` is that of all files, None where it is recognised; ``commit`` is a ref or 40 hex digits for
-    what names no commit. Commits are looked up in the git repository around ``start``, if there is one.
-    """
+    """What to import; ``commit`` is for what names none, and commits are looked up around ``start``."""
 
     places: tuple[Path, ...]
     ledger: Path
@@ -130,12 +126,8 @@ class ImportReport:
         return tuple(run for run in self.runs if run.file is not None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A run and the file that it was found in."""
-
-    origin: Path
-    run: ToolRun
+# A run and the file that it was found in.
+_Found = tuple[Path, ToolRun]
 
 
 @reading_only()
@@ -146,12 +138,6 @@ def import_files(
 
     A run is filed whole or not at all. What the ledger has already is left out, and a file that cannot be
     imported is named and keeps none of the others from it.
-
-    Raises:
-        UsageError: there is no such place, or nothing in it could be imported.
-        RepositoryError: ``commit`` is not known.
-        LedgerError: the ledger cannot be written.
-        RunInterruptedError: the person stopped it.
     """
     given = None if request.commit is None else _given_commit(request.commit, request.start)
     files = [file for place in request.places for file in _files_of(place)]
@@ -172,12 +158,7 @@ def import_files(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """Which rows of a ledger to write, in which format and where; a filter that is not given lets all pass.
-
-    ``out`` is a file, or the folder of formats that are one, None for standard output. Benchmarks are node
-    ids or the ends of some, ``commit`` a ref or the first digits of a hash, ``run`` the beginning or the end
-    of an id, and ``source`` one of the ledger's, or "import" for all that was imported.
-    """
+    """Which rows to write, and where: ``out`` is a file or a folder, None for standard output."""
 
     ledger: Path
     start: Path
@@ -201,13 +182,7 @@ class ExportReport:
 
 @reading_only()
 def export_rows(request: ExportRequest) -> ExportReport:
-    """Write rows of a ledger for another tool; what it has no place for is counted.
-
-    Raises:
-        UsageError: no row is meant, or the place cannot be written.
-        NotMeasuredError: the format has no place for any of the rows.
-        LedgerError: a file of the ledger is damaged, or no run is meant.
-    """
+    """Write rows of a ledger for another tool; what it has no place for is counted."""
     rows = _selected(request)
     if not rows:
         raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")
@@ -284,40 +259,64 @@ class _Importing:
         self._recorded = set(recorded_ends(ledger.path))
         self._known_commits = ledger.imported_commits()
         self._used_given = False
+        # What asv keeps beside its result files, each read once.
+        self._beside: dict[Path, object] = {}
         self._doubts: list[str] = []
         self._problems: list[str] = []
 
     def found_in(self, files: Sequence[Path], progress: Callable[[float], None]) -> Iterator[_Found]:
         """Yield the runs of files; one that cannot be read is noted."""
-        folders = _Folders(self._problems)
         for number, file in enumerate(files, start=1):
             try:
                 value = decode(_read_bytes(file))
                 name = self._request.format or format_of(value)
                 # All of a file is read before any of it is filed.
-                runs = list(read(value, name, folders.context_of(file) if name == asv.TOOL else None))
+                runs = list(read(value, name, self._context(file.parent) if name == asv.TOOL else None))
                 _check_runs(runs)
-                yield from (_Found(origin=file, run=run) for run in runs)
+                yield from ((file, run) for run in runs)
             except UsageError as error:
                 self._problems.append(f"{file} {error}")
             progress(number / len(files))
 
+    def _context(self, folder: Path) -> AsvContext:
+        """Return the machine and the benchmarks of a folder of asv's results; a damaged file is noted."""
+        files = (folder / asv.MACHINE_FILE, folder.parent / asv.BENCHMARKS_FILE)
+        for file in files:
+            if file not in self._beside:
+                self._beside[file] = None
+                try:
+                    self._beside[file] = decode(_read_bytes(file)) if file.is_file() else None
+                except UsageError as error:
+                    self._problems.append(f"{file} {error}")
+        return asv.context_of(*(self._beside[file] for file in files))
+
     def file(self, batch: Sequence[_Found]) -> None:
         """File runs, with what git knows of their commits."""
         new: list[tuple[_Found, list[Row]]] = []
-        for found, commit in zip(batch, self._commits_of(batch), strict=True):
+        described = describe_commits(
+            self._request.start, {run.commit.sha for _, run in batch if run.commit is not None}
+        )
+        for found in batch:
+            origin, run = found
+            commit = self._commit_of(origin, run, described)
             if commit is not None:
-                recorded_at = found.run.recorded_at or commit.time or utc_now()
-                run_id = run_id_of(found.run, commit.sha, recorded_at)
-                rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+                recorded_at = run.recorded_at or commit.time or utc_now()
+                run_id = run_id_of(run, commit.sha, recorded_at)
+                rows = rows_of(run, commit, run_id=run_id, recorded_at=recorded_at)
                 if short_run_id(run_id) in self._recorded:
                     self._note(found, rows, present=len(rows), file=None)
                 else:
                     new.append((found, rows))
         shared = self._known_commits & {rows[0].commit.sha for _, rows in new}
-        present = _Present(self._ledger.rows_on(shared) if shared else [])
+        # asv adds to its files, which are then imported again.
+        known = {
+            _key(row)
+            for row in (self._ledger.rows_on(shared) if shared else [])
+            if row.source.startswith(IMPORT_PREFIX)
+        }
         for found, rows in new:
-            self._file_one(found, rows, present)
+            lacking = [row for row in rows if _key(row) not in known] if known else rows
+            self._file_one(found, rows, lacking)
 
     def report(self, files: int) -> ImportReport:
         """Return what was done."""
@@ -336,18 +335,13 @@ class _Importing:
             problems=tuple(self._problems),
         )
 
-    def _commits_of(self, batch: Sequence[_Found]) -> list[Commit | None]:
-        """Return the commit of each run, None where that is not known and noted so."""
-        named = {found.run.commit.sha for found in batch if found.run.commit is not None}
-        described = describe_commits(self._request.start, named)
-        return [self._commit_of(found, described) for found in batch]
-
-    def _commit_of(self, found: _Found, described: Mapping[str, Commit]) -> Commit | None:
-        named = found.run.commit
+    def _commit_of(self, origin: Path, run: ToolRun, described: Mapping[str, Commit]) -> Commit | None:
+        """Return the commit of a run, None where that is not known and noted so."""
+        named = run.commit
         if named is None:
             if self._given is None:
                 self._problems.append(
-                    f"{found.origin} names no commit; name it with --commit "
+                    f"{origin} names no commit; name it with --commit "
                     f"(a ref of this repository, or {_SHA_DIGITS} hex digits)"
                 )
             self._used_given = self._used_given or self._given is not None
@@ -358,38 +352,36 @@ class _Importing:
         if len(named.sha) == _SHA_DIGITS:
             return named
         self._problems.append(
-            f'{found.origin} names the commit "{named.sha}", which is cut short and not known in '
+            f'{origin} names the commit "{named.sha}", which is cut short and not known in '
             f"{self._request.start}; run this in its clone, or name that with --repo"
         )
         return None
 
-    def _file_one(self, found: _Found, rows: Sequence[Row], present: _Present) -> None:
-        new = present.without(rows)
+    def _file_one(self, found: _Found, rows: Sequence[Row], new: Sequence[Row]) -> None:
         end = short_run_id(rows[0].run_id)
-        file = self._append(new) if new and end not in self._recorded else None
+        file = None
+        if new and end not in self._recorded:
+            try:
+                file = self._ledger.append(new)
+            except LedgerError as error:
+                # Another import may have just done so.
+                if not isinstance(error.__cause__, FileExistsError):
+                    raise
         if file is None:
             self._note(found, rows, present=len(rows), file=None)
             return
         self._recorded.add(end)
-        self._doubts += [f"{found.origin.name}: {doubt}" for doubt in found.run.doubts]
+        origin, run = found
+        self._doubts += [f"{origin.name}: {doubt}" for doubt in run.doubts]
         self._note(found, rows, present=len(rows) - len(new), file=file)
 
-    def _append(self, rows: Sequence[Row]) -> Path | None:
-        """Write a run's file; None where another import has just done so."""
-        try:
-            return self._ledger.append(rows)
-        except LedgerError as error:
-            if not isinstance(error.__cause__, FileExistsError):
-                raise
-            return None
-
     def _note(self, found: _Found, rows: Sequence[Row], *, present: int, file: Path | None) -> None:
-        first = rows[0]
+        (origin, run), first = found, rows[0]
         self.runs.append(
             ImportedRun(
                 run_id=first.run_id,
-                format=found.run.tool,
-                origin=str(found.origin),
+                format=run.tool,
+                origin=str(origin),
                 commit=first.commit.sha,
                 recorded_at=first.recorded_at,
                 benchmarks=len({row.outcome.benchmark.name for row in rows}),
@@ -401,51 +393,11 @@ class _Importing:
         )
 
 
-class _Present:
-    """Rows that the ledger has of earlier imports: asv adds to its files, which are then imported again."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._known = {self._key(row) for row in rows if row.source.startswith(IMPORT_PREFIX)}
-
-    def without(self, rows: Sequence[Row]) -> list[Row]:
-        """Return the rows that the ledger does not have."""
-        return [row for row in rows if self._key(row) not in self._known] if self._known else list(rows)
-
-    @staticmethod
-    def _key(row: Row) -> str:
-        parts = (row.source, row.commit.sha, row.machine.machine_id, row.environment.env_id)
-        # Outcomes and policies have maps in them, which cannot be hashed; the order of maps is lost in files.
-        benchmark = replace(row.outcome.benchmark, params={})
-        outcome = replace(row.outcome, benchmark=benchmark)
-        return repr((*parts, outcome, row.placement.launch))
-
-
-class _Folders:
-    """What asv keeps beside its result files, read once a folder; a damaged file of these is noted."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self._problems = problems
-        self._values: dict[Path, object] = {}
-        self._contexts: dict[Path, AsvContext] = {}
-
-    def context_of(self, file: Path) -> AsvContext:
-        """Return the machine and the benchmarks of a result file."""
-        folder = file.parent
-        if folder not in self._contexts:
-            machine = self._value(folder / asv.MACHINE_FILE)
-            benchmarks = self._value(folder.parent / asv.BENCHMARKS_FILE)
-            self._contexts[folder] = asv.context_of(machine, benchmarks)
-        return self._contexts[folder]
-
-    def _value(self, file: Path) -> object:
-        if file not in self._values:
-            self._values[file] = None
-            if file.is_file():
-                try:
-                    self._values[file] = decode(_read_bytes(file))
-                except UsageError as error:
-                    self._problems.append(f"{file} {error}")
-        return self._values[file]
+def _key(row: Row) -> str:
+    parts = (row.source, row.commit.sha, row.machine.machine_id, row.environment.env_id)
+    # Outcomes and policies have maps in them, which cannot be hashed; the order of maps is lost in files.
+    benchmark = replace(row.outcome.benchmark, params={})
+    return repr((*parts, replace(row.outcome, benchmark=benchmark), row.placement.launch))
 
 
 def _check_runs(runs: Sequence[ToolRun]) -> None:

@@ -1,8 +1,4 @@
-"""The formats that can be read, and which of them a file has.
-
-Here are those that are only read: Google Benchmark; pyperf, versions 5, 6 and 1.0 of its format; the data.js
-of github-action-benchmark, which has an entry a commit; and a plain series: a name, a unit, and values.
-"""
+"""The formats that can be read, and readers of those without a file of their own."""
 
 from __future__ import annotations
 
@@ -16,25 +12,9 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.features.exchange import asv, pytest_benchmark
+from perfkit.features.exchange import asv, pytest_benchmark, records
 from perfkit.features.exchange.asv import AsvContext
-from perfkit.features.exchange.records import (
-    UNKNOWN_VERSION,
-    ToolResult,
-    ToolRun,
-    as_text,
-    checked,
-    commit_of,
-    convert,
-    digest,
-    divided,
-    environment_of,
-    facts,
-    machine_of,
-    metric_of,
-    moment,
-)
-from perfkit.model import WALL_TIME, Benchmark, Better, Commit, Machine, Outcome, Summary
+from perfkit.model import WALL_TIME, Benchmark, Better, Outcome, Summary
 from perfkit.units import counted
 
 _GOOGLE = "google-benchmark"
@@ -85,14 +65,9 @@ class _GoogleFile(msgspec.Struct):
     benchmarks: list[_GoogleEntry]
 
 
-def is_google_benchmark(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of Google Benchmark's."""
-    return isinstance(value.get("context"), dict) and isinstance(value.get("benchmarks"), list)
-
-
-def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file: the real times of a benchmark's repetitions, or else of its aggregates."""
-    file = convert(value, _GoogleFile, _GOOGLE)
+    file = records.convert(value, _GoogleFile, _GOOGLE)
     entries: dict[str, list[_GoogleEntry]] = {}
     for entry in file.benchmarks:
         entries.setdefault(entry.benchmark, []).append(entry)
@@ -102,16 +77,17 @@ def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
         if not {one.aggregate for one in ones} <= _FITS
     ]
     context = file.context
-    yield ToolRun(
+    yield records.ToolRun(
         tool=_GOOGLE,
-        content=digest(value),
-        commit=_google_commit(context),
+        content=records.digest(value),
+        # It was given by --benchmark_context=commit=…
+        commit=next(filter(None, (records.commit_of(context.get(name)) for name in _COMMITS)), None),
         recorded_at=_google_time(context.get("date")),
-        machine=machine_of(
+        machine=records.machine_of(
             {"node": context.get("host_name"), "logical_cpus": context.get("num_cpus")},
             {"mhz_per_cpu": context.get("mhz_per_cpu"), "scaling": context.get("cpu_scaling_enabled")},
         ),
-        environment=environment_of(
+        environment=records.environment_of(
             {
                 "library": context.get("library_version"),
                 "build": context.get("library_build_type"),
@@ -123,10 +99,10 @@ def read_google_benchmark(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     )
 
 
-def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> ToolResult:
-    benchmark = Benchmark(name=name, version=UNKNOWN_VERSION)
+def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> records.ToolResult:
+    benchmark = Benchmark(name=name, version=records.UNKNOWN_VERSION)
     first = entries[0]
-    extra = facts({"label": first.label, "threads": first.threads})
+    extra = records.facts({"label": first.label, "threads": first.threads})
     failed = next((one for one in entries if one.error_occurred or one.skipped), None)
     if failed is not None:
         outcome = Outcome(
@@ -134,21 +110,21 @@ def _google_result(name: str, entries: Sequence[_GoogleEntry]) -> ToolResult:
             status="error" if failed.error_occurred else "skipped",
             message=failed.error_message or failed.skip_message,
         )
-        return ToolResult(outcome=outcome, entries=extra)
+        return records.ToolResult(outcome=outcome, entries=extra)
     repetitions = [one for one in entries if not one.aggregate]
-    _, divisor = metric_of(first.time_unit)
+    _, divisor = records.metric_of(first.time_unit)
     times = [one.real_time for one in repetitions if one.real_time is not None]
     loops = {one.iterations for one in repetitions}
     outcome = Outcome(
         benchmark=benchmark,
         metric=WALL_TIME,
         loops=int(first.iterations) if len(loops) == 1 and first.iterations is not None else None,
-        values=divided(times, divisor),
+        values=records.divided(times, divisor),
         summary=None if times else _google_summary(entries, divisor),
     )
     if not outcome.is_measured:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no time of it")
-    return checked(outcome, entries=extra)
+    return records.checked(outcome, entries=extra)
 
 
 def _google_summary(entries: Sequence[_GoogleEntry], divisor: float) -> Summary | None:
@@ -162,24 +138,18 @@ def _google_summary(entries: Sequence[_GoogleEntry], divisor: float) -> Summary 
 
 
 def _google_left_out(value: Mapping[str, Any]) -> Iterator[str]:
-    """Say which further numbers of its entries are not taken."""
+    """Yield which further numbers of its entries are not taken."""
     others = ("cpu_time", "bytes_per_second", "items_per_second")
     seen = [name for name in others if any(name in one for one in value["benchmarks"])]
     if seen[1:]:
         yield f"of each benchmark its real time is taken, and not {', '.join(seen)}"
 
 
-def _google_commit(context: Mapping[str, Any]) -> Commit | None:
-    """Return the commit that was given by ``--benchmark_context=commit=…``."""
-    found = (commit_of(context.get(name)) for name in _COMMITS)
-    return next((commit for commit in found if commit is not None), None)
-
-
 def _google_time(date: object) -> datetime | None:
     if isinstance(date, str):
         with contextlib.suppress(ValueError):
             return datetime.strptime(date, _OLD_DATE).replace(tzinfo=UTC)
-    return moment(date)
+    return records.moment(date)
 
 
 _PYPERF = "pyperf"
@@ -218,16 +188,9 @@ class _PyperfFile(msgspec.Struct):
     metadata: dict[str, Any] | None = None
 
 
-def is_pyperf(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of pyperf's."""
-    benchmarks = value.get("benchmarks")
-    first = benchmarks[0] if isinstance(benchmarks, list) and benchmarks else None
-    return "version" in value and isinstance(first, dict) and "runs" in first
-
-
-def read_pyperf(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+def read_pyperf(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file; each of its processes with values is a launch."""
-    file = convert(value, _PyperfFile, _PYPERF)
+    file = records.convert(value, _PyperfFile, _PYPERF)
     if file.version not in _PYPERF_VERSIONS:
         raise UsageError(
             f"has version {file.version!r} of pyperf's format, and versions 5, 6 and 1.0 can be read"
@@ -238,35 +201,29 @@ def read_pyperf(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     if not found:
         return
     known = common[0]
-    yield ToolRun(
+    node = known.get("hostname")
+    identity = {"cpu": known.get("cpu_model_name"), "logical_cpus": known.get("cpu_count")}
+    times = [records.moment(run.metadata.get("date")) for bench in file.benchmarks for run in bench.runs]
+    python = (known.get("python_implementation"), known.get("python_version"))
+    yield records.ToolRun(
         tool=_PYPERF,
-        content=digest(value),
-        commit=commit_of(
+        content=records.digest(value),
+        commit=records.commit_of(
             known.get("commit_id"),
-            time=moment(known.get("commit_date")),
+            time=records.moment(known.get("commit_date")),
             branch=_metadata_text(known, "commit_branch"),
         ),
-        recorded_at=_pyperf_begun(file.benchmarks),
-        machine=_pyperf_machine(known),
-        environment=environment_of(
+        recorded_at=min((time for time in times if time is not None), default=None),
+        machine=records.machine_of(
+            identity if known.get("cpu_model_name") else {**identity, "node": node},
+            {"node": node, "system": known.get("platform")},
+        ),
+        environment=records.environment_of(
             {name: one for name, one in known.items() if name not in _OF_RUNS}
-            | {"python": _pyperf_python(known)}
+            | {"python": " ".join(records.as_text(word) for word in python if word)}
         ),
         results=tuple(found),
     )
-
-
-def _pyperf_machine(known: Mapping[str, Any]) -> Machine:
-    model, node = known.get("cpu_model_name"), known.get("hostname")
-    identity = {"cpu": model, "logical_cpus": known.get("cpu_count")}
-    return machine_of(
-        identity if model else {**identity, "node": node}, {"node": node, "system": known.get("platform")}
-    )
-
-
-def _pyperf_python(known: Mapping[str, Any]) -> str:
-    words = (known.get("python_implementation"), known.get("python_version"))
-    return " ".join(as_text(word) for word in words if word)
 
 
 def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
@@ -280,37 +237,29 @@ def _pyperf_metadata(file: _PyperfFile, bench: _PyperfBench) -> dict[str, Any]:
     return {**(file.metadata or {}), **bench.common_metadata, **bench.metadata, **shared}
 
 
-def _pyperf_results(bench: _PyperfBench, known: Mapping[str, Any]) -> Iterator[ToolResult]:
+def _pyperf_results(bench: _PyperfBench, known: Mapping[str, Any]) -> Iterator[records.ToolResult]:
     name = _metadata_text(known, "name")
     if name is None:
         raise UsageError(f"is not as {_PYPERF} writes it: a benchmark in it has no name")
-    metric, divisor = metric_of(_metadata_text(known, "unit") or "second")
+    metric, divisor = records.metric_of(_metadata_text(known, "unit") or "second")
     launches = itertools.count()
     for run in bench.runs:
         values = run.values or run.samples
         if not values:
             continue
         metadata = {**known, **run.metadata}
+        # Warm-ups are pairs of loops and a time.
+        loops = [warmup[0] for warmup in run.warmups if isinstance(warmup, list) and warmup]
+        untimed = sum(one for one in loops if isinstance(one, int))
         outcome = Outcome(
-            benchmark=Benchmark(name=name, version=UNKNOWN_VERSION),
+            benchmark=Benchmark(name=name, version=records.UNKNOWN_VERSION),
             metric=metric,
-            warmup=_untimed(run) * _metadata_loops(metadata, "inner_loops"),
+            warmup=untimed * _metadata_loops(metadata, "inner_loops"),
             loops=_metadata_loops(metadata, "loops") * _metadata_loops(metadata, "inner_loops"),
-            values=divided(values, divisor),
+            values=records.divided(values, divisor),
         )
-        entries = facts({key: metadata.get(key) for key in _PYPERF_KEPT})
-        yield checked(outcome, launch=next(launches), entries=entries)
-
-
-def _untimed(run: _PyperfRun) -> int:
-    """Return the loops of a process's warm-ups, which are pairs of loops and a time."""
-    loops = [warmup[0] for warmup in run.warmups if isinstance(warmup, list) and warmup]
-    return sum(one for one in loops if isinstance(one, int))
-
-
-def _pyperf_begun(benchmarks: Sequence[_PyperfBench]) -> datetime | None:
-    times = [moment(run.metadata.get("date")) for bench in benchmarks for run in bench.runs]
-    return min((time for time in times if time is not None), default=None)
+        entries = records.facts({key: metadata.get(key) for key in _PYPERF_KEPT})
+        yield records.checked(outcome, launch=next(launches), entries=entries)
 
 
 def _metadata_text(known: Mapping[str, Any], name: str) -> str | None:
@@ -368,52 +317,48 @@ class _ActionFile(msgspec.Struct):
     repoUrl: str | None = None  # noqa: N815 (the name of the member)
 
 
-def is_github_action(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is one of github-action-benchmark's."""
-    return isinstance(value.get("entries"), dict) and ("lastUpdate" in value or "repoUrl" in value)
-
-
-def read_github_action(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+def read_github_action(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield a run for each entry of each suite."""
-    file = convert(value, _ActionFile, _ACTION)
+    file = records.convert(value, _ActionFile, _ACTION)
     for suite, entries in file.entries.items():
         for raw in entries:
-            entry = convert(raw, _ActionEntry, _ACTION)
+            entry = records.convert(raw, _ActionEntry, _ACTION)
             found = [_action_result(bench, suite, entry.tool) for bench in entry.benches]
             # A suite is a platform or a tool: nothing else identifies the machine.
-            machine = machine_of({"suite": suite, "repository": file.repoUrl}, {})
-            yield ToolRun(
+            machine = records.machine_of({"suite": suite, "repository": file.repoUrl}, {})
+            yield records.ToolRun(
                 tool=_ACTION,
-                content=digest([suite, raw]),
-                commit=commit_of(
+                content=records.digest([suite, raw]),
+                commit=records.commit_of(
                     entry.commit.id,
-                    time=moment(entry.commit.timestamp),
+                    time=records.moment(entry.commit.timestamp),
                     subject=(entry.commit.message or "").partition("\n")[0] or None,
                 ),
-                recorded_at=moment(entry.date),
+                recorded_at=records.moment(entry.date),
                 machine=machine,
-                environment=environment_of({"tool": entry.tool}),
+                environment=records.environment_of({"tool": entry.tool}),
                 results=tuple(found),
             )
 
 
-def _action_result(bench: _ActionBench, suite: str, tool: str) -> ToolResult:
-    benchmark = Benchmark(name=bench.name, version=UNKNOWN_VERSION, group=suite)
-    entries = facts({"range": bench.range, "extra": bench.extra})
+def _action_result(bench: _ActionBench, suite: str, tool: str) -> records.ToolResult:
+    benchmark = Benchmark(name=bench.name, version=records.UNKNOWN_VERSION, group=suite)
+    entries = records.facts({"range": bench.range, "extra": bench.extra})
     value = _action_value(bench.value)
     if value is None:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no number of it")
-        return ToolResult(outcome=outcome, entries=entries)
+        return records.ToolResult(outcome=outcome, entries=entries)
+    loops = _ITERATIONS.search(bench.extra or "")
     summary = _action_summary(bench, value) if tool == "pytest" else None
-    metric, divisor = (WALL_TIME, 1.0) if summary else metric_of(bench.unit, _ACTION_BETTER.get(tool))
+    metric, divisor = (WALL_TIME, 1.0) if summary else records.metric_of(bench.unit, _ACTION_BETTER.get(tool))
     outcome = Outcome(
         benchmark=benchmark,
         metric=metric,
-        loops=_action_loops(bench.extra),
-        values=() if summary else divided([value], divisor),
+        loops=int(loops[1] or loops[2]) if loops else None,
+        values=() if summary else records.divided([value], divisor),
         summary=summary,
     )
-    return checked(outcome, entries=entries)
+    return records.checked(outcome, entries=entries)
 
 
 def _action_summary(bench: _ActionBench, value: float) -> Summary | None:
@@ -436,11 +381,6 @@ def _action_value(value: float | str | None) -> float | None:
         return None
 
 
-def _action_loops(extra: str | None) -> int | None:
-    found = _ITERATIONS.search(extra or "")
-    return int(found.group(1) or found.group(2)) if found else None
-
-
 _SERIES = "series"
 
 
@@ -452,30 +392,27 @@ class _Series(msgspec.Struct):
     date: str | None = None
 
 
-def is_series(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is such a series."""
-    return isinstance(value.get("name"), str) and isinstance(value.get("values"), list)
-
-
-def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+def read_series(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file: each of its values, or of its lists of values, is a launch."""
-    file = convert(value, _Series, "a series")
-    metric, divisor = metric_of(file.unit)
-    benchmark = Benchmark(name=file.name, version=UNKNOWN_VERSION)
-    launches = [divided(one if isinstance(one, list) else [one], divisor) for one in file.values if one != []]
+    file = records.convert(value, _Series, "a series")
+    metric, divisor = records.metric_of(file.unit)
+    benchmark = Benchmark(name=file.name, version=records.UNKNOWN_VERSION)
+    launches = [
+        records.divided(one if isinstance(one, list) else [one], divisor) for one in file.values if one != []
+    ]
     found = [
-        checked(Outcome(benchmark=benchmark, metric=metric, values=values), launch=launch)
+        records.checked(Outcome(benchmark=benchmark, metric=metric, values=values), launch=launch)
         for launch, values in enumerate(launches)
     ]
-    commit = commit_of(file.commit)
+    commit = records.commit_of(file.commit)
     several = f"{file.name}: its {counted(len(found), 'value')} are filed as launches of one commit"
-    yield ToolRun(
+    yield records.ToolRun(
         tool=_SERIES,
-        content=digest(value),
+        content=records.digest(value),
         commit=commit,
-        recorded_at=moment(file.date),
-        machine=machine_of({}, {}),
-        environment=environment_of({}),
+        recorded_at=records.moment(file.date),
+        machine=records.machine_of({}, {}),
+        environment=records.environment_of({}),
         results=tuple(found),
         remarks=(several,) if commit is None and len(found) > 1 else (),
     )
@@ -483,16 +420,27 @@ def read_series(value: Mapping[str, Any]) -> Iterator[ToolRun]:
 
 Format = Literal["asv", "github-action-benchmark", "google-benchmark", "pyperf", "pytest-benchmark", "series"]
 
+
+def _has_list(file: Mapping[str, Any], member: str) -> bool:
+    return isinstance(file.get(member), list)
+
+
 # They are tried in this order, the most specific first.
 _RECOGNISERS: Mapping[Format, Callable[[Mapping[str, Any]], bool]] = {
     "pytest-benchmark": pytest_benchmark.recognises,
     "asv": asv.recognises,
-    "google-benchmark": is_google_benchmark,
-    "pyperf": is_pyperf,
-    "github-action-benchmark": is_github_action,
-    "series": is_series,
+    "google-benchmark": lambda file: isinstance(file.get("context"), dict) and _has_list(file, "benchmarks"),
+    "pyperf": lambda file: (
+        "version" in file
+        and _has_list(file, "benchmarks")
+        and any(isinstance(one, dict) and "runs" in one for one in file["benchmarks"][:1])
+    ),
+    "github-action-benchmark": lambda file: (
+        isinstance(file.get("entries"), dict) and ("lastUpdate" in file or "repoUrl" in file)
+    ),
+    "series": lambda file: isinstance(file.get("name"), str) and _has_list(file, "values"),
 }
-_READERS: Mapping[Format, Callable[[Mapping[str, Any]], Iterator[ToolRun]]] = {
+_READERS: Mapping[Format, Callable[[Mapping[str, Any]], Iterator[records.ToolRun]]] = {
     "pytest-benchmark": pytest_benchmark.read,
     "google-benchmark": read_google_benchmark,
     "pyperf": read_pyperf,
@@ -513,13 +461,10 @@ def format_of(value: object) -> Format:
     )
 
 
-def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[ToolRun]:
+def read(value: object, name: Format, context: AsvContext | None = None) -> Iterator[records.ToolRun]:
     """Yield the runs of what a file holds; ``context`` is what lies beside a result file of asv."""
     if not isinstance(value, dict):
-        raise UsageError(f"is not as {name} writes it: it holds {_kind(value)} where an object should be")
+        kind = "a list" if isinstance(value, list) else "a single value"
+        raise UsageError(f"is not as {name} writes it: it holds {kind} where an object should be")
     runs = asv.read(value, context or AsvContext()) if name == "asv" else _READERS[name](value)
     return (run for run in runs if run.results)
-
-
-def _kind(value: object) -> str:
-    return "a list" if isinstance(value, list) else "a single value"

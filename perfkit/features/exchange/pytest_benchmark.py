@@ -11,25 +11,7 @@ from typing import Any
 
 import msgspec
 
-from perfkit.features.exchange.records import (
-    UNKNOWN_VERSION,
-    ToolResult,
-    ToolRun,
-    Written,
-    as_text,
-    checked,
-    commit_of,
-    convert,
-    digest,
-    entries_of,
-    environment_of,
-    facts,
-    grouped,
-    machine_of,
-    moment,
-    number_of,
-    plain_name,
-)
+from perfkit.features.exchange import records
 from perfkit.identity import short_run_id
 from perfkit.model import WALL_TIME, Benchmark, Machine, Outcome, Row, Summary
 
@@ -84,24 +66,24 @@ def recognises(value: Mapping[str, Any]) -> bool:
     return "machine_info" in value and "benchmarks" in value
 
 
-def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
+def read(value: Mapping[str, Any]) -> Iterator[records.ToolRun]:
     """Yield the run of a file."""
-    file = convert(value, _File, TOOL)
+    file = records.convert(value, _File, TOOL)
     found = [_result(bench) for bench in file.benchmarks]
     info = file.commit_info or {}
     branch = info.get("branch")
-    yield ToolRun(
+    yield records.ToolRun(
         tool=TOOL,
-        content=digest(value),
-        commit=commit_of(
+        content=records.digest(value),
+        commit=records.commit_of(
             info.get("id"),
-            time=moment(info.get("time")),
+            time=records.moment(info.get("time")),
             branch=branch if isinstance(branch, str) and not branch.startswith("(") else None,
             dirty=info.get("dirty") is True,
         ),
-        recorded_at=moment(file.datetime),
+        recorded_at=records.moment(file.datetime),
         machine=_machine(file.machine_info),
-        environment=environment_of(
+        environment=records.environment_of(
             {
                 "python": _python(file.machine_info),
                 "compiler": file.machine_info.get("python_compiler"),
@@ -112,23 +94,23 @@ def read(value: Mapping[str, Any]) -> Iterator[ToolRun]:
     )
 
 
-def _result(bench: _Bench) -> ToolResult:
+def _result(bench: _Bench) -> records.ToolResult:
     stats = bench.stats
     outcome = Outcome(
         benchmark=Benchmark(
             name=bench.fullname or bench.name,
-            version=UNKNOWN_VERSION,
-            params=facts(bench.params) if isinstance(bench.params, dict) else {},
+            version=records.UNKNOWN_VERSION,
+            params=records.facts(bench.params) if isinstance(bench.params, dict) else {},
             group=bench.group,
         ),
         loops=stats.iterations,
         values=tuple(stats.data or ()),
         summary=None if stats.data else _summary(stats),
     )
-    extra = {f"{_EXTRA}{name}": as_text(one) for name, one in bench.extra_info.items()}
+    extra = {f"{_EXTRA}{name}": records.as_text(one) for name, one in bench.extra_info.items()}
     further = {} if stats.data else {f"{_STAT}{name}": getattr(stats, name) for name in _FURTHER}
-    entries = {**facts(bench.options), **facts(further), **extra}
-    return checked(outcome, least=stats.min, entries=entries)
+    entries = {**records.facts(bench.options), **records.facts(further), **extra}
+    return records.checked(outcome, least=stats.min, entries=entries)
 
 
 def _summary(stats: _Stats) -> Summary:
@@ -143,11 +125,13 @@ def _machine(info: Mapping[str, Any]) -> Machine:
     model = cpu.get("brand_raw") or cpu.get("brand")
     # A container has another name each time, so the name identifies a machine only where nothing else does.
     identity = {"cpu": model, "logical_cpus": cpu.get("count"), "architecture": info.get("machine")}
-    return machine_of(
+    return records.machine_of(
         identity if model else {**identity, "node": info.get("node")},
         {
             "node": info.get("node"),
-            "system": " ".join(as_text(info[name]) for name in ("system", "release") if info.get(name)),
+            "system": " ".join(
+                records.as_text(info[name]) for name in ("system", "release") if info.get(name)
+            ),
             "processor": info.get("processor"),
         },
     )
@@ -155,29 +139,27 @@ def _machine(info: Mapping[str, Any]) -> Machine:
 
 def _python(info: Mapping[str, Any]) -> str | None:
     words = (info.get("python_implementation"), info.get("python_version"))
-    return " ".join(as_text(word) for word in words if word) or None
+    return " ".join(records.as_text(word) for word in words if word) or None
 
 
-def write(rows: Sequence[Row]) -> Written:
-    """Return a file for each run and commit of rows, named as pytest-benchmark names what it saves.
-
-    They hold times; the values of all launches of a benchmark stand together. What pytest-benchmark has no
-    place for is counted by what it is.
-    """
+def write(rows: Sequence[Row]) -> records.Written:
+    """Return a file for each run and commit, named as pytest-benchmark does, and what was left out."""
     left_out: Counter[str] = Counter()
     files: dict[str, str] = {}
-    sessions = grouped(rows, lambda row: (row.run_id, row.commit.sha, row.machine.machine_id))
+    sessions = records.grouped(rows, lambda row: (row.run_id, row.commit.sha, row.machine.machine_id))
     for session in sessions:
         benches = list(_benches(session, left_out))
         if benches:
             first = session[0]
-            name = plain_name(f"{len(files) + 1:04}_{first.commit.sha}_{short_run_id(first.run_id)}")
+            name = records.plain_name(f"{len(files) + 1:04}_{first.commit.sha}_{short_run_id(first.run_id)}")
             files[f"{name}.json"] = json.dumps(_session(first, benches), indent=4) + "\n"
-    return Written(files=files, left_out=left_out)
+    return records.Written(files=files, left_out=left_out)
 
 
 def _benches(session: Sequence[Row], left_out: Counter[str]) -> Iterator[dict[str, Any]]:
-    for launches in grouped(session, lambda row: (row.outcome.benchmark.name, row.outcome.metric.name)):
+    for launches in records.grouped(
+        session, lambda row: (row.outcome.benchmark.name, row.outcome.metric.name)
+    ):
         first, name = launches[0], launches[0].outcome.benchmark.name
         measured = [row for row in launches if row.outcome.status == "ok" and row.outcome.is_measured]
         if first.outcome.metric != WALL_TIME:
@@ -189,7 +171,7 @@ def _benches(session: Sequence[Row], left_out: Counter[str]) -> Iterator[dict[st
         if measured and stats is None:
             left_out["rows without raw values"] += len(measured)
         if measured and stats is not None:
-            entries = entries_of(measured[0])
+            entries = records.entries_of(measured[0])
             yield {
                 "group": first.outcome.benchmark.group,
                 "name": name.rpartition("::")[2],
@@ -237,10 +219,7 @@ def _session(row: Row, benches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _stats(values: Sequence[float]) -> dict[str, Any]:
-    """Return the statistics that pytest-benchmark shows; quartiles are the medians of both halves.
-
-    The fences lie one and a half interquartile ranges outside of the quartiles (Tukey 1977).
-    """
+    """Return pytest-benchmark's statistics: quartiles are the medians of both halves, fences are Tukey's."""
     ranked = sorted(values)
     mean = statistics.fmean(ranked)
     sd = statistics.stdev(ranked) if len(ranked) > 1 else 0.0
@@ -274,8 +253,8 @@ def _kept_stats(rows: Sequence[Row]) -> dict[str, Any] | None:
     """Return the statistics of a row that pytest-benchmark itself measured and saved without its values."""
     if len(rows) != 1 or rows[0].outcome.summary is None:
         return None
-    summary, entries = rows[0].outcome.summary, entries_of(rows[0])
-    kept = {name: number_of(entries, f"{_STAT}{name}") for name in _FURTHER}
+    summary, entries = rows[0].outcome.summary, records.entries_of(rows[0])
+    kept = {name: records.number_of(entries, f"{_STAT}{name}") for name in _FURTHER}
     if None in kept.values() or summary.median is None:
         return None
     return {

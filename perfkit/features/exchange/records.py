@@ -51,12 +51,8 @@ _ARCHIVES = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"
 _SCRIPT = re.compile(r"\s*(?:window\.)?BENCHMARK_DATA\s*=\s*")
 
 
-def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
-    """Return what JSON, compressed JSON or the text of a ``data.js`` holds; NaN and Infinity may be in it.
-
-    Raises:
-        UsageError: it is a pickle, an archive, too large, nested too deeply, cut short, or no JSON.
-    """
+def decode(data: bytes) -> Any:  # noqa: ANN401 (any JSON)
+    """Return what JSON, compressed JSON or the text of a ``data.js`` holds; NaN and Infinity may be in it."""
     _refuse_binary(data)
     if data.startswith(_GZIP):
         data = _unpack(data)
@@ -74,11 +70,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
 
 
 def convert(value: object, kind: type[Kind], tool: str) -> Kind:
-    """Return a decoded value as a record of a tool's format.
-
-    Raises:
-        UsageError: something in it is missing or of another type; it is named.
-    """
+    """Return a decoded value as a record of a tool's format."""
     try:
         return msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
@@ -125,7 +117,7 @@ def _without_script(data: bytes) -> bytes:
     return data[data.index(b"=") + 1 :].strip().removesuffix(b";")
 
 
-def _parse(text: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
+def _parse(text: bytes) -> Any:  # noqa: ANN401 (any JSON)
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -167,15 +159,9 @@ class ToolResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolRun:
-    """What a file, or a part of it, measured of one commit on one machine.
+    """What a file, or a part of it, measured of one commit on one machine; None is not in the file.
 
-    Attributes:
-        tool: The name of the format.
-        content: A digest of the run's part of the file.
-        commit: None where the file names none; its ``sha`` may be abbreviated.
-        recorded_at: None where the file has no time.
-        results: One for each benchmark and launch.
-        remarks: Doubts about the file as a whole.
+    ``content`` is a digest of that part; the hash of ``commit`` may be abbreviated.
     """
 
     tool: str
@@ -194,11 +180,7 @@ class ToolRun:
 
 
 def run_id_of(run: ToolRun, sha: str, recorded_at: datetime) -> str:
-    """Return a run's id: the same content has the same one whenever it is imported.
-
-    It begins with the time, as all ids do, and goes on with digits of the content's hash (RFC 9562,
-    section 5.8).
-    """
+    """Return a run's id (RFC 9562, section 5.8): the same content always has the same one."""
     milliseconds = max(int(recorded_at.timestamp() * 1000), 0).to_bytes(6, "big")
     hashed = uuid.uuid5(uuid.NAMESPACE_OID, f"{run.tool}\n{run.content}\n{sha}").bytes[6:]
     number = int.from_bytes(milliseconds + hashed, "big")
@@ -266,10 +248,7 @@ def as_text(value: object) -> str:
 
 
 def moment(text: object) -> datetime | None:
-    """Return the time of an ISO text or of milliseconds since 1970, None where it is no time.
-
-    A time without a zone is taken as UTC: which other one was meant is not known.
-    """
+    """Return the time of an ISO text (UTC without a zone) or of milliseconds since 1970, else None."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         if isinstance(text, str):
             found = datetime.fromisoformat(text.strip())
@@ -282,7 +261,7 @@ def moment(text: object) -> datetime | None:
 def metric_of(unit: str, better: Better | None = None) -> tuple[Metric, float]:
     """Return the metric of a unit such as "ns/iter", and by what its values are to be divided.
 
-    Times become seconds. Rates are better when they are higher, unless ``better`` or the unit says otherwise.
+    Times become seconds. Without ``better`` or a hint in the unit, higher rates are better.
     """
     text = re.sub(r"\s*\([^)]*\)\s*$", "", unit).strip()
     word, _, each = text.partition("/")
@@ -313,14 +292,7 @@ _MOST = (1 << 63) - 1
 def checked(
     outcome: Outcome, *, least: float | None = None, launch: int = 0, entries: Mapping[str, str] | None = None
 ) -> ToolResult:
-    """Return an outcome as the ledger may keep it, with a sentence for each doubt about its numbers.
-
-    What is no measurement (no number, or a time that is not above zero) becomes an error.
-    ``least`` is the smallest value, where a summary stands in place of the values.
-
-    Raises:
-        UsageError: a number of loops or values is none.
-    """
+    """Return an outcome with its doubts; what is no measurement becomes an error."""
     for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
         if count is not None and not 0 <= count <= _MOST:
             raise UsageError(f"has {str(count)[:20]} loops or values, which cannot be")
@@ -336,7 +308,7 @@ def checked(
 
 
 def _problem(outcome: Outcome) -> str:
-    """Say why an outcome's numbers cannot be kept as measured, "" where they can."""
+    """Return why an outcome's numbers cannot be kept as measured, "" where they can."""
     numbers = outcome.values or _numbers(outcome.summary)
     strange = [number for number in numbers if not (math.isfinite(number) and abs(number) < _ABSURD)]
     if strange:
@@ -420,7 +392,7 @@ def number_of(entries: Mapping[str, str], name: str) -> float | None:
 
 
 def plain_name(text: str) -> str:
-    """Return a text that is safe as one part of a path, whatever a ledger contains."""
+    """Return a text that is safe as one part of a path."""
     name = re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
     if len(name.encode()) <= LONGEST_NAME:
         return name

@@ -54,7 +54,7 @@ def comment(
     from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
 
     if not (github or github_summary or gitlab):
-        raise UsageError("say where to with --github, --github-summary or --gitlab")
+        raise UsageError("choose where to: --github, --github-summary or --gitlab")
     read = read_report(from_)
     if read.report is None:
         text = render_without_report(read.problem, run_address(os.environ))

@@ -40,10 +40,7 @@ class HostError(PerfkitError):
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the comments of a change are: the address of their list, and the headers that a request needs.
-
-    ``one`` is the address of a comment, with ``{id}`` in it, and ``method`` what changes one.
-    """
+    """Where a change's comments are: their list, and the address and method that change one of ``{id}``."""
 
     service: Literal["GitHub", "GitLab"]
     comments: str
@@ -52,41 +49,8 @@ class Place:
     headers: Mapping[str, str]
 
 
-def github_place(*, api: str, repository: str, number: int, token: str) -> Place:
-    """Return where the comments of a pull request are."""
-    issues = f"{api}/repos/{repository}/issues"
-    return Place(
-        service="GitHub",
-        comments=f"{issues}/{number}/comments",
-        one=f"{issues}/comments/{{id}}",
-        method="PATCH",
-        headers=github_headers(token),
-    )
-
-
-def github_headers(token: str) -> dict[str, str]:
-    """Return the headers that a request to GitHub needs."""
-    return {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
-
-
-def gitlab_place(*, api: str, project: str, number: int, token: str) -> Place:
-    """Return where the notes of a merge request are."""
-    notes = f"{api}/projects/{urllib.parse.quote(project, safe='')}/merge_requests/{number}/notes"
-    return Place(
-        service="GitLab",
-        comments=notes,
-        one=f"{notes}/{{id}}",
-        method="PUT",
-        headers={"PRIVATE-TOKEN": token},
-    )
-
-
 def post(place: Place, text: str) -> Literal["updated", "made"]:
-    """Change the comment that has the marker, or make it where there is none that may be changed.
-
-    Raises:
-        HostError: the service does not take it.
-    """
+    """Change the comment that has the marker, or make it where there is none that may be changed."""
     body = {"body": _shortened(f"{MARKER}\n{text}")}
     known = _marked(place)
     if known is not None:
@@ -102,14 +66,14 @@ def post(place: Place, text: str) -> Literal["updated", "made"]:
     return "made"
 
 
-def open_pull_request(*, api: str, repository: str, head: str, token: str) -> int | None:
-    """Return the number of the open pull request of a branch, "owner:branch"; None where there is none.
+def _github_headers(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
 
-    Raises:
-        HostError: the service does not answer that.
-    """
+
+def open_pull_request(*, api: str, repository: str, head: str, token: str) -> int | None:
+    """Return the number of the open pull request of a branch, "owner:branch"; None where there is none."""
     query = urllib.parse.urlencode({"state": "open", "head": head})
-    found = request(f"{api}/repos/{repository}/pulls?{query}", github_headers(token))
+    found = request(f"{api}/repos/{repository}/pulls?{query}", _github_headers(token))
     numbers = [one.get("number") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
     return next((number for number in numbers if isinstance(number, int)), None)
 
@@ -117,11 +81,7 @@ def open_pull_request(*, api: str, repository: str, head: str, token: str) -> in
 def request(
     address: str, headers: Mapping[str, str], *, method: str = "GET", body: Mapping[str, str] | None = None
 ) -> object:
-    """Return what a service answered, read as JSON.
-
-    Raises:
-        HostError: it refused, cannot be reached, or answered something else.
-    """
+    """Return what a service answered, read as JSON."""
     data = None if body is None else json.dumps(body).encode()
     try:
         host = urllib.parse.urlsplit(address).netloc
@@ -188,11 +148,7 @@ class ReadReport:
 
 
 def read_report(file: Path) -> ReadReport:
-    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone.
-
-    Raises:
-        UsageError: it is larger than any result, or no regular file.
-    """
+    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone."""
     try:
         document = json.loads(read_bytes(file))
         return ReadReport(report=msgspec.convert(_with_limits(document), GateReport))
@@ -209,7 +165,7 @@ def read_report(file: Path) -> ReadReport:
         return ReadReport(report=None, problem=f"{file.name} is no result of `perfkit gate --json`")
 
 
-def _with_limits(document: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
+def _with_limits(document: Any) -> Any:  # noqa: ANN401 (any JSON)
     """Return a document whose intervals without a limit, which JSON has as null, have infinite ones."""
     if isinstance(document, list):
         return [_with_limits(one) for one in document]
@@ -223,13 +179,7 @@ def _with_limits(document: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
 
 
 def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
-    """Comment on the pull request that a GitHub workflow runs for, and return what became of it.
-
-    What GitHub does not allow is a sentence and no failure: the gate has its own exit code.
-
-    Raises:
-        UsageError: this is no workflow of GitHub's.
-    """
+    """Comment on the pull request of a GitHub workflow; a refusal is returned as a sentence, no failure."""
     repository, event_file = environment.get("GITHUB_REPOSITORY"), environment.get("GITHUB_EVENT_PATH")
     if not repository or not event_file:
         raise UsageError(
@@ -246,7 +196,15 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
         number = _pull_request(_event(event_file), api=api, repository=repository, token=token)
         if number is None:
             return "no comment: this run belongs to no open pull request"
-        return _posted(github_place(api=api, repository=repository, number=number, token=token), text, number)
+        issues = f"{api}/repos/{repository}/issues"
+        place = Place(
+            service="GitHub",
+            comments=f"{issues}/{number}/comments",
+            one=f"{issues}/comments/{{id}}",
+            method="PATCH",
+            headers=_github_headers(token),
+        )
+        return _posted(place, text, number)
     except HostError as error:
         advice = (
             "; the job needs `permissions: pull-requests: write`, which pull requests from forks only get in"
@@ -258,11 +216,7 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
 
 
 def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
-    """Comment on the merge request that a GitLab job runs for, and return what became of it.
-
-    Raises:
-        UsageError: this is no job of GitLab's.
-    """
+    """Comment on the merge request that a GitLab job runs for, and return what became of it."""
     api, project = environment.get("CI_API_V4_URL"), environment.get("CI_PROJECT_ID")
     if not api or not project:
         raise UsageError(
@@ -275,10 +229,11 @@ def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
     token = environment.get(_GITLAB_TOKEN, "").strip()
     if not token:
         return f"no note: {_GITLAB_TOKEN} is not set; forks never have it, and the artifact has the result"
+    notes = f"{api}/projects/{urllib.parse.quote(project, safe='')}/merge_requests/{number}/notes"
+    headers = {"PRIVATE-TOKEN": token}
+    place = Place(service="GitLab", comments=notes, one=f"{notes}/{{id}}", method="PUT", headers=headers)
     try:
-        return _posted(
-            gitlab_place(api=api, project=project, number=int(number), token=token), text, int(number)
-        )
+        return _posted(place, text, int(number))
     except HostError as error:
         advice = f"; {_GITLAB_TOKEN} needs the scope api" if error.status in _DENIED else ""
         return f"no note: {error}{advice}"

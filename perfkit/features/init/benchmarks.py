@@ -1,7 +1,4 @@
-"""First benchmarks: ways to call public functions and classes, of which those that run are kept.
-
-Only text is read here. The ways are tried in a process of their own.
-"""
+"""First benchmarks: ways to call public functions and classes, of which those that run are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step
+from perfkit.features.init.child import Attempt, Candidate, FirstBenchmark, Order, Step, is_good, is_passable
 from perfkit.features.init.layout import Layout, holds_tests, read_code
 from perfkit.repo.environments import is_of_another_system
 from perfkit.repo.git import try_git
@@ -66,10 +63,6 @@ _MOST_EXAMPLE_LINES = 10
 _MOST_COMMITS = 200
 _ENOUGH = 5
 _LIMIT_S = 90.0
-_MEMORY_BYTES = 8_000_000_000
-# A gate decides calls of these times in seconds; slower ones are kept where there is nothing else.
-_SHORTEST_S, _LONGEST_S = 1e-5, 0.05
-_LEAST_S, _MOST_S = 2e-6, 1.0
 _MOST_CANDIDATES = 400
 
 
@@ -204,18 +197,14 @@ def _class_bodies(name: str, code: _Code, *, uses_torch: bool) -> Iterator[tuple
     elif "forward" in methods:
         for setup, arguments in _calls(methods["forward"], uses_torch=True, method=True):
             if name.endswith("Loss") and any(_FLOATS in line for line in setup[:2]):
-                yield _loss_body(made, setup, arguments)
+                data = (line.replace(_FLOATS, f"{_FLOATS[:-1]}, requires_grad=True)") for line in setup)
+                value = f"    value = loss({', '.join(arguments)})"
+                step = ("def step():", value, "    value.backward()", "    return value")
+                yield (f"loss = {made}", *data, "", *step, "", "benchmark(step)")
             yield (f"module = {made}", *setup, f"benchmark({', '.join(('module', *arguments))})")
     elif "__call__" in methods:
         for setup, arguments in _calls(methods["__call__"], uses_torch=uses_torch, method=True):
             yield (f"call = {made}", *setup, f"benchmark({', '.join(('call', *arguments))})")
-
-
-def _loss_body(made: str, setup: Sequence[str], arguments: Sequence[str]) -> tuple[str, ...]:
-    data = (line.replace(_FLOATS, f"{_FLOATS[:-1]}, requires_grad=True)") for line in setup)
-    value = f"    value = loss({', '.join(arguments)})"
-    step = ("def step():", value, "    value.backward()", "    return value")
-    return (f"loss = {made}", *data, "", *step, "", "benchmark(step)")
 
 
 def _made(name: str, init: ast.FunctionDef | None) -> str | None:
@@ -396,8 +385,6 @@ def try_candidates(
             sources=tuple(sources),
             candidates=tuple(left),
             enough=_ENOUGH - len(kept),
-            times_s=(_LEAST_S, _SHORTEST_S, _LONGEST_S, _MOST_S),
-            memory_bytes=_MEMORY_BYTES,
         )
         with temporary_folder() as folder:
             left_s = deadline - time.monotonic()
@@ -418,13 +405,9 @@ def try_candidates(
             kept.append(one)
             modules.add(one.candidate.module)
     # A module that is meant for another system keeps nobody from measuring the others.
-    problems.sort(key=lambda problem: is_of_another_system(_module_of(problem)))
+    missing = "No module named "
+    problems.sort(key=lambda problem: is_of_another_system(problem.rpartition(missing)[2].strip("'")))
     return Tried(kept=tuple(kept), tried=tried, import_problem=problems[0] if problems else None)
-
-
-def _module_of(problem: str) -> str:
-    """Return the module that an import did not find, as its message names it."""
-    return problem.rpartition("No module named ")[2].strip("'")
 
 
 def _sorted_out(
@@ -434,12 +417,12 @@ def _sorted_out(
     good: dict[int, FirstBenchmark] = {}
     others: dict[int, FirstBenchmark] = {}
     for step in steps:
-        if step.call_s is not None and _LEAST_S <= step.call_s <= _MOST_S:
+        if step.call_s is not None and is_passable(step.call_s):
             candidate = candidates[step.candidate]
             one = FirstBenchmark(
                 candidate=candidate, attempt=candidate.attempts[step.attempt], call_s=step.call_s
             )
-            into = good if _SHORTEST_S <= step.call_s <= _LONGEST_S else others
+            into = good if is_good(step.call_s) else others
             into.setdefault(step.candidate, one)
     return list(good.values()), [one for number, one in others.items() if number not in good]
 
@@ -447,11 +430,14 @@ def _sorted_out(
 def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bool) -> str:
     """Return the file of first benchmarks; an ``optional`` one is skipped without pytest-benchmark."""
     named = list(_with_names(kept))
-    imports = sorted({line for one in kept for line in one.attempt.imports}, key=_import_order)
+    imports = sorted(
+        {line for one in kept for line in one.attempt.imports},
+        key=lambda line: (line.startswith("from "), line),
+    )
     heading: tuple[str, ...] = (
         f'"""First benchmarks of {project}, written by `perfkit init`: change them, add others, delete them.',
         "",
-        "Each was run once before it was written here. Data as large as yours would tell more.",
+        "Each was run once before it was written here. Replace the made-up data by data like yours.",
         '"""',
         "",
     )
@@ -482,11 +468,7 @@ def _with_names(kept: Sequence[FirstBenchmark]) -> Iterator[tuple[str, FirstBenc
         yield name, one
 
 
-def _import_order(line: str) -> tuple[bool, str]:
-    return line.startswith("from "), line
-
-
-def renamed_apart(kept: Sequence[FirstBenchmark]) -> tuple[FirstBenchmark, ...]:
+def with_distinct_imports(kept: Sequence[FirstBenchmark]) -> tuple[FirstBenchmark, ...]:
     """Return benchmarks whose imports do not take each other's names: a later one has it in its body."""
     taken: dict[str, str] = {}
     result = []

@@ -25,6 +25,10 @@ from perfkit.runner.requests import Parent, limit_process
 _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
 _CALLS = 3
+_MEMORY_BYTES = 8_000_000_000
+# A gate decides calls of these times in seconds; slower ones are kept where there is nothing else.
+_SHORTEST_S, _LONGEST_S = 1e-5, 0.05
+_LEAST_S, _MOST_S = 2e-6, 1.0
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = frozenset({
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -63,18 +67,12 @@ class FirstBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to try: ``sources`` are the folders to import from; as many as are ``enough`` end the search.
-
-    The first way that runs, and takes between the first and the last of the times, in seconds, ends the
-    search for a candidate; between the two in the middle it is good, and ends that in its module.
-    """
+    """What to try, until ``enough`` of it takes a good time."""
 
     root: str
     sources: tuple[str, ...]
     candidates: tuple[Candidate, ...]
     enough: int
-    times_s: tuple[float, float, float, float]
-    memory_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +83,16 @@ class Step:
     attempt: int = -1
     call_s: float | None = None
     problem: str | None = None
+
+
+def is_passable(call_s: float | None) -> bool:
+    """Return whether a gate could decide a call of this time at all."""
+    return call_s is not None and _LEAST_S <= call_s <= _MOST_S
+
+
+def is_good(call_s: float | None) -> bool:
+    """Return whether a gate decides a call of this time in seconds."""
+    return call_s is not None and _SHORTEST_S <= call_s <= _LONGEST_S
 
 
 class _TimeIsOverError(BaseException):
@@ -115,7 +123,7 @@ def main(request: Order, parent: Parent) -> None:
     """Try what was requested, and send what became of it, step by step."""
     sys.path[:0] = [str(Path(request.root, source)) for source in request.sources]
     sys.dont_write_bytecode = True
-    limit_process(data=request.memory_bytes)
+    limit_process(data=_MEMORY_BYTES)
     guard = _Guard(Path.cwd())
     sys.addaudithook(guard.check)
     _try_all(request, guard, parent.send)
@@ -138,8 +146,8 @@ def _try_all(order: Order, guard: _Guard, log: Callable[[Step], None]) -> None:
             log(Step(candidate=number, attempt=which))
             step = _tried(number, which, attempt, guard)
             log(step)
-            if step.call_s is not None and order.times_s[0] <= step.call_s <= order.times_s[3]:
-                if order.times_s[1] <= step.call_s <= order.times_s[2]:
+            if is_passable(step.call_s):
+                if is_good(step.call_s):
                     good.add(candidate.module)
                 break
         if len(good) >= order.enough:
@@ -150,7 +158,7 @@ def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
     try:
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
             return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
-    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return Step(candidate=number, attempt=which, problem=_first_line(error))
 
 
@@ -169,7 +177,7 @@ def _import_problem(name: str, root: str) -> str | None:
     try:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             module = importlib.import_module(name)
-    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (whatever the code raises)
+    except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return _first_line(error)
     file = getattr(module, "__file__", None) or root
     if not Path(file).resolve().is_relative_to(Path(root).resolve()):
@@ -197,11 +205,7 @@ class _Guard:
             self._is_closed = False
 
     def check(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Check each thing that Python is about to do.
-
-        Raises:
-            PermissionError: it is none that a benchmark should do.
-        """
+        """Check each thing that Python is about to do."""
         if not self._is_closed:
             return
         if event in _FORBIDDEN or (event == "open" and self._writes(arguments)):

@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 import typer
 
 from perfkit.choices import Service
-from perfkit.cli.options import JsonOption, RepoOption, examples, project_in
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 from perfkit.features.init.files import PlannedFile, StartingPlan
 from perfkit.units import counted
@@ -18,7 +18,9 @@ from perfkit.units import counted
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command(epilog=examples("perfkit init", "perfkit init --yes", "perfkit init --ci github --yes"))(init)
+    app.command(
+        epilog=options.examples("perfkit init", "perfkit init --yes", "perfkit init --ci github --yes")
+    )(init)
 
 
 def init(
@@ -33,8 +35,8 @@ def init(
             help="Also write what runs the gate there; may be given often.",
         ),
     ] = None,
-    repo: RepoOption = None,
-    json: JsonOption = None,
+    repo: options.RepoOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Look at this repository, and write a configuration and first benchmarks that run.
 
@@ -49,7 +51,7 @@ def init(
     if yes and dry_run:
         raise UsageError("--yes and --dry-run contradict each other; leave one of them out")
     services = [_service(name) for name in dict.fromkeys(ci or ())]
-    project = project_in(repo)
+    project = options.project_in(repo)
     with stages() as progress:
         plan = plan_start(project, services=services, log=progress.info)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes and not dry_run and json is None

@@ -17,8 +17,8 @@ from perfkit.features.init.benchmarks import (
     Tried,
     benchmark_file,
     find_candidates,
-    renamed_apart,
     try_candidates,
+    with_distinct_imports,
 )
 from perfkit.features.init.files import (
     PlannedFile,
@@ -49,14 +49,7 @@ _PYTEST_LIMIT_S = 60.0
 def plan_start(
     project: Project, *, services: Sequence[Service] = (), log: Callable[[str], None]
 ) -> StartingPlan:
-    """Look at a repository, try which of its code can be called, and return what would be written.
-
-    ``log`` reports the current step.
-
-    Raises:
-        RepositoryError: there is no git repository.
-        UsageError: a file that would grow cannot be read, or there is no project here but below.
-    """
+    """Look at a repository, try which of its code can be called, and return what would be written."""
     root = project.root
     if try_git(root, "rev-parse", "--show-toplevel") is None:
         raise RepositoryError(
@@ -65,8 +58,14 @@ def plan_start(
         )
     log("looking at the files")
     layout = read_layout(root)
-    _refuse_several(root, layout)
-    started = _is_configured(root)
+    if layout.nested_projects and not layout.packages and not layout.installable:
+        first = layout.nested_projects[0]
+        raise UsageError(
+            f"{root} is no Python project itself, and holds {listed(layout.nested_projects, _MOST_NAMED)};"
+            f" run `cd {shlex.quote(first)} && perfkit init` in the one to measure"
+        )
+    settings = (read_as_is(root / "pyproject.toml") or "").replace("\r\n", "\n")
+    started = "perfkit" in tomllib.loads(settings).get("tool", {})
     benchmarks = project.config.benchmarks if started else existing_benchmarks(layout)
     files: list[PlannedFile | None] = []
     remarks = list(_remarks(root, layout, started=started))
@@ -81,7 +80,9 @@ def plan_start(
             remarks += [] if files[-1] else [f"{place} is there already and stays as it is"]
         else:
             remarks.append(_nothing_called(tried, layout))
-    if not started and _writes_settings(root, layout, benchmarks):
+    # A file is begun for settings only where a gate needs one.
+    is_needed = (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
+    if not started and is_needed:
         files.append(configured(root, configuration(layout, benchmarks=benchmarks)))
     files.append(ignoring(root))
     for service in services:
@@ -104,11 +105,7 @@ def plan_start(
 
 
 def write_plan(plan: StartingPlan) -> None:
-    """Write what was planned; no file that was there loses a line.
-
-    Raises:
-        UsageError: a file cannot be written, or has changed since it was read.
-    """
+    """Write what was planned; no file that was there loses a line."""
     root = Path(plan.root)
     blocked = list(unwritable(root, plan.files))
     if blocked:
@@ -123,31 +120,9 @@ def write_plan(plan: StartingPlan) -> None:
     replace_texts(texts, option="another folder", makes_folder=True)
 
 
-def _refuse_several(root: Path, layout: Layout) -> None:
-    """Refuse the top of a repository that is no project itself and holds some."""
-    if layout.nested_projects and not layout.packages and not layout.installable:
-        first = layout.nested_projects[0]
-        raise UsageError(
-            f"{root} is no Python project itself, and holds {listed(layout.nested_projects, _MOST_NAMED)};"
-            f" run `cd {shlex.quote(first)} && perfkit init` in the one to measure"
-        )
-
-
-def _is_configured(root: Path) -> bool:
-    text = read_as_is(root / "pyproject.toml")
-    return text is not None and "perfkit" in tomllib.loads(text.replace("\r\n", "\n")).get("tool", {})
-
-
-def _writes_settings(root: Path, layout: Layout, benchmarks: str | None) -> bool:
-    """Return whether settings are written: a file is begun for them only where a gate needs one."""
-    return (root / "pyproject.toml").exists() or needs_configuration(layout, benchmarks=benchmarks)
-
-
 def _first_benchmarks(root: Path, place: str, tried: Tried, layout: Layout) -> PlannedFile | None:
     text = benchmark_file(
-        renamed_apart(tried.kept),
-        project=root.name,
-        optional=is_collected_by_default(place, layout),
+        with_distinct_imports(tried.kept), project=root.name, optional=is_collected_by_default(place, layout)
     )
     why = f"{counted(len(tried.kept), 'benchmark')}; each has run"
     return new_file(root, place, text, why=why)
@@ -165,13 +140,9 @@ def _nothing_called(tried: Tried, layout: Layout) -> str:
         why = f"none of {tried.tried} functions and classes could be called"
     else:
         why = "no public function or class was found whose arguments can be made up"
-    return f"{why}; {_instead(layout)}"
-
-
-def _instead(layout: Layout) -> str:
     if layout.scripts:
-        return f"a script can be measured as it is: `perfkit gate --target {layout.scripts[0].path}`"
-    return "measure a script or a function as it is with `perfkit gate --target SCRIPT.py`"
+        return f"{why}; a script can be measured as it is: `perfkit gate --target {layout.scripts[0].path}`"
+    return f"{why}; measure a script or a function as it is with `perfkit gate --target SCRIPT.py`"
 
 
 def _found(layout: Layout, benchmarks: str | None, tried: Tried | None) -> Iterator[str]:
@@ -210,10 +181,7 @@ def _remarks(root: Path, layout: Layout, *, started: bool) -> Iterator[str]:
 
 
 def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
-    """Yield why pytest does not begin under the settings that a project gives it, where it does not.
-
-    It may lack a plugin, or a module that a filter of warnings names.
-    """
+    """Yield why pytest refuses this project's options, such as a missing plugin."""
     if settings is None:
         return
     with temporary_folder() as folder:

@@ -28,7 +28,7 @@ _FOLDER = "benchmarks"
 _STEM = "first_benchmarks"
 _PYTHON = "3.12"
 # A shell ends with the message where the variable is empty.
-_ASKED = '"${PERFKIT:?say where perfkit comes from}"'
+_ASKED = '"${PERFKIT:?set what pip installs perfkit from}"'
 _FOR_NOTES = (
     "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
     " for the environment perfkit-comment alone"
@@ -61,11 +61,7 @@ class StartingPlan:
 
 
 def read_as_is(file: Path) -> str | None:
-    """Return a file's text with its own line ends; None where there is no file.
-
-    Raises:
-        UsageError: it cannot be read as UTF-8 text.
-    """
+    """Return a file's text with its own line ends; None where there is no file."""
     try:
         return bounded.read_text(file, newline="")
     except FileNotFoundError:
@@ -132,11 +128,7 @@ def configuration(layout: Layout, *, benchmarks: str | None) -> str:
 
 
 def configured(root: Path, section: str) -> PlannedFile | None:
-    """Return the project's configuration with a section more, None where it has one already.
-
-    Raises:
-        UsageError: the section cannot be added at the end of the file.
-    """
+    """Return the project's configuration with a section more, None where it has one already."""
     before = read_as_is(root / CONFIGURATION)
     if before is None:
         why = "where perfkit's settings are; with it, pip builds this project in isolation, as is usual today"
@@ -236,10 +228,7 @@ def _github(root: Path, values: Mapping[str, str]) -> Planned:
 
 def _gitlab(root: Path, values: Mapping[str, str]) -> Planned:
     own, include = ".gitlab/perfkit.yml", "include:\n  - local: .gitlab/perfkit.yml\n"
-    remarks = [
-        _FOR_NOTES,
-        *_remark_on_installing("the CI variable"),
-    ]
+    remarks = [_FOR_NOTES, *_remark_on_installing("the CI variable")]
     if (root / ".gitlab-ci.yml").exists():
         remarks.append(f"add to .gitlab-ci.yml, which stays as it is: {json.dumps(include)[1:-1]}")
         return _new(root, {own: (_filled("gitlab.yml", values), "the gate on merge requests")}, remarks)
@@ -308,10 +297,7 @@ def _ledger_folder(root: Path) -> str:
 
 
 def _pinned(*names: str) -> list[str]:
-    """Return packages and all that they need, perfkit left out, in the versions that are installed here.
-
-    A job that may write installs these and no others: whoever owns a name cannot bring new code into it.
-    """
+    """Return packages with their dependencies in the installed versions, so that a job installs no others."""
     found = installed_closure(names)
     return [f"{name}=={found[name]}" for name in sorted(found) if name != "perfkit"]
 
@@ -324,10 +310,7 @@ def _dependencies(root: Path, layout: Layout) -> str:
 
 
 def requirement() -> str | None:
-    """Return what pip installs this perfkit by: a commit, or a file with its hash; None where unknown.
-
-    The name alone is never enough: on an index anybody may own it.
-    """
+    """Return what pip installs this perfkit by; its name alone may be anybody's on an index."""
     distribution = importlib.metadata.distribution("perfkit")
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")

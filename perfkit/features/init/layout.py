@@ -65,12 +65,8 @@ class FoundScript:
 class Layout:
     """What a repository is made of; paths are relative to the project's root, with slashes.
 
-    ``packages`` maps the name of each package, or module beside them, to its folder or file. ``sources`` are
-    the folders that imports start from. ``benchmark_files`` use pytest-benchmark already, and
-    ``asv_benchmarks`` is the folder of an asv suite. ``copied`` are files that git ignores and a checkout
-    lacks, ``version_files`` those of them that perfkit brings by itself, and ``prepare`` is the command that
-    builds compiled extensions, None where there are none. ``pytest_file`` has pytest's configuration, from
-    which ``python_files`` and ``test_paths`` are. ``services`` run continuous integration here already.
+    ``packages`` maps packages and modules to their places. Git ignores the ``copied`` files, which a checkout
+    lacks, and ``version_files``, which perfkit brings by itself; ``prepare`` builds compiled extensions.
     """
 
     packages: dict[str, str]
@@ -91,11 +87,7 @@ class Layout:
 
 
 def read_layout(root: Path) -> Layout:
-    """Return what the project at ``root`` is made of.
-
-    Raises:
-        RepositoryError: it is in no git repository.
-    """
+    """Return what the project at ``root`` is made of."""
     files = _files(root)
     python = [name for name in files if name.endswith(".py")]
     texts = {name: text for name in python if (text := read_code(root / name)) is not None}
@@ -177,7 +169,7 @@ def holds_tests(text: str) -> bool:
 
 
 def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
-    """Return whether most files of a folder are tests, whatever its name, its own folder of tests aside."""
+    """Return whether most files of a folder are tests, its own folder of tests aside."""
     start = f"{folder}/"
     inside = {name.removeprefix(start): text for name, text in texts.items() if name.startswith(start)}
     counted = [

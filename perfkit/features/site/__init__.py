@@ -5,9 +5,7 @@ from perfkit.extensions import Command, Document, Feature
 FEATURE = Feature(
     commands=(
         Command(
-            name="report",
-            module="perfkit.features.site.cli",
-            summary="Write static pages of the history.",
+            name="report", module="perfkit.features.site.cli", summary="Write static pages of the history."
         ),
     ),
     documents=(Document("report", 1, "perfkit.features.site.command:WrittenFiles", "perfkit report"),),

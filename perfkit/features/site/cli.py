@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli import options
 from perfkit.cli.output import emit, stages
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit report", "perfkit report --out public/performance", "perfkit report --trends docs/trends"
         )
     )(report)
@@ -33,8 +33,8 @@ def report(
         list[str] | None,
         typer.Option("--benchmark", metavar="NAME", help="Only pictures of this one; may be given often."),
     ] = None,
-    ledger: LedgerOption = None,
-    json: JsonOption = None,
+    ledger: options.LedgerOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Write static pages of the history: an overview, a chart for each benchmark, gates, profiles, machines.
 
@@ -50,7 +50,7 @@ def report(
     if benchmarks and trends is None:
         raise UsageError("--benchmark chooses pictures, and pages have all benchmarks; add --trends FOLDER")
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_place, to_read=True)
+    place = options.ledger_at(ledger or project.ledger_place, to_read=True)
     if trends is not None:
         with stages(only_drawn=True) as progress:
             progress.info("reading the history")

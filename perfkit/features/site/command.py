@@ -73,13 +73,7 @@ class WrittenFiles:
 
 @reading_only()
 def make_report(*, project: Project, ledger: Path, out: Path, progress: Log | None = None) -> WrittenFiles:
-    """Write the pages of a project's history into a folder; a page that would be the same is not touched.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing of a commit yet.
-        UsageError: the folder holds other things, or cannot be written.
-    """
+    """Write the pages of a project's history into a folder; a page that would be the same is not touched."""
     _check_folder(out, option="--out")
     if progress is not None:
         progress.info("reading the history")
@@ -96,13 +90,7 @@ def make_report(*, project: Project, ledger: Path, out: Path, progress: Log | No
 def write_trends(
     *, project: Project, ledger: Path, folder: Path, benchmarks: tuple[str, ...] = ()
 ) -> WrittenFiles:
-    """Write a picture for each benchmark, or for some, and machine into a folder, for texts to link to.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has no times of a commit yet.
-        UsageError: the folder holds other things, or cannot be written.
-    """
+    """Write a picture for each benchmark, or for some, and machine into a folder, for texts to link to."""
     _check_folder(folder, option="--trends")
     history = read_history(project, ledger, HistoryRequest(benchmarks=benchmarks))
     return _write(folder, trend_files(Site(project=_title(project), history=history)))
@@ -110,12 +98,7 @@ def write_trends(
 
 @reading_only()
 def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Path]]:
-    """Return all that the pages show, and the files to copy, by their places in the site.
-
-    Raises:
-        LedgerError: a ledger file cannot be read.
-        NotMeasuredError: the ledger has nothing of a commit yet.
-    """
+    """Return all that the pages show, and the files to copy, by their places in the site."""
     kept = Ledger(ledger)
     runs = tuple(kept.runs())
     tags = tuple(Reference(name=name, commit=sha) for name, sha in releases(project.root).items())
@@ -190,26 +173,21 @@ def _gates(project: Project, ledger: Path, kept: Ledger, runs: Sequence[RunSumma
     for number, run in enumerate(gates):
         if len(gates) - number > _JUDGED_GATES:
             base, head, findings = verdicts[run.run_id]
-            yield _summary(run, base, head, findings)
-            continue
-        try:
-            report = recompute_gate(run.run_id, ledger=ledger, project=project)
-        except LedgerError as error:
-            unread = GateFinding(benchmark="-", metric=WALL_TIME, verdict=None, message=str(error))
-            yield _summary(run, run.commits[0], run.commits[-1], (unread,))
-            continue
-        yield _summary(run, report.base.sha, report.head.sha, tuple(_findings(report)))
-
-
-def _summary(run: RunSummary, base: str, head: str, findings: tuple[GateFinding, ...]) -> GateSummary:
-    return GateSummary(
-        run_id=run.run_id,
-        recorded_at=run.recorded_at,
-        base=base,
-        head=head,
-        machine_id=run.machine_id,
-        findings=findings,
-    )
+        else:
+            try:
+                report = recompute_gate(run.run_id, ledger=ledger, project=project)
+                base, head, findings = report.base.sha, report.head.sha, tuple(_findings(report))
+            except LedgerError as error:
+                unread = GateFinding(benchmark="-", metric=WALL_TIME, verdict=None, message=str(error))
+                base, head, findings = run.commits[0], run.commits[-1], (unread,)
+        yield GateSummary(
+            run_id=run.run_id,
+            recorded_at=run.recorded_at,
+            base=base,
+            head=head,
+            machine_id=run.machine_id,
+            findings=findings,
+        )
 
 
 def _findings(report: GateReport) -> Iterator[GateFinding]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from perfkit.features.site.picture import Sparkline, sparkline, trend_picture
 from perfkit.features.site.series import (
     ALARMS,
     GateFinding,
@@ -32,17 +31,19 @@ from perfkit.features.site.series import (
 from perfkit.identity import short_run_id
 from perfkit.model.history import ChangePoint, CommitFacts
 from perfkit.model.results import Machine
-from perfkit.report import history_wording as wording
+from perfkit.report import history as wording
 from perfkit.report.change_log import slug_of, trend_name
+from perfkit.report.chart import DARK, LIGHT, PART_COLOURS, REST_COLOUR, Sparkline, sparkline, trend_chart
 from perfkit.report.console import visible
-from perfkit.report.history_wording import short_sha
+from perfkit.report.history import short_sha
 from perfkit.report.names import short_names
-from perfkit.report.palette import DARK, LIGHT
 from perfkit.units import counted, human_percent, human_seconds
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+# What a template shows of something, by name.
+Fields = dict[str, Any]
 _TEMPLATES = Path(__file__).with_name("templates")
 _ASSETS = Path(__file__).with_name("assets")
 _SCRIPTS = ("theme.js", "site.js", "overview.js", "chart.js", "benchmark.js")
@@ -50,7 +51,7 @@ _RUNS_A_PAGE, _GATES_A_PAGE = 500, 200
 _MOST_FINDINGS = 50
 _SIGNS: Mapping[Kind, str] = {
     "worse": "▲",
-    "creep": "↗",
+    "drift": "↗",
     "silent": "◌",
     "unclear": "?",
     "better": "▼",
@@ -66,26 +67,6 @@ _OTHERS: Mapping[Kind, str] = {
     "moved": "Change points with other software or another machine",
     "undone": "Change points that a later one has undone",
 }
-# Colours of a balance's phases: neighbours differ in lightness, too.
-_PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
-_REST_COLOUR = "#c9ced6"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A row of the overview."""
-
-    series: Series
-    state: State
-    name: str
-    page: str
-    words: str
-    sign: str
-    value: str
-    deviation: str
-    picture: Sparkline
-    machine: str
-    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,34 +93,8 @@ class Card:
     alarms: tuple[Alarm, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """A change point on a page; ``number`` is that of its series there."""
-
-    point: ChangePoint
-    number: int
-    tags: tuple[str, ...]
-    sign: str
-    undone: bool
-    sentences: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Phase:
-    """A part of a profile's balance: its share of a step, from where it begins, in thousandths."""
-
-    name: str
-    text: str
-    start: float
-    width: float
-    colour: str
-
-
 def site_files(site: Site) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each file of a site; equal records give equal files.
-
-    Paths are relative to the site's folder, with forward slashes, and plain ASCII.
-    """
+    """Yield the path, relative with forward slashes, and the text of each file of a site."""
     pages = _Pages(site)
     yield from pages.assets()
     yield "data/commits.js", commits_script(pages.order, site.history.commits, site.releases)
@@ -155,13 +110,14 @@ def site_files(site: Site) -> Iterator[tuple[str, str]]:
 def trend_files(
     site: Site, *, folder: str = "", series: Sequence[Series] | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
+    """Yield a picture for each benchmark and machine, named by ``trend_name``."""
     drawn: set[tuple[str, str]] = set()
     for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
         key = (one.benchmark, one.machine_id)
         if key not in drawn:
             drawn.add(key)
-            yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
+            words = status_words(one, state_of(one), site.history.commits)
+            yield f"{folder}{trend_name(*key)}", trend_chart(one.shown, words, site.history.commits)
 
 
 def _longest_first(series: Iterable[Series]) -> list[Series]:
@@ -206,7 +162,7 @@ class _Pages:
         """Return the first page: alarms, then a row for each series."""
         lines = [self._line(series) for series in self.series]
         cards = _cards(self._alarms(), self.commits)
-        metrics = Counter(line.series.metric.name for line in lines)
+        metrics = Counter(one.metric.name for one in self.series)
         return self._render(
             "overview.html.j2",
             title=self.site.project,
@@ -218,7 +174,7 @@ class _Pages:
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
             shifts=self.site.history.shifts,
-            metrics=list(dict.fromkeys(line.series.metric.name for line in lines)),
+            metrics=list(dict.fromkeys(one.metric.name for one in self.series)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
             kinds=_kinds(lines),
@@ -315,22 +271,23 @@ class _Pages:
                 found.setdefault(finding.benchmark, []).append((gate, finding))
         return found
 
-    def _line(self, series: Series) -> Line:
+    def _line(self, series: Series) -> Fields:
+        """Return a row of the overview."""
         trend, place = series.last
         state = state_of(series)
-        return Line(
-            series=series,
-            state=state,
-            name=self.names[series.benchmark],
-            page=f"benchmarks/{slug_of(series.benchmark)}.html",
-            words=status_words(series, state, self.commits),
-            sign=_sign(state),
-            value=wording.value_text(trend.levels[place], series.metric),
-            deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
-            picture=sparkline(series),
-            machine=self._machine(series),
-            tags=self._tags(series),
-        )
+        return {
+            "series": series,
+            "state": state,
+            "name": self.names[series.benchmark],
+            "page": f"benchmarks/{slug_of(series.benchmark)}.html",
+            "words": status_words(series, state, self.commits),
+            "sign": _sign(state),
+            "value": wording.value_text(trend.levels[place], series.metric),
+            "deviation": f"± {human_percent(series.noise)} between runs" if series.noise else "",
+            "picture": sparkline(series.shown),
+            "machine": self._machine(series),
+            "tags": self._tags(series),
+        }
 
     def _machine(self, series: Series) -> str:
         return self.machines.get(series.machine_id, series.machine_id)
@@ -347,8 +304,8 @@ class _Pages:
             for step in series.current:
                 if step.state == "open" and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
-            for drift in series.creeps:
-                kind: Kind = "creep" if drift.cause == "code" else "moved"
+            for drift in series.drifts:
+                kind: Kind = "drift" if drift.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(drift))
             for rise in series.rises:
                 yield alarm("unclear", wording.rise_sentence(rise))
@@ -366,27 +323,28 @@ class _Pages:
             words=status_words(series, state, self.commits),
             sentence=sentence,
             step=step,
-            picture=sparkline(series),
+            picture=sparkline(series.shown),
             tags=(*self._tags(series), *([self._machine(series)] if self.several else [])),
         )
 
-    def _steps(self, series: Series, number: int) -> Iterator[Step]:
+    def _steps(self, series: Series, number: int) -> Iterator[Fields]:
+        """Yield the change points of a series, which has this number on its page."""
         for placed in series.placed:
             point = placed.point
             undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
             kind: Kind = "worse" if point.worse else "better"
-            yield Step(
-                point=point,
-                number=number,
-                tags=(
+            yield {
+                "point": point,
+                "number": number,
+                "tags": (
                     wording.metric_title(series.metric),
                     *filter(None, [series.label]),
                     self._machine(series),
                 ),
-                sign=_sign(State(kind=kind, step=point)),
-                undone=undone,
-                sentences=tuple(map(visible, wording.point_sentences(point, undone=undone))),
-            )
+                "sign": _sign(State(kind=kind, step=point)),
+                "undone": undone,
+                "sentences": tuple(map(visible, wording.point_sentences(point, undone=undone))),
+            }
 
     def _facts(self) -> str:
         """Return what there is, in a line."""
@@ -512,11 +470,11 @@ def _machine_name(machine: Machine) -> str:
     return visible(", ".join(part for part in parts if part)) or machine.machine_id
 
 
-def _kinds(lines: Iterable[Line]) -> dict[str, str]:
+def _kinds(lines: Iterable[Fields]) -> dict[str, str]:
     """Return the states that occur, with what the filter calls them."""
     titles: dict[Kind, str] = {
         "worse": "worse",
-        "creep": "drifted",
+        "drift": "drifted",
         "silent": "silent",
         "unclear": "rose, cause unclear",
         "better": "better",
@@ -526,7 +484,7 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
         "few": "few runs",
         "steady": "steady",
     }
-    present = {line.state.kind for line in lines}
+    present = {line["state"].kind for line in lines}
     return {kind: title for kind, title in titles.items() if kind in present}
 
 
@@ -603,7 +561,7 @@ def _verdict_order(verdict: str) -> int:
     return order.index(verdict) if verdict in order else len(order)
 
 
-def _phases(entry: ProfileEntryPoint) -> list[Phase]:
+def _phases(entry: ProfileEntryPoint) -> list[Fields]:
     """Return the balance of a profile as parts of a bar; the rest was seen by no hook."""
     balance = entry.summary.balance
     if balance is None or not balance.step_s:
@@ -613,18 +571,19 @@ def _phases(entry: ProfileEntryPoint) -> list[Phase]:
     steps = len(balance.step_s[typical])
     parts = [(phase.name, sum(phase.seconds[typical])) for phase in balance.in_order]
     parts.append(("rest, which no hook saw", sum(balance.residual_s[typical])))
-    found, start = [], 0.0
+    found: list[Fields] = []
+    start = 0.0
     for number, (name, seconds) in enumerate(parts):
         share = max(seconds / whole, 0.0)
         is_rest = number == len(parts) - 1
         found.append(
-            Phase(
-                name=visible(name),
-                text=f"{human_seconds(seconds / steps)}, {human_percent(share)}",
-                start=round(1000 * start, 1),
-                width=round(1000 * share, 1),
-                colour=_REST_COLOUR if is_rest else _PHASE_COLOURS[number % len(_PHASE_COLOURS)],
-            )
+            {
+                "name": visible(name),
+                "text": f"{human_seconds(seconds / steps)}, {human_percent(share)}",
+                "start": round(1000 * start, 1),
+                "width": round(1000 * share, 1),
+                "colour": REST_COLOUR if is_rest else PART_COLOURS[number % len(PART_COLOURS)],
+            }
         )
         start += share
     return found

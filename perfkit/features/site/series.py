@@ -16,8 +16,9 @@ from perfkit.model.comparisons import Verdict
 from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
 from perfkit.model.profiles import ProfileSummary
 from perfkit.model.results import WALL_TIME, Metric, RunSummary
+from perfkit.report.chart import ShownTrend
 from perfkit.report.console import visible
-from perfkit.report.history_wording import (
+from perfkit.report.history import (
     change_text,
     commit_date,
     direction_word,
@@ -40,10 +41,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class GateFinding:
-    """What a gate found of one benchmark and metric; ``ratio`` is None where nothing was compared.
-
-    ``verdict`` is None where the gate was cut off before it judged, ``message`` says why there is no ratio.
-    """
+    """What a gate found of one benchmark and metric; ``verdict`` is None where the gate was cut off."""
 
     benchmark: str
     metric: Metric
@@ -85,21 +83,9 @@ class ProfileEntryPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """All that the pages are made of.
+    """All that the pages are made of; runs, gates, profiles and releases are oldest first.
 
-    Attributes:
-        project: What the project is called.
-        history: Its trends, their steps, and the alarms.
-        runs: The ledger's runs, oldest first.
-        gates: Its gates, oldest first.
-        profiles: The saved profiles, oldest first.
-        documents: Reports of experiments, explanations, and whatever else the pages link to.
-        releases: Named commits, oldest first; they are marked in the charts.
-        since: The commits that the last values are compared with, such as the last release and the base.
-        commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
-        range_url: The address of a range, with ``{before}`` and ``{after}`` in the places of its commits.
-        watched: The metrics whose steps ask for attention; the others' raise no alarm.
-        notes: Sentences that a reader should know, such as files that could not be read.
+    Last values are compared with the commits of ``since``; only steps of ``watched`` metrics raise alarms.
     """
 
     project: str
@@ -117,10 +103,10 @@ class Site:
 
 
 Kind = Literal[
-    "worse", "creep", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
+    "worse", "drift", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
 ]
 # Those that somebody should look at, the most urgent first.
-ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent", "unclear")
+ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
 # A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
@@ -137,13 +123,9 @@ class Placed:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """All runs of one benchmark and metric on one machine, the benchmark's versions one after another.
+    """All runs of one benchmark and metric on one machine, a trend for each version of the benchmark.
 
-    Attributes:
-        trends: One for each version. order: The place of each run as (trend, place in it), as the chart shows
-        them from left to right. label: What distinguishes it from others of the same benchmark, metric and
-        machine: gates, an environment. watched: Whether its steps ask for attention. noise: The relative sd
-        between levels of identical code, None where it is not known. since: What changed since named commits.
+    ``order`` has each run as (trend, place in it); ``noise`` is the relative sd between levels of one code.
     """
 
     trends: tuple[Trend, ...]
@@ -151,7 +133,7 @@ class Series:
     label: str = ""
     watched: bool = True
     placed: tuple[Placed, ...] = ()
-    creeps: tuple[Creep, ...] = ()
+    drifts: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
     rises: tuple[Rise, ...] = ()
     noise: float | None = None
@@ -173,16 +155,6 @@ class Series:
         return self.trends[0].machine_id
 
     @property
-    def lockstep(self) -> bool:
-        """Whether all runs were measured by turns with another commit, from which their levels follow."""
-        return self.trends[0].lockstep
-
-    @property
-    def steps(self) -> tuple[ChangePoint, ...]:
-        """The steps of all versions, in the order of their runs."""
-        return tuple(placed.point for placed in self.placed)
-
-    @property
     def current(self) -> tuple[ChangePoint, ...]:
         """The steps of the newest version."""
         newest, _ = self.order[-1]
@@ -201,6 +173,23 @@ class Series:
         return trend.recorded_at[place]
 
     @property
+    def shown(self) -> ShownTrend:
+        """The runs, and the steps that nobody set aside; a reviewed or undone one needs no attention."""
+        places = {key: place for place, key in enumerate(self.order)}
+        return ShownTrend(
+            runs=[(self.trends[number], place) for number, place in self.order],
+            steps=[
+                (
+                    one.point,
+                    places[one.trend, one.point.place],
+                    not one.point.is_open or is_undone(one.point, self.current),
+                )
+                for one in self.placed
+                if one.point.state != "ignored"
+            ],
+        )
+
+    @property
     def noise_limit(self) -> float | None:
         """The ratio, above 1, that two runs of identical code stay within 19 times of 20."""
         return None if self.noise is None else math.exp(_TWO_SIDED_95 * math.sqrt(2) * self.noise)
@@ -208,11 +197,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The newest level / the level at a named commit.
-
-    ``within_noise`` is None where the noise is not known. ``other_environment`` says that the two runs had
-    other software or settings.
-    """
+    """The newest level / the level at a named commit; ``within_noise`` is None where that is not known."""
 
     ratio: float
     within_noise: bool | None
@@ -241,59 +226,55 @@ def series_of(
         place = (first.benchmark, first.machine_id)
         leads = place not in led
         led.add(place)
-        bare = Series(
-            trends=group.trends,
-            order=_merged(group.trends, history.commits),
-            label=group.label,
+        bare = replace(
+            group,
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
-            creeps=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
+            drifts=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
             rises=tuple(one for one in history.rises if leads and (one.benchmark, one.machine_id) == place),
             silences=tuple(
                 one
                 for one in history.silences
                 if leads and one.machine_id == place[1] and (one.stopped or one.benchmark == place[0])
             ),
-            noise=_noise(history, first) if first.metric.name == WALL_TIME.name else None,
+            noise=history.noise.get(first.machine_id, {}).get(first.benchmark)
+            if first.metric.name == WALL_TIME.name
+            else None,
         )
-        found.append(_with_changes(bare, since, history.commits))
+        changes = {one.name: _change(bare, one.commit, history.commits) for one in since}
+        known = {name: change for name, change in changes.items() if change is not None}
+        found.append(replace(bare, since=known))
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Group:
-    """Trends that one chart shows."""
-
-    trends: tuple[Trend, ...]
-    label: str
-
-
-def _groups(history: HistoryReport) -> list[_Group]:
+def _groups(history: HistoryReport) -> list[Series]:
     """Return the trends of each chart: gates separately, and alternating environments separately."""
     kinds: dict[tuple[str, str, str, bool], list[Trend]] = {}
     for trend in history.trends:
         if len(trend):
             key = (trend.benchmark, trend.metric.name, trend.machine_id, trend.lockstep)
             kinds.setdefault(key, []).append(trend)
+
+    def series(trends: Iterable[Trend], *labels: str) -> Series:
+        ordered = tuple(sorted(trends, key=lambda trend: (trend.recorded_at[0], trend.version)))
+        order = _merged(ordered, history.commits)
+        return Series(trends=ordered, order=order, label=", ".join(filter(None, labels)))
+
     found = []
-    for key in sorted(kinds, key=_reading_order):
+    for key in sorted(kinds, key=lambda key: (key[0], key[1] != WALL_TIME.name, *key[1:])):
         trends = kinds[key]
         benchmark, metric, machine, lockstep = key
         label = "gates" if lockstep and (benchmark, metric, machine, False) in kinds else ""
         if len({trend.version for trend in trends}) == len(trends):
-            found.append(_Group(trends=_oldest_first(trends), label=label))
+            found.append(series(trends, label))
             continue
         by_environment: dict[str, list[Trend]] = {}
         for trend in trends:
             by_environment.setdefault(trend.env_ids[-1], []).append(trend)
         for env_id, own in sorted(by_environment.items()):
             named = _environment_label(env_id, by_environment, history.environments)
-            found.append(_Group(trends=_oldest_first(own), label=", ".join(filter(None, (label, named)))))
+            found.append(series(own, label, named))
     return found
-
-
-def _oldest_first(trends: Iterable[Trend]) -> tuple[Trend, ...]:
-    return tuple(sorted(trends, key=lambda trend: (trend.recorded_at[0], trend.version)))
 
 
 def _environment_label(
@@ -306,7 +287,7 @@ def _environment_label(
     return ", ".join(f"{name} {own[name]}" for name in differing[:2]) or env_id
 
 
-def _placed(points: Iterable[ChangePoint], groups: Sequence[_Group]) -> list[list[Placed]]:
+def _placed(points: Iterable[ChangePoint], groups: Sequence[Series]) -> list[list[Placed]]:
     """Return the steps of each group: a step belongs to the trend that has its commits at its place."""
     trends: dict[tuple[str, str, str, str], list[tuple[int, int, Trend]]] = {}
     for number, group in enumerate(groups):
@@ -337,12 +318,12 @@ def state_of(series: Series) -> State:
     moved = [step for step in alive if step.state == "open"]
     found = (
         *(State(kind="worse", step=step) for step in losses[-1:]),
-        *(State(kind="creep") for one in series.creeps if one.cause == "code"),
+        *(State(kind="drift") for one in series.drifts if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
         *(State(kind="unclear") for _ in series.rises[:1]),
         *(State(kind="better", step=step) for step in opened[-1:]),
         *(State(kind="moved", step=step) for step in moved[-1:]),
-        *(State(kind="moved") for _ in series.creeps),
+        *(State(kind="moved") for _ in series.drifts),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
@@ -358,22 +339,15 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
         why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
         return f"{word} {since}{why}"
-    if state.kind in {"creep", "moved"} and series.creeps:
+    if state.kind in {"drift", "moved"} and series.drifts:
         why = ", with the machine" if state.kind == "moved" else ""
-        return f"drifted {ratio_text(series.creeps[-1].ratio)}{why}"
+        return f"drifted {ratio_text(series.drifts[-1].ratio)}{why}"
     if state.kind == "silent":
         days = counted(series.silences[-1].days, "day")
         return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
     if state.kind == "unclear":
         return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
-
-
-def band(trend: Trend, place: int) -> tuple[float, float]:
-    """Return the band around the level of a run: the sd over launches, as a share of their mean."""
-    mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
-    half = level * min(sd / mean, 1.0) if mean else 0.0
-    return level - half, level + half
 
 
 def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
@@ -386,11 +360,6 @@ def is_undone(step: ChangePoint, steps: Iterable[ChangePoint]) -> bool:
     higher_now = now > step.before.mean + allowed
     lower_now = now < step.before.mean - allowed
     return not (higher_now if step.ratio > 1 else lower_now)
-
-
-def _with_changes(series: Series, since: Sequence[Reference], commits: Mapping[str, CommitFacts]) -> Series:
-    changes = {reference.name: _change(series, reference.commit, commits) for reference in since}
-    return replace(series, since={name: change for name, change in changes.items() if change is not None})
 
 
 def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> Change | None:
@@ -417,11 +386,6 @@ def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> 
     )
 
 
-def _noise(history: HistoryReport, trend: Trend) -> float | None:
-    """Return by what two runs of the same code differ, None where it is not known."""
-    return history.noise.get(trend.machine_id, {}).get(trend.benchmark)
-
-
 def _merged(trends: Sequence[Trend], commits: Mapping[str, CommitFacts]) -> tuple[tuple[int, int], ...]:
     """Return the runs of all versions in the order of commits; each version keeps the order of its own."""
     if len(trends) == 1:
@@ -438,17 +402,6 @@ def _keyed(number: int, trend: Trend, commits: Mapping[str, CommitFacts]) -> Ite
         if facts is not None and facts.place is not None:
             reached = max(reached, facts.place)
         yield reached, number, place
-
-
-def _reading_order(key: tuple[str, str, str, bool]) -> tuple[str, bool, str, str, bool]:
-    benchmark, metric, machine, lockstep = key
-    return benchmark, metric != WALL_TIME.name, metric, machine, lockstep
-
-
-# The smallest value of a series keeps so many digits.
-_DIGITS = 6
-# Whole numbers up to here are exact in a script.
-_LARGEST_EXACT = 2**53
 
 
 def script(name: str, value: object) -> str:
@@ -559,8 +512,6 @@ class _Runs:
 def _series(series: Series, runs: _Runs) -> dict[str, object]:
     trends = series.trends
     points = [(trends[number], place) for number, place in series.order]
-    means = [trend.means[place] for trend, place in points]
-    scale, exact = _scale(means)
     at = {key: number for number, key in enumerate(series.order)}
     numbers = [
         runs.number(
@@ -580,21 +531,19 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "unit": visible(series.metric.unit),
         "better": series.metric.better,
         "machine": series.machine_id,
-        "scale": scale,
-        "exact": exact,
         "noise": None if limit is None else round(limit, 5),
         "run": _differences(numbers),
-        "mean": [_scaled(value, scale) for value in means],
-        "level": [_scaled(trend.levels[place], scale) for trend, place in points],
-        "lockstep": series.lockstep,
-        "sd": [_scaled(trend.sds[place], scale) for trend, place in points],
+        "mean": [_value(trend.means[place]) for trend, place in points],
+        "level": [_value(trend.levels[place]) for trend, place in points],
+        "lockstep": series.trends[0].lockstep,
+        "sd": [_value(trend.sds[place]) for trend, place in points],
         "launches": [trend.launches[place] for trend, place in points],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
-        "steps": [_step(placed, at, scale) for placed in series.placed],
+        "steps": [_step(placed, at) for placed in series.placed],
     }
 
 
-def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> dict[str, object]:
+def _step(placed: Placed, at: Mapping[tuple[int, int], int]) -> dict[str, object]:
     step = placed.point
     return {
         "id": step.point_id,
@@ -604,30 +553,17 @@ def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> di
         "worse": step.worse,
         "state": step.state,
         "cause": step.cause,
-        "before": _scaled(step.before.mean, scale),
-        "after": _scaled(step.after.mean, scale),
+        "before": _value(step.before.mean),
+        "after": _value(step.after.mean),
         "runs": [step.before.runs, step.after.runs],
     }
 
 
-def _scale(values: Sequence[float]) -> tuple[float, bool]:
-    """Return what a whole number of a column is worth, and whether the numbers are then exact."""
-    largest = max(map(abs, values), default=0.0)
-    if all(value == math.floor(value) for value in values) and largest < _LARGEST_EXACT:
-        return 1.0, True
-    least = min((abs(value) for value in values if value), default=1.0)
-    power = math.floor(math.log10(least)) - _DIGITS + 1
-    while largest / 10.0**power > _LARGEST_EXACT:
-        power += 1
-    return float(f"1e{power}"), False
-
-
-def _scaled(value: float | None, scale: float) -> int | float | None:
+def _value(value: float | None) -> float | None:
+    """Return a number for a script: whole ones as they are, others with six digits."""
     if value is None or not math.isfinite(value):
         return None
-    if scale == 1.0 and value != round(value):
-        return round(value, 3)
-    return round(value / scale)
+    return round(value) if value == round(value) else float(f"{value:.6g}")
 
 
 def _differences(numbers: Sequence[int | None]) -> list[int | None]:

@@ -32,7 +32,7 @@ _DOWNLOADS = ".*.download"
 _SIGN = ".perfkit-ledger"
 _SIGN_CONTENT = b"a ledger of perfkit\n"
 _FORMS = "s3://BUCKET/PATH, gs://BUCKET/PATH, az://CONTAINER/PATH or file:///FOLDER"
-# The variables of the environment that say where each kind of store is.
+# The environment's variables for the server of each kind of store.
 _SERVERS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
@@ -168,7 +168,7 @@ class Mirror:
             store = self._open()
             if store.create(_SIGN, _SIGN_CONTENT) and store.create(_SIGN, _SIGN_CONTENT):
                 raise LedgerError(
-                    f"{self.url} replaces an object although it is told not to (If-None-Match), so two "
+                    f"{self.url} replaces an object despite If-None-Match, so two "
                     "machines could overwrite each other's runs; choose a store that has conditional puts"
                 )
         except _StoreError as error:
@@ -271,8 +271,11 @@ class Mirror:
     def _copy(self, listed: Mapping[str, int], on_copied: OnCopied) -> None:
         """Copy compacted files first: what they replace need not be copied."""
         stored = self._stored()
-        lacking = [name for name, size in listed.items() if self._lacks(name, size, stored)]
-        # Said beforehand: a copy that is cut off must not make its files look pending.
+        # No copy is there, or one that may be another.
+        lacking = [
+            name for name, size in listed.items() if name not in stored or _size(self.folder / name) != size
+        ]
+        # Noted beforehand: a copy that is cut off must not make its files look pending.
         self._note_stored([name for name in lacking if not (self.folder / name).exists()])
         compacted = [name for name in lacking if Path(name).match(COMPACTED_FILES)]
         store = self._open(largest=max((listed[name] for name in lacking), default=0))
@@ -280,10 +283,6 @@ class Mirror:
         replaced = list_files(self.folder).replaced
         rest = [name for name in lacking if name not in replaced and name not in compacted]
         self._fetch(store, rest, stored, on_copied)
-
-    def _lacks(self, name: str, size: int, stored: Collection[str]) -> bool:
-        """Return whether an object has to be read: no copy is there, or one that may be another."""
-        return name not in stored or _size(self.folder / name) != size
 
     def _fetch(
         self, store: Store, names: Sequence[str], stored: Collection[str], on_copied: OnCopied
@@ -400,13 +399,10 @@ def _mirror_name(url: str, server: str | None) -> Path:
 
 
 def mirror_in(ledger: Path) -> Mirror | None:
-    """Return the mirror that a folder is, None where it is none.
-
-    Only a folder where perfkit would make the mirror counts: a ledger from elsewhere could name a store
-    of its author, and what is measured here would be uploaded there.
-    """
+    """Return the mirror that a folder in the cache is; one from elsewhere could name any store."""
     file = ledger / HIDDEN_FOLDER / STORE_FILE
-    if not file.exists() or not _is_mirrors_place(ledger):
+    is_in_cache = ledger.absolute().parent.parts[-len(_MIRRORS.parts) :] == _MIRRORS.parts
+    if not file.exists() or not is_in_cache:
         return None
     try:
         marked = json.loads(file.read_bytes())
@@ -417,10 +413,6 @@ def mirror_in(ledger: Path) -> Mirror | None:
     if ledger.absolute().name != _mirror_name(url, server).name:
         raise _unknown_store(file)
     return Mirror(folder=ledger, url=url, server=server)
-
-
-def _is_mirrors_place(ledger: Path) -> bool:
-    return ledger.absolute().parent.parts[-len(_MIRRORS.parts) :] == _MIRRORS.parts
 
 
 def _unknown_store(file: Path) -> LedgerError:

@@ -7,36 +7,19 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import (
-    AlphaOption,
-    DocumentOption,
-    JsonOption,
-    LedgerOption,
-    MarginOption,
-    RepoOption,
-    SetOption,
-    WaitOption,
-    assignment,
-    check_rates,
-    examples,
-    is_quiet,
-    ledger_at,
-    margin_share,
-    project_in,
-    seed_option,
-)
+from perfkit.cli import options
 from perfkit.cli.output import emit
 from perfkit.errors import UsageError
 from perfkit.extras import need
 
 # Default budgets, within which most tricks are decided on two cores.
-_APART_S, _ON_LOOP_S = 240.0, 600.0
+_ALONE_S, _ON_LOOP_S = 240.0, 600.0
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=examples(
+        epilog=options.examples(
             "perfkit tricks",
             "perfkit tricks --apply-to train --set epochs=2",
             "perfkit tricks train.py --set batches=20 --only channels_last --only adam_fused",
@@ -56,7 +39,7 @@ def tricks(
     apply_to: Annotated[
         str | None, typer.Option(metavar="TARGET", help="Only on this loop, not by themselves.")
     ] = None,
-    fixed: SetOption = None,
+    fixed: options.SetOption = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this trick; may be given often.")
     ] = None,
@@ -64,24 +47,24 @@ def tricks(
         list[int] | None, typer.Option(metavar="N", help="At this size; may be given often.")
     ] = None,
     sweep: Annotated[bool, typer.Option("--sweep", help="At all sizes that a trick knows.")] = False,
-    margin: MarginOption = None,
-    alpha: AlphaOption = None,
+    margin: options.MarginOption = None,
+    alpha: options.AlphaOption = None,
     budget: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
     ] = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
-    ledger: LedgerOption = None,
+    wait: options.WaitOption = None,
+    repo: options.RepoOption = None,
+    seed: Annotated[int, options.seed_option("Draws the order of launches and sides.")] = 0,
+    ledger: options.LedgerOption = None,
     from_ledger: Annotated[
         bool, typer.Option("--from-ledger", help="Show the last run of the ledger; nothing is measured.")
     ] = False,
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Show this run of the ledger; nothing is measured.")
     ] = None,
-    markdown: DocumentOption = None,
-    json: JsonOption = None,
+    markdown: options.DocumentOption = None,
+    json: options.JsonOption = None,
 ) -> None:
     """Measure which speed tricks pay on this machine and for a training loop, each against going without.
 
@@ -99,17 +82,17 @@ def tricks(
         run_tricks,
         write_document,
     )
-    from perfkit.features.tricks.report import tally_sentence, tricks_view
+    from perfkit.features.tricks.report import counts_sentence, tricks_view
     from perfkit.report.gate.terminal import GateProgress
 
-    check_rates(alpha=alpha, budget=budget)
+    options.check_rates(alpha=alpha, budget=budget)
     if target and apply_to:
         raise UsageError(f'expected one loop, found "{target}" and "{apply_to}"; leave one of them out')
     if fixed and not (target or apply_to):
         raise UsageError("--set is for a loop's arguments; name the loop with --apply-to")
-    assigned = [assignment(text, "--set") for text in fixed or ()]
-    project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_place)
+    assigned = [options.assignment(text, "--set") for text in fixed or ()]
+    project = options.project_in(repo)
+    place = options.ledger_at(ledger or project.ledger_place)
     if from_ledger or run is not None:
         report = recorded_tricks(run, ledger=place)
     else:
@@ -120,14 +103,14 @@ def tricks(
             target=apply_to or target,
             arguments={name: parse_level(value) for name, value in assigned},
             by_themselves=apply_to is None,
-            margin=margin_share(margin),
+            margin=options.margin_share(margin),
             alpha=alpha,
-            budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
+            budget_s=budget or (_ON_LOOP_S if target or apply_to else _ALONE_S),
             ledger=place,
             seed=seed,
             wait_s=wait,
         )
-        with GateProgress(enabled=not is_quiet()) as progress:
+        with GateProgress(enabled=not options.is_quiet()) as progress:
             report = run_tricks(request, project=project, progress=progress)
 
     def write() -> None:
@@ -138,7 +121,7 @@ def tricks(
         tricks_view(report, codes(report)),
         report,
         json=json,
-        verdict=tally_sentence(report),
+        verdict=counts_sentence(report),
         then=(write,),
         unrecorded=report.unrecorded,
     )

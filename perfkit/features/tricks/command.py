@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from perfkit.commands.measuring import measuring
@@ -14,45 +14,121 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.features.experiments.records import Level
 from perfkit.features.tricks.equivalence import Checks, check
-from perfkit.features.tricks.measuring import (
-    Plan,
-    TrickMeasurements,
-    measure,
-    other_rows,
-    report_of,
-    settled_trick,
-    timed_rows,
-)
-from perfkit.features.tricks.policy import TricksRun
-from perfkit.features.tricks.records import TOGETHER, Loop, TrickCase
+from perfkit.features.tricks.records import TOGETHER, Equivalence, Loop, TrickCase, TrickPolicy, TricksRun
 from perfkit.features.tricks.report import sizes_chart, tricks_document
-from perfkit.features.tricks.trick import (
-    Choice,
-    best_pair,
-    choose,
-    choose_for_loop,
-    together,
-    trick_named,
-)
-from perfkit.features.tricks.verdict import TricksReport, helping
+from perfkit.features.tricks.suite import SUITE, instruction_files, node_of, step_script
+from perfkit.features.tricks.trick import Choice, best_pair, choose, choose_for_loop, together, trick_named
+from perfkit.features.tricks.verdict import TrickResult, TricksReport, helping
 from perfkit.gating.compare import recorded
-from perfkit.gating.rows import RunContext
-from perfkit.gating.rules import ComparedBenchmark
-from perfkit.gating.run import MeasuredLaunch
+from perfkit.gating.counter_verdicts import CounterPolicy
+from perfkit.gating.counters import CountResult, count_compared, count_target, joined
+from perfkit.gating.rows import (
+    RunContext,
+    comparison_of,
+    count_rows,
+    exact_comparisons_of,
+    finding_row,
+    finished_row,
+    launch_rows,
+)
+from perfkit.gating.rules import ComparedBenchmark, finding_on_failure
+from perfkit.gating.run import LockstepLaunches, SequentialComparison
+from perfkit.gating.sides import staged_launcher
 from perfkit.identity import new_run_id, utc_now
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
-from perfkit.model import SIDES, Source
-from perfkit.model.comparisons import Policy, Verdict
+from perfkit.model import SIDES, Benchmark, Row, Source
+from perfkit.model.comparisons import Comparison, Policy, Verdict
+from perfkit.model.counters import is_count
+from perfkit.model.policies import JudgedPolicy
 from perfkit.model.progress import ComparisonProgress
 from perfkit.profiling.passes.targets import resolve_target
 from perfkit.repo.commits import read_commit
 from perfkit.runner.commands import fixed_environment
-from perfkit.runner.lockstep.launch import SideReport
+from perfkit.runner.lockstep.collection import list_benchmarks
+from perfkit.runner.lockstep.launch import SideReport, schedule
+from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.temporary import temporary_folder
 from perfkit.units import counted
+
+# The limit is long, since some tricks take seconds to set up, and a user's loop may take longer.
+_LIMIT_S = 120.0
+# Each launch has a fork server of its own, so that no two launches share its bias. That is affordable, since
+# many tricks share the time that it takes to start one.
+_LAUNCHES_PER_FORK_SERVER = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """The cases, whether their sides are equivalent, and how they are judged."""
+
+    cases: tuple[TrickCase, ...]
+    equivalences: Mapping[str, Equivalence]
+    policy: Policy
+
+    def labelled(self, rows: Iterable[Row]) -> list[Row]:
+        """Return rows with their cases."""
+        cases = {node_of(case): case for case in self.cases}
+        found = []
+        for row in rows:
+            case = cases[row.outcome.benchmark.name]
+            judged = {each.name: getattr(row.policy, each.name) for each in fields(JudgedPolicy)}
+            policy = TrickPolicy(**judged, case=case, equivalence=self.equivalences[case.name])
+            found.append(replace(row, policy=policy))
+        return found
+
+    def unequal(self, margin: float) -> Iterator[Comparison]:
+        """Yield a finding for each case that cannot be measured."""
+        for case in self.cases:
+            found = self.equivalences[case.name]
+            if not found.equal:
+                yield Comparison(
+                    benchmark=Benchmark(name=node_of(case), version=""),
+                    verdict="FAILED",
+                    margin=margin,
+                    message=found.problem or "its two sides do not give the same",
+                )
+
+
+def report_of(rows: Sequence[Row]) -> TricksReport:
+    """Return the report that the rows of one run hold."""
+    by_case: dict[TrickCase, list[Row]] = {}
+    for row in rows:
+        by_case.setdefault(_policy(row).case, []).append(row)
+    first, policy = rows[0], _policy(rows[0])
+    run = policy.run or TricksRun(arguments={}, left_out={})
+    return TricksReport(
+        run_id=first.run_id,
+        recorded_at=first.recorded_at,
+        commit=first.commit,
+        machine=first.machine,
+        environment=first.environment,
+        policy=policy.rules,
+        wall_s=policy.wall_s or 0.0,
+        results=tuple(_result(found) for found in by_case.values()),
+        arguments=run.arguments,
+        left_out=run.left_out,
+        claims=run.claims,
+    )
+
+
+def _result(rows: Sequence[Row]) -> TrickResult:
+    policy = _policy(rows[0])
+    return TrickResult(
+        case=policy.case,
+        comparison=comparison_of([row for row in rows if not is_count(row)]),
+        equivalence=policy.equivalence,
+        exact=tuple(exact_comparisons_of(rows)),
+    )
+
+
+def _policy(row: Row) -> TrickPolicy:
+    if isinstance(row.policy, TrickPolicy):
+        return row.policy
+    raise LedgerError(f"a row of the run {row.run_id} names no trick")
+
 
 _SOURCE: Source = "tricks"
 # Most tricks have large effects, which six launches can show.
@@ -63,11 +139,7 @@ _SHARE_BEFORE_TOGETHER = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class TricksRequest:
-    """Which tricks to try: ``only`` these, all without any; at ``sizes``, at all of their own, or at one.
-
-    They are applied to the loop ``target`` with ``arguments``, and tried without a loop where they are to be
-    tried ``by_themselves``. ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
-    """
+    """The tricks to try, by themselves or on the loop ``target``, and at which sizes."""
 
     only: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -84,31 +156,17 @@ class TricksRequest:
 
 
 def run_tricks(request: TricksRequest, *, project: Project, progress: ComparisonProgress) -> TricksReport:
-    """Check both sides of each trick against one another, measure, count, and file what came out.
-
-    Raises:
-        UsageError: there is no such trick, target or argument, or no trick that can be tried here.
-        RepositoryError: there is no commit to record under.
-        LedgerError: the ledger cannot be written.
-        RunInterruptedError: the person stopped it; its launches so far are kept.
-    """
+    """Check both sides of each trick against one another, measure, count, and file what came out."""
     # Torch is imported for them.
     progress.info("reading the tricks")
     run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
-    with (
-        measuring(progress.info, wait_s=request.wait_s) as waited_s,
-        temporary_folder() as folder,
-    ):
+    with measuring(progress.info, wait_s=request.wait_s) as waited_s, temporary_folder() as folder:
         return replace(run.run(folder), waited_s=waited_s)
 
 
 def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
-    """Return a report from its rows in the ledger, the last one where no run is named.
-
-    Raises:
-        LedgerError: there is none.
-    """
+    """Return a report from its rows in the ledger, the last one where no run is named."""
     rows = [row for row in Ledger(ledger).rows() if row.source == _SOURCE and not row.partial]
     if run is None:
         run = rows[-1].run_id if rows else ""
@@ -119,11 +177,7 @@ def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
 
 
 def write_document(report: TricksReport, file: Path) -> None:
-    """Write a report as a document with what the catalogue knows, and its sizes as a picture beside it.
-
-    Raises:
-        UsageError: a file cannot be written.
-    """
+    """Write a report as a document with what the catalogue knows, and its sizes as a picture beside it."""
     names = [*(name for one in report.results for name in one.case.tricks), *report.left_out]
     descriptions = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
     picture, beside = sizes_chart(report), file.with_suffix(".svg")
@@ -162,15 +216,16 @@ class _Run:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
         with recorded(
-            Ledger(self._request.ledger),
-            source=_SOURCE,
-            run_id=self._run_id,
-            recorded_at=self._recorded_at,
+            Ledger(self._request.ledger), source=_SOURCE, run_id=self._run_id, recorded_at=self._recorded_at
         ) as run:
-            self._measure(plan, folder, run, first=first, last=deadline)
+            best = best_pair(self._measure(plan, folder / "first", run, deadline=first))
+            if best is not None:
+                plan = self._checked([together(best)])
+                self._measure(plan, folder / "together", run, deadline=deadline)
             facts = TricksRun(arguments=self._request.arguments, left_out=dict(self._left_out))
             wall_s = time.monotonic() - begun
-            rows = [settled_trick(row, self._verdicts, facts, wall_s=wall_s) for row in run.rows]
+            finished = (finished_row(row, self._verdicts, wall_s=wall_s) for row in run.rows)
+            rows = [replace(row, policy=replace(_policy(row), run=facts)) for row in finished]
             unrecorded = None
             try:
                 run.publish(instead=rows)
@@ -180,44 +235,85 @@ class _Run:
                 unrecorded = str(error)
             return replace(report_of(rows), unrecorded=unrecorded)
 
-    def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
-        """Measure the plan, then the two best on the loop together; each launch is recorded at once."""
+    def _measure(self, plan: _Plan, folder: Path, run: Run, *, deadline: float) -> list[TrickCase]:
+        """Measure a plan, record each launch at once, and return the cases on the loop that help."""
+        folder.mkdir()
+        with staged_launcher(
+            SUITE,
+            folder,
+            environment=os.environ,
+            seed=self._request.seed,
+            beside=instruction_files(plan.cases, self._loop),
+            launches_per_fork_server=_LAUNCHES_PER_FORK_SERVER,
+        ) as launcher:
+            self._progress.info("setting up")
+            listed = list_benchmarks(launcher.start("head", nodes=None))
+            launcher.warm_up(listed.report.libraries)
+            context = self._context(plan, listed.report)
+            # Times of sides that do not do the same cannot be compared.
+            measured = {node_of(case): case for case in plan.cases if plan.equivalences[case.name].equal}
+            compared = {
+                node: ComparedBenchmark(
+                    benchmark=listed.found[node].benchmark, margin=self._margin, gating=True, limit_s=_LIMIT_S
+                )
+                for node in measured
+            }
+            comparison = SequentialComparison.of(
+                compared.values(),
+                launches=LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
+                policy=plan.policy,
+                deadline=deadline,
+            )
+            comparison.keep = lambda found: run.add(plan.labelled(launch_rows(found, compared, context)))
+            self._progress.info("measuring")
+            comparison.run(schedule(seed=self._request.seed), self._progress)
+            counts = self._counted(measured, compared, launcher)
+        judged = [
+            state.judge(plan.policy)
+            if state.failure is None
+            else finding_on_failure(state.compared, state.failure)
+            for state in comparison.states.values()
+        ]
+        self._verdicts |= {one.benchmark.name: one.verdict for one in judged}
+        timed = {row.outcome.benchmark.name for row in run.rows}
+        findings = [
+            finding_row(one, context)
+            for one in (*judged, *plan.unequal(self._margin))
+            if one.estimate is None or one.benchmark.name not in timed
+        ]
+        # Counters are compared as in a gate, but none of them gates.
+        exact = counts.compared(CounterPolicy(gating=(), tolerance=0.05))
+        run.add(plan.labelled((*findings, *count_rows(counts.pairs, exact, context))))
+        return helping((measured[one.benchmark.name], one) for one in judged)
 
-        def take(plan: Plan, name: str, deadline: float) -> TrickMeasurements:
-            def keep(
-                report: SideReport,
-                compared: Mapping[str, ComparedBenchmark],
-                measured: Sequence[MeasuredLaunch],
-            ) -> None:
-                run.add(list(timed_rows(plan, compared, measured, self._context(plan, report))))
+    def _counted(
+        self, cases: Mapping[str, TrickCase], compared: Mapping[str, ComparedBenchmark], launcher: Launcher
+    ) -> CountResult:
+        """Count a call of each case that is measured; of a loop, a step."""
+        self._progress.info("counting")
+        by_themselves = [compared[node] for node, case in cases.items() if not case.loop]
+        results = [count_compared(by_themselves, launcher, log=lambda _: None, decide=False)]
+        for node, case in cases.items():
+            if case.loop:
+                places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
+                results.append(count_target(compared[node], places, launcher))
+        return joined(results)
 
-            found = measure(plan, folder / name, keep=keep, progress=self._progress, deadline=deadline)
-            self._verdicts |= {one.benchmark.name: one.verdict for one in found.judged}
-            run.add(list(other_rows(found, run.rows, self._context(plan, found.report))))
-            return found
-
-        best = best_pair(helping(take(plan, "first", first).by_case))
-        if best is not None:
-            take(self._checked([together(best)]), "together", last)
-
-    def _checked(self, cases: Sequence[TrickCase]) -> Plan:
+    def _checked(self, cases: Sequence[TrickCase]) -> _Plan:
         """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.info("checking that both sides give the same")
         found = check(Checks(cases=tuple(cases), loop=self._loop), environment=os.environ)
-        unused = [case for case in cases if not found.equivalences[case.name].used]
+        unused = [case for case in cases if not found[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
         # The two best tricks together will be one more comparison.
         family = len(self._choice.cases) + (self._loop is not None)
-        return Plan(
+        return _Plan(
             cases=tuple(case for case in cases if case not in unused),
-            loop=self._loop,
-            equivalences=found.equivalences,
+            equivalences=found,
             policy=Policy(alpha=self._alpha, family=family, looks=LOOKS, trimmed_from=TRIMMED_FROM),
-            margin=self._margin,
-            seed=self._request.seed,
         )
 
-    def _context(self, plan: Plan, report: SideReport) -> RunContext:
+    def _context(self, plan: _Plan, report: SideReport) -> RunContext:
         if self._described is None:
             self._described = RunContext(
                 source=_SOURCE,
@@ -248,11 +344,7 @@ def _loop(request: TricksRequest, project: Project) -> Loop | None:
 
 
 def _choice(request: TricksRequest, loop: Loop | None) -> Choice:
-    """Return the cases by themselves and on the loop.
-
-    Raises:
-        UsageError: there is no such trick, or none that can be tried.
-    """
+    """Return the cases by themselves and on the loop."""
     none = Choice(cases=(), left_out={})
     alone = choose(request.only, request.sizes, sweep=request.sweep) if request.by_themselves else none
     applied = choose_for_loop(request.only, loop.name) if loop is not None else none

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfkit.features.tricks.trick import Trick
 
 _LIMIT_S = 300.0
-# States that drift apart differ visibly after a few calls.
+# States that diverge differ visibly after a few calls.
 _CALLS = 3
 # Gradients this close come from the same loss, so a difference in the update comes from the optimizer.
 _SAME_GRADIENTS = 1e-3
@@ -35,19 +35,8 @@ class Checks:
     loop: Loop | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checked:
-    """How alike the two sides of each case are, by its name."""
-
-    equivalences: Mapping[str, Equivalence]
-
-
-def check(checks: Checks, *, environment: Mapping[str, str]) -> Checked:
-    """Check in a fresh process; cases that it did not get to are reported as problems.
-
-    Raises:
-        UsageError: there is no such loop, or it refuses an argument.
-    """
+def check(checks: Checks, *, environment: Mapping[str, str]) -> dict[str, Equivalence]:
+    """Return how alike the sides of each case are, by its name, checked in a fresh process."""
     variables = fixed_environment(environment, hash_seed=0)
     reply = ask(f"{__name__}:main", checks, _Line, limit_s=_LIMIT_S, environment=variables)
     found, status = reply.messages, reply.ending.status
@@ -59,7 +48,7 @@ def check(checks: Checks, *, environment: Mapping[str, str]) -> Checked:
         raise UsageError(mistakes[0])
     equivalences = {one.case: one.equivalence for one in found if one.equivalence is not None}
     missing = Equivalence(equal=False, problem=problem)
-    return Checked(equivalences={case.name: equivalences.get(case.name, missing) for case in checks.cases})
+    return {case.name: equivalences.get(case.name, missing) for case in checks.cases}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +81,7 @@ def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
         if loop is not None and case.loop:
             return loop.with_tricks(case.tricks)
         return compare_sides(trick_named(case.trick), case.size)
-    except Exception as error:  # noqa: BLE001 (whatever a trick does on this machine)
+    except Exception as error:  # noqa: BLE001 (a trick may raise anything)
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]
         return Equivalence(equal=False, problem=problem)
 
@@ -150,10 +139,7 @@ class LoopComparison:
         self._run = run
 
     def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
-        """Return how far the gradients of the first step are from those without the tricks.
-
-        The distance is a share of their length. Where it is next to nothing, that of the updates is returned.
-        """
+        """Return how far the first step's gradients or updates move with the tricks, as a share."""
         once, again = self._plain
         with using(tricks) as used:
             new = _FirstStep(self._run)

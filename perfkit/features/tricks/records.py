@@ -1,4 +1,4 @@
-"""A trick at one size or on a training loop, and whether both of its sides give the same results."""
+"""A trick at one size or on a training loop, the equivalence of its sides, and the rules of its rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfkit.features.experiments.records import Level
+from perfkit.model.policies import JudgedPolicy
 
 # This joins the names of tricks that are used together.
 TOGETHER = "+"
@@ -13,10 +14,7 @@ TOGETHER = "+"
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """One of the user's targets: its name and place, and the arguments that it is called with.
-
-    ``root`` is the project's folder, and ``folder`` the one in which the loop runs.
-    """
+    """A user's target and its arguments; it runs in ``folder`` of the project at ``root``."""
 
     name: str
     place: str
@@ -53,7 +51,7 @@ class TrickCase:
 class Equivalence:
     """Whether both sides give the same; ``largest`` is the largest difference as a share of what is allowed.
 
-    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` says why it could not be checked.
+    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` is why it could not be checked.
     ``used`` is false where a loop uses nothing that the trick changes.
     """
 
@@ -71,3 +69,21 @@ class CheckedClaim:
     statement: str
     answer: str
     evidence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TricksRun:
+    """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons."""
+
+    arguments: Mapping[str, Level]
+    left_out: Mapping[str, str]
+    claims: tuple[CheckedClaim, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrickPolicy(JudgedPolicy):
+    """The rules of one trick at one size or on a loop; ``run`` is None where the run was cut off."""
+
+    case: TrickCase
+    equivalence: Equivalence
+    run: TricksRun | None = None

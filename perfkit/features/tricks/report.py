@@ -6,9 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -27,10 +25,11 @@ from perfkit.features.tricks.verdict import (
 from perfkit.identity import short_run_id
 from perfkit.model.comparisons import ExactComparison, TimedVerdict
 from perfkit.report.chart import ChartRow, interval_chart
+from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import after_waiting, change_text, interval_text, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import BrokenName, NamedTable
-from perfkit.units import counted, human_bytes, human_seconds
+from perfkit.report.names import BrokenName, columns_table, spaced
+from perfkit.units import counted, human_seconds
 
 if TYPE_CHECKING:
     from perfkit.features.tricks.trick import Trick
@@ -49,7 +48,7 @@ _INTERACTIONS: dict[TimedVerdict, str] = {
     "REGRESSED": "They take from each other",
     "IMPROVED": "They add to each other",
     "UNCHANGED": "They leave each other alone",
-    "INCONCLUSIVE": "Whether they change each other cannot be told",
+    "INCONCLUSIVE": "Whether they change each other is not known",
 }
 _HEADINGS = ("trick", "does it help?", "time", "interval", "peak of tensors", "results", "also")
 _CHART_TITLE = "Time with each trick against time without it, by size"
@@ -57,10 +56,7 @@ _CHART_ROW = 22
 
 
 def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
-    """Return the ranked table, what else moved, crossovers, suggestions, and what was left out.
-
-    It fits 80 columns; ``codes`` are how tricks are written.
-    """
+    """Return the ranked table, what else moved, suggestions, and what was left out, in 80 columns."""
     sections: list[RenderableType] = [_table(report)]
     remarks = [
         *(f"{one.case.name}: {text}" for one in ranked(report.results) if (text := _counters_text(one))),
@@ -76,10 +72,10 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
         sections.append(Group(*map(Text, remarks)))
     sections.append(Text(_guide(report), style="dim"))
     sections.append(Group(*map(Text, _suggestions(report, codes))))
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
+    return spaced(*sections)
 
 
-def tally_sentence(report: TricksReport) -> str:
+def counts_sentence(report: TricksReport) -> str:
     """Return how many trials ended with which answer, in a sentence."""
     answers = Counter(one.answer for one in report.results)
     listed = ", ".join(f"{number} {answer}" for answer, number in sorted(answers.items()))
@@ -89,10 +85,7 @@ def tally_sentence(report: TricksReport) -> str:
 def tricks_document(
     report: TricksReport, descriptions: Mapping[str, Trick], *, picture: str | None = None
 ) -> str:
-    """Return the document as markdown, the same text for the same rows.
-
-    ``descriptions`` is by trick; ``picture`` is the name of a file beside it with the sizes.
-    """
+    """Return the document as markdown; ``picture`` is the name of a file beside it with the sizes."""
     loops = _loops(report)
     codes = {name: one.code for name, one in descriptions.items()}
     lines = _suggestions(report, codes)
@@ -144,7 +137,7 @@ def sizes_chart(report: TricksReport) -> str | None:
         ]
     margin = report.results[0].comparison.margin
     legend = (
-        "Green helps, red hurts, blue makes no difference, brown cannot be told; bars are intervals, all"
+        "Green helps, red hurts, blue makes no difference, brown is not known; bars are intervals, all"
         f" together at {percent(1 - report.policy.alpha)} confidence; the band is ±{percent(margin)}."
     )
     band = (1 - margin, 1 + margin)
@@ -157,12 +150,7 @@ def bounds_text(result: TrickResult) -> str:
 
 
 def _table(report: TricksReport) -> Table:
-    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("trick")
-    table.add_column("does it help?", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("interval", no_wrap=True)
-    table.add_column("peak", justify="right", no_wrap=True)
+    table = columns_table("trick", texts=("does it help?",), numbers=("time", "interval", "peak"))
     for one in ranked(report.results):
         table.add_row(
             BrokenName(one.case.name),
@@ -220,7 +208,7 @@ def _nothing_helps(report: TricksReport, loop: str) -> str:
     open_ones = sum(one.case.loop == loop and one.answer == "cannot tell" for one in report.results)
     if not open_ones:
         return f"Nothing of it makes {loop} faster."
-    return f"Nothing of it was seen to make {loop} faster; of {open_ones} a larger --budget could tell."
+    return f"Nothing was seen to make {loop} faster; {open_ones} more need a larger --budget."
 
 
 def _loops(report: TricksReport) -> list[str]:
@@ -263,9 +251,7 @@ def _memory_text(result: TrickResult) -> str:
     moved = result.peak_moved
     if moved is None:
         return "-"
-    if moved == 0:
-        return "same"
-    return f"{'+' if moved > 0 else '-'}{human_bytes(round(abs(moved)))}"
+    return signed_amount(moved, "B") if moved else "same"
 
 
 def _equivalence_text(result: TrickResult) -> str:
@@ -291,11 +277,8 @@ def _moved(one: ExactComparison) -> bool:
 
 
 def _counter_text(one: ExactComparison) -> str:
-    texts = [
-        human_bytes(round(value or 0)) if one.metric.unit == "B" else f"{value or 0:g}"
-        for value in (one.base, one.head)
-    ]
-    return f"{_COUNTERS[one.metric.name]} {texts[0]} to {texts[1]}"
+    base, head = (amount_text(value, one.metric.unit) for value in (one.base, one.head))
+    return f"{_COUNTERS[one.metric.name]} {base} to {head}"
 
 
 def _interaction_sentence(found: Interaction) -> str:

@@ -83,11 +83,7 @@ def run_case(name: str, *, beside: str) -> None:
 
 
 def open_loop(loop: Loop) -> Callable[[], object]:
-    """Return a call that runs a loop from the same random numbers each time, and set the process up for it.
-
-    Raises:
-        UsageError: there is no such target, or it refuses an argument.
-    """
+    """Prepare the process, and return a call that runs a loop from the same seed each time."""
     os.chdir(loop.folder)
     target = Target(name=loop.name, place=loop.place)
     prepare_process(target.place, (), root=Path(loop.root))
@@ -137,14 +133,7 @@ def run_first_step(
 
 @contextmanager
 def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
-    """Let any loop use these tricks, until the end.
-
-    Yields:
-        Whether the loop used something that each trick changes.
-
-    Raises:
-        UsageError: one of them cannot be applied from outside.
-    """
+    """Let any loop use these tricks until the end, and yield whether it used what each of them changes."""
     with ExitStack() as stack:
         seen = []
         for name in tricks:

@@ -24,11 +24,9 @@ Needs = Literal["", "cuda", "compiler"]
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """The same work ``without`` the trick and ``with_`` it: each may be called any number of times.
+    """The same work ``without`` the trick and ``with_`` it, each with its own state from the same seed.
 
-    Each side owns what it changes, made from the same seed, so that both have the same state after the
-    same number of calls. A call returns what has to be equal then, never empty: outputs, gradients or
-    parameters. The tensors may be the side's own, which its next call changes.
+    A call returns what has to be equal after as many calls: outputs, gradients or parameters.
     """
 
     without: Call
@@ -37,33 +35,12 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Trick:
-    """One trick; every text but the name, the title, the source and the unit is of whole sentences.
+    """One trick; texts are whole sentences but for the name, the title, the source and ``size_means``.
 
-    Two values agree when they differ by no more than the absolute tolerance and the relative one times
-    the value without the trick, together.
-
-    Attributes:
-        name: What it is chosen by.
-        title: What it is called in a table.
-        what: What it does, and why it may be faster.
-        helps: When it does.
-        caveat: What to look out for.
-        source: Name and address of what it rests on.
-        code: How it is written, as short as it can be.
-        size_means: What a size counts.
-        sizes: Sizes to try, rising; the middle one is the default.
-        pair: Makes both sides for a size; the time that this takes is no part of the work.
-        tolerance_why: Why the results may differ by that much, or why by nothing.
-        relative_tolerance: Allowed difference as a share of the value.
-        absolute_tolerance: Allowed difference in units of the value.
-        loop_tolerance: By how much the gradients of a loop's first step may differ, as a share of their
-            length.
-        rounds: How many calls of each side are enough in one process, where calls are long; None for any.
-        excludes: Names of tricks that it cannot be used together with.
-        needs: What not every machine has.
-        on_loop: A context in which any training loop uses the trick, with its code unchanged; at its end
-            everything is as it was. It yields a function that returns whether the loop used anything that
-            the trick changes. None where there is no such context.
+    Results agree within the absolute tolerance plus the relative one times the value without the trick;
+    ``loop_tolerance`` is the largest distance of a loop's first gradients, as a share of their length.
+    ``sizes`` rise, the middle one is the default; ``rounds`` are enough where calls are long. ``on_loop`` is
+    a context in which any loop uses the trick; it yields whether anything that the trick changes was used.
     """
 
     name: str
@@ -76,7 +53,6 @@ class Trick:
     size_means: str
     sizes: tuple[int, ...]
     pair: Callable[[int], Pair]
-    tolerance_why: str
     relative_tolerance: float = 0.0
     absolute_tolerance: float = 0.0
     loop_tolerance: float = 0.05
@@ -113,11 +89,7 @@ def is_available(trick: Trick) -> str | None:
 
 
 def trick_named(name: str) -> Trick:
-    """Return a trick of the catalogue, or the pair that is no trick at all.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """Return a trick of the catalogue, or the pair that is no trick at all."""
     from perfkit.features.tricks.catalogue import find
 
     try:
@@ -127,11 +99,7 @@ def trick_named(name: str) -> Trick:
 
 
 def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
-    """Return the named tricks, all without names, at these sizes, at all of their own, or at their default.
-
-    Raises:
-        UsageError: there is no trick of a name.
-    """
+    """Return the named tricks, or all, at these sizes, at all of their own, or at their default."""
     found, left_out = _available(only)
     cases = [
         TrickCase(trick=trick.name, size=size, title=trick.title, size_means=trick.size_means)
@@ -142,11 +110,7 @@ def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
 
 
 def choose_for_loop(only: Sequence[str], loop: str) -> Choice:
-    """Return the named tricks, all without names, that can be applied to a loop from outside.
-
-    Raises:
-        UsageError: there is no trick of a name, or a named one cannot be applied so.
-    """
+    """Return the named tricks, all without names, that can be applied to a loop from outside."""
     for name in only:
         if trick_named(name).on_loop is None:
             raise UsageError(f"{name} cannot be applied to a loop from outside; write it into the code")

@@ -60,7 +60,7 @@ class TrickResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TricksReport:
-    """All tricks that were tried, why others were not, and what claims are worth.
+    """All tricks that were tried, and why others were not.
 
     ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
     ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` is
@@ -129,10 +129,7 @@ def suggested(results: Iterable[TrickResult]) -> list[TrickResult]:
 
 
 def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
-    """Return what tricks that were tried together give, against each by itself.
-
-    All intervals of one report hold at once, so an interval made of three of them holds too.
-    """
+    """Return what tricks tried together give against each by itself; intervals hold at once."""
     known = {one.case.name: one.comparison.estimate for one in results}
     found = []
     for both in results:

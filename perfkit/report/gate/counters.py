@@ -1,7 +1,4 @@
-"""Shows the counters of a gate: those that moved, with their causes, and those that could not be counted.
-
-Counts of benchmarks that differ only in their parameters, and that moved alike, are one entry.
-"""
+"""Shows the counters of a gate; those of one benchmark's parameters that moved alike are one entry."""
 
 from __future__ import annotations
 
@@ -19,7 +16,15 @@ from perfkit.model.counters import NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.gate.wording import decides
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
-from perfkit.report.names import WHOLE_COLUMNS, BrokenName, Folded, NamedTable, fitted, short_names
+from perfkit.report.names import (
+    WHOLE_COLUMNS,
+    BrokenName,
+    Folded,
+    NamedTable,
+    columns_table,
+    fitted,
+    short_names,
+)
 from perfkit.units import counted, human_percent
 
 _MOST_CAUSES, _MOST_CAUSES_OF_ALL = 3, 6
@@ -126,10 +131,7 @@ def _entries(moved: Iterable[ExactComparison]) -> list[_Entry]:
 
 
 def _table(entries: Sequence[_Entry], names: Mapping[str, str]) -> NamedTable:
-    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("counts that moved", ratio=1)
-    for heading in ("base", "head", "moved"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = columns_table("counts that moved", numbers=("base", "head", "moved"), boxed=False)
     table.add_column("", no_wrap=True)
     last: tuple[str, ...] = ()
     for entry in entries:
@@ -168,11 +170,7 @@ def _entry_row(entry: _Entry, names: Mapping[str, str]) -> str:
 def _causes_behind(
     entries: Sequence[_Entry], names: Mapping[str, str]
 ) -> tuple[list[tuple[str, str, str]], int]:
-    """Return causes with their places and the counts that they moved, and how many more causes there are.
-
-    The largest cause of each count that blocks is among them; what room is left goes to the others. Counts
-    are named with their benchmark where there are several of them.
-    """
+    """Return causes with place and moved counts, and how many are left out; blocking counts come first."""
     several = len({entry.benchmarks for entry in entries}) > 1
     found: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for entry, cause in _causes(entries):

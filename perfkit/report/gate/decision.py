@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.model.comparisons import (
+    UNDECIDED,
     ApartReport,
     Comparison,
     ExactComparison,
@@ -19,23 +20,8 @@ from perfkit.model.comparisons import (
     worst,
 )
 from perfkit.report.counts import amount_text
+from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
-from perfkit.report.gate.wording import (
-    NOT_SLOWER,
-    accept_command,
-    after_waiting,
-    at_most,
-    can_accept,
-    change_text,
-    decides,
-    in_order,
-    is_excused,
-    limit_of_all_calls,
-    open_text,
-    percent,
-    slower_text,
-    some_do_not_gate,
-)
 from perfkit.report.names import short_names
 from perfkit.units import counted, human_seconds, listed
 
@@ -66,17 +52,16 @@ def decision_word(report: Report) -> str:
 
 
 def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list[str]:
-    """Return the decision in a sentence, then what else was found, its cost, and how sure it is.
-
-    ``names`` are the benchmarks' names as the tables have them. ``brief`` leaves out the cost.
-    """
+    """Return the decision, what else was found, the cost unless ``brief``, and how sure it is."""
     closing = [*([] if brief else [cost_sentence(report)]), *_sureness(report, brief=brief)]
     report = _judged(report)
-    causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
-    counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
-    excused = [found for found in in_order(report.comparisons) if is_excused(found)]
+    causes = [found for found in wording.in_order(report.comparisons) if _is_cause(found, report.exit_code)]
+    counts = [
+        found for found in report.exact if wording.decides(found) and exit_code((found,)) == report.exit_code
+    ]
+    excused = [found for found in wording.in_order(report.comparisons) if wording.is_excused(found)]
     named = causes + (excused if report.exit_code == EXIT_PASS else [])
-    besides = [found for found in in_order(report.comparisons) if _is_news(found, named)]
+    besides = [found for found in wording.in_order(report.comparisons) if _is_news(found, named)]
     skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
     files = [one.name for one in skipped if one.is_file]
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, besides)).items())
@@ -95,16 +80,35 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     """Return what to do next, "" where there is nothing to do, and the command to paste, if one does it."""
     if report.exit_code == EXIT_INCONCLUSIVE:
-        if report.base.dirty or report.head.dirty:
-            return "run it again with a larger --budget", None
-        return "run the same command again, which continues from here", None
-    found: list[Comparison | ExactComparison] = [*in_order(report.comparisons), *report.exact]
-    commands = [accept_command(one, _name(one, names)) for one in found if can_accept(report)]
+        return again_step(report), None
+    found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
+    commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
     return f"make it pass, or accept it with a reason{others}", wanted[0]
+
+
+def again_step(report: GateReport) -> str:
+    """Return what to do about benchmarks that are undecided: a gate of commits goes on where it ended."""
+    if report.base.dirty or report.head.dirty:
+        return "run it again with a larger --budget"
+    return "run the same command again, which continues from here"
+
+
+def left_open(report: GateReport, names: Names) -> str:
+    """Return which benchmarks a failed gate left undecided, with what each needs, "" where it left none."""
+    left = [
+        one
+        for one in wording.in_order(report.comparisons)
+        if one.verdict in UNDECIDED and wording.decides(one)
+    ]
+    if not left or report.exit_code != EXIT_REGRESSED:
+        return ""
+    return _named(
+        left, names, lambda one: f" ({wording.need_text(one.need) if one.need else 'not measured yet'})"
+    )
 
 
 def both_sentence(report: GateReport) -> str | None:
@@ -119,7 +123,7 @@ def both_sentence(report: GateReport) -> str | None:
     each, both = other.policy.alpha, report.policy.alpha + other.policy.alpha
     return (
         f"{decided} Each had its own budget, and its own probability of any wrong verdict: at most"
-        f" {percent(each)}, for both together at most {percent(both)}."
+        f" {wording.percent(each)}, for both together at most {wording.percent(both)}."
     )
 
 
@@ -136,13 +140,14 @@ def cost_sentence(report: Report) -> str:
 def reading_guide(report: GateReport, names: Names) -> str:
     """Return how to read the table: its numbers, their confidence, and the margins."""
     policy = report.policy
-    which = "benchmarks that gate," if some_do_not_gate(report.comparisons) else "benchmarks"
+    which = "benchmarks that gate," if wording.some_do_not_gate(report.comparisons) else "benchmarks"
+    confidence = wording.percent(1 - policy.alpha)
     together = f" for all {policy.family} {which} at once" if policy.family > 1 else ""
     grouped = [one for one in report.comparisons if one.estimate and one.estimate.unit == "preloaders"]
     alike = f"Launches of {', '.join(_name(one, names) for one in grouped)} were alike in groups, and its"
     sentences = (
         "Base and head are the time of one call. Change is head against base.",
-        f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
+        f"The true change lies within the interval, with {confidence} confidence{together}.",
         _of_typical_calls(report.comparisons),
         f"{alike} interval is wider for that." if grouped else "",
         _margins(report.comparisons, names),
@@ -159,11 +164,11 @@ def _name(one: Comparison | ExactComparison, names: Names) -> str:
 
 def _more_cpu(report: Report, names: Names) -> str:
     """Return which benchmarks became faster and take more CPU time: nothing else is as important."""
-    moved = [one for one in in_order(report.comparisons) if one.costs_more_cpu]
+    moved = [one for one in wording.in_order(report.comparisons) if one.costs_more_cpu]
     if not moved:
         return ""
     ratios = _named(
-        moved, names, lambda one: f" (×{one.cpu_ratio:.2g}, wall time {change_text(one.estimate)})"
+        moved, names, lambda one: f" (×{one.cpu_ratio:.2g}, wall time {wording.change_text(one.estimate)})"
     )
     return f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {ratios}. "
 
@@ -189,20 +194,20 @@ def _judged(report: Report) -> Report:
 
 
 def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
-    """Yield the probability of an error, and whether anything was recorded where no cost says so."""
+    """Yield the probability of an error, and whether anything was recorded."""
     answered = not brief or report.exit_code != EXIT_NOT_MEASURED
     if answered and (report.comparisons or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.
-        of = " of those that gate" if some_do_not_gate(report.comparisons) else ""
+        of = " of those that gate" if wording.some_do_not_gate(report.comparisons) else ""
         of += " of this one comparison" if isinstance(report, ApartReport) else ""
-        yield f"The probability of any wrong verdict{of} is at most {percent(report.policy.alpha)}."
+        yield f"The probability of any wrong verdict{of} is at most {wording.percent(report.policy.alpha)}."
     if brief and isinstance(report, GateReport) and report.unrecorded is not None:
         yield "It could not be recorded."
 
 
 def _time_taken(report: GateReport) -> str:
-    whole = human_seconds(report.wall_s) + after_waiting(report.waited_s)
+    whole = human_seconds(report.wall_s) + wording.after_waiting(report.waited_s)
     if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
         return whole
     timed, counted_ = human_seconds(report.timed_s), human_seconds(report.counted_s)
@@ -215,11 +220,11 @@ def _reasons(
     report: Report, causes: Sequence[Comparison], counts: Sequence[ExactComparison], names: Names
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
-    excused = [one for one in causes if is_excused(one)]
+    excused = [one for one in causes if wording.is_excused(one)]
     if deciding := [one for one in causes if one not in excused]:
         yield _of_times(report, deciding, names)
     if excused:
-        limits = _named(excused, names, lambda one: f" ({open_text(one)})")
+        limits = _named(excused, names, lambda one: f" ({wording.open_text(one)})")
         settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
         verb = "is" if len(excused) == 1 else "are"
         yield f"{_some(report, excused)} {verb} undecided and let pass by {settings}: {limits}"
@@ -250,7 +255,7 @@ def _of_times(report: Report, causes: Sequence[Comparison], names: Names) -> str
         return f"{none} slower by more than {limit}"
     if report.exit_code == EXIT_REGRESSED:
         slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
-        slower = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
+        slower = _named(slowest, names, lambda one: f" is {wording.slower_text(one.estimate)}")
         return slower if len(causes) == 1 else f"{some} became slower: {slower}"
     if report.exit_code == EXIT_INCONCLUSIVE:
         verb = "needs" if len(causes) == 1 else "need"
@@ -263,7 +268,7 @@ def _open(report: Report, causes: Sequence[Comparison], names: Names) -> str:
     left = [one for one in causes if one.verdict == "NOT REACHED"]
     many = len(left) > _MOST_NAMES and isinstance(report, GateReport)
     shown = [one for one in causes if one not in left] if many else causes
-    parts = [f"{_name(one, names)}, {open_text(one)}" for one in shown[:_MOST_NAMES]]
+    parts = [f"{_name(one, names)}, {wording.open_text(one)}" for one in shown[:_MOST_NAMES]]
     if len(shown) > _MOST_NAMES:
         parts.append(f"and {len(shown) - _MOST_NAMES} more")
     if many and isinstance(report, GateReport):
@@ -275,7 +280,8 @@ def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names
     """Yield what fails the gate but for an acceptance; ``counts`` are those that pass by themselves."""
     slower = [one for one in report.comparisons if one.verdict == "REGRESSED" and one.accepted is not None]
     if slower:
-        yield f"{_named(slower, names, lambda one: f' is {slower_text(one.estimate)}')}, which was accepted"
+        these = _named(slower, names, lambda one: f" is {wording.slower_text(one.estimate)}")
+        yield f"{these}, which was accepted"
     accepted = [one for one in report.exact if one.accepted is not None]
     grown = [one for one in accepted if one.head is not None]
     lost = [one for one in accepted if one.head is None]
@@ -288,13 +294,13 @@ def _of_accepted(report: Report, counts: Sequence[ExactComparison], names: Names
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Names) -> str:
     """Return what bounds all calls, where only a typical call is known to be no slower."""
-    typical = [one for one in causes if limit_of_all_calls(one) is not None]
+    typical = [one for one in causes if wording.limit_of_all_calls(one) is not None]
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
     whose = "" if len(typical) == len(causes) else f", for {len(typical)} of {len(causes)}"
     which = "" if len(causes) == 1 else f", {_name(most, names)}"
-    bound = f"{at_most(most.other)}{which}"
+    bound = f"{wording.at_most(most.other)}{which}"
     return f"That is in a typical call{whose}; the mean of all calls is known less well ({bound})."
 
 
@@ -331,19 +337,21 @@ def _without_cause(report: Report) -> str:
         return f"nothing that decides could be counted on both sides ({why})"
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
-    return "nothing was compared" if nothing else "the notes above say why"
+    return "nothing was compared" if nothing else "the notes above give the reason"
 
 
 def _range(changes: Iterable[float]) -> str:
     margins = sorted(set(changes))
     if len(margins) == 1:
-        return percent(margins[0])
-    return f"their margins ({percent(margins[0]).removesuffix(' %')} to {percent(margins[-1])})"
+        return wording.percent(margins[0])
+    return (
+        f"their margins ({wording.percent(margins[0]).removesuffix(' %')} to {wording.percent(margins[-1])})"
+    )
 
 
 def _is_cause(comparison: Comparison, code: int) -> bool:
     return (
-        decides(comparison)
+        wording.decides(comparison)
         and comparison.verdict not in _NOTHING_TO_COMPARE
         and exit_code((comparison,)) == code
     )
@@ -351,14 +359,15 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
 
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     return comparison.verdict == "IMPROVED" or (
-        comparison not in causes and not (comparison.verdict in NOT_SLOWER and decides(comparison))
+        comparison not in causes
+        and not (comparison.verdict in wording.NOT_SLOWER and wording.decides(comparison))
     )
 
 
 def _kind(comparison: Comparison) -> str:
     if comparison.accepted is not None:
         return f"{comparison.verdict} (accepted)"
-    if is_excused(comparison):
+    if wording.is_excused(comparison):
         return f"{comparison.verdict} (let pass)"
     return comparison.verdict + ("" if comparison.gating else " (does not gate)")
 
@@ -368,7 +377,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison]) -> str:
     if not typical:
         return ""
     short = "" if len(typical) == len(comparisons) else " where calls are short"
-    bounded = any(map(limit_of_all_calls, typical))
+    bounded = any(map(wording.limit_of_all_calls, typical))
     more = "; the mean of all calls, slow ones too, scatters more" if bounded else ""
     return f"Times are of a typical call{short}{more}."
 
@@ -381,5 +390,7 @@ def _margins(comparisons: Sequence[Comparison], names: Names) -> str:
     for found in comparisons:
         by_margin[found.margin].append(_name(found, names))
     usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
-    exceptions = "".join(f", {percent(margin)} for {', '.join(by_margin[margin])}" for margin in others)
-    return f"The margin is {percent(usual)}{exceptions}: a slowdown of up to it passes."
+    exceptions = "".join(
+        f", {wording.percent(margin)} for {', '.join(by_margin[margin])}" for margin in others
+    )
+    return f"The margin is {wording.percent(usual)}{exceptions}: a slowdown of up to it passes."

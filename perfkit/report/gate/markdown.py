@@ -26,36 +26,17 @@ from perfkit.model.differences import Part
 from perfkit.report.change_log import machine_title
 from perfkit.report.counts import amount_text, signed_amount
 from perfkit.report.explain import main_callees, section_rows
+from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counters_markdown
 from perfkit.report.gate.decision import (
     both_sentence,
     cost_sentence,
     decision_lines,
     decision_word,
+    left_open,
     reading_guide,
 )
 from perfkit.report.gate.terminal import first_of_many
-from perfkit.report.gate.wording import (
-    MOST_MOVED,
-    accept_command,
-    accept_line,
-    can_accept,
-    change_text,
-    changed_rules_text,
-    decides,
-    details,
-    explanation_title,
-    in_order,
-    interval_text,
-    is_timed,
-    launches_text,
-    percent,
-    slower_text,
-    slowest_part,
-    some_do_not_gate,
-    times_text,
-    without_many_not_reached,
-)
 from perfkit.report.history import sparkline
 from perfkit.report.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.report.names import short_names
@@ -74,7 +55,7 @@ _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
-_BARS_SAID = (
+_BARS_LEGEND = (
     "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
     " quickest to the slowest."
 )
@@ -98,44 +79,39 @@ def render_without_report(problem: str, address: str | None) -> str:
     output = f"[its output]({address})" if address else "its output"
     return (
         "## perfkit gate: NOT MEASURED\n\n"
-        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; {output} says why.\n"
+        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; see {output}.\n"
     )
 
 
 def _single_comment(report: GateReport) -> str:
+    verdicts = {one.benchmark.name: one.verdict for one in report.comparisons}
     against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
-    ordered = in_order(report.comparisons)
+    ordered = wording.in_order(report.comparisons)
     results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
     # Who may not merge wants to know why first.
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
+    guide = escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
+    unknown = "It is not known whether this change makes them slower."
+    decision = decision_lines(report, names, brief=True)
+    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED else []
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        *map(escape, changed_rules_text(report.changed_rules)),
-        _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
+        *map(escape, wording.changed_rules_text(report.changed_rules)),
+        _LINE_BREAK.join(map(escape, decision)),
         _next_step(report),
         *answer,
-        *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
+        *(_explanation(found, names, verdicts.get(found.benchmark)) for found in report.explanations),
         counters_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        collapsed("How to read this", _guide(report, names)) if is_timed(report) else "",
+        collapsed("How to read this", guide) if wording.is_timed(report) else "",
         collapsed("Machine, cost, rules, and how to measure it again", _LINE_BREAK.join(_footer(report))),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _guide(report: GateReport, names: Mapping[str, str]) -> str:
-    return escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
-
-
-def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
-    return next(
-        (one.verdict for one in report.comparisons if one.benchmark.name == explanation.benchmark), None
-    )
-
-
 def _next_step(report: GateReport) -> str:
-    """Return what a person does now who has never heard of perfkit."""
+    """Return what a person does now who does not know perfkit."""
     if report.exit_code == EXIT_PASS:
         return "**What to do:** nothing; for all that was measured, this can be merged."
     if report.exit_code == EXIT_INCONCLUSIVE:
@@ -151,7 +127,9 @@ def _next_step(report: GateReport) -> str:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    text, command = f"**What to do:** do not merge yet: {mend}.", _accepting_command(report)
+    names = short_names(one.benchmark.name for one in report.comparisons)
+    left = f" Still undecided: {escape(rest)}." if (rest := left_open(report, names)) else ""
+    text, command = f"**What to do:** do not merge yet: {mend}.{left}", _accepting_command(report)
     if command is None:
         return text
     return _LINE_BREAK.join((text, f"{wanted}, give a reason, and it passes:", code(command)))
@@ -159,8 +137,12 @@ def _next_step(report: GateReport) -> str:
 
 def _first_part(report: GateReport) -> Part | None:
     explained = {one.benchmark: one for one in report.explanations}
-    slower = (one for one in in_order(report.comparisons) if one.verdict == "REGRESSED" and decides(one))
-    parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
+    slower = (
+        one
+        for one in wording.in_order(report.comparisons)
+        if one.verdict == "REGRESSED" and wording.decides(one)
+    )
+    parts = (wording.slowest_part(explained.get(one.benchmark.name)) for one in slower)
     return next((part for part in parts if part is not None), None)
 
 
@@ -170,19 +152,18 @@ def _place_of(part: Part) -> str:
 
 
 def _accepting_command(report: GateReport) -> str | None:
-    """Return what to type to let all findings pass, None where that cannot be.
-
-    A commit's message needs no ledger that has this gate; uncommitted changes have no message.
-    """
-    found = [one.benchmark.name for one in in_order(report.comparisons) if accept_command(one, "")]
-    found += [one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED]
+    """Return a command that accepts all findings, None where nothing can be accepted."""
+    found = [
+        one.benchmark.name for one in wording.in_order(report.comparisons) if wording.accept_command(one, "")
+    ]
+    found += [one.benchmark.name for one in report.exact if wording.decides(one) and one.verdict in COUNTED]
     timed, counts = (one.benchmark.name for one in report.comparisons), report.exact
     names = short_names((*timed, *(one.benchmark.name for one in counts)))
     meant = list(dict.fromkeys(names[name] for name in found))
-    if not meant or not can_accept(report):
+    if not meant or not wording.can_accept(report):
         return None
     if report.head.dirty:
-        return " && ".join(map(accept_line, meant))
+        return " && ".join(map(wording.accept_line, meant))
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
     return f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"
 
@@ -196,11 +177,6 @@ def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
     }
 
 
-def _unknown(report: GateReport) -> Iterator[str]:
-    if report.exit_code == EXIT_NOT_MEASURED:
-        yield "It is not known whether this change makes them slower."
-
-
 def _results(
     comparisons: Sequence[Comparison], names: Mapping[str, str], past: Mapping[str, Sequence[float]]
 ) -> str:
@@ -208,13 +184,13 @@ def _results(
     if not comparisons:
         return ""
     listed, rest = first_of_many(comparisons)
-    shown, others = without_many_not_reached(listed)
+    shown, others = wording.without_many_not_reached(listed)
     last = [[others, "", "", "", "", "NOT REACHED", ""]] if others else []
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
     moved = [found for found in shown if found not in same]
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
     table = _table([*first, *last])
-    table += f"\n\n{_BARS_SAID}" if past else ""
+    table += f"\n\n{_BARS_LEGEND}" if past else ""
     if rest:
         table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
     if not same:
@@ -233,13 +209,13 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
     emphasis = "**" if comparison.verdict == "REGRESSED" else ""
     return [
         " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
-        *times_text(comparison),
-        change_text(comparison.estimate),
-        interval_text(comparison.estimate),
+        *wording.times_text(comparison),
+        wording.change_text(comparison.estimate),
+        wording.interval_text(comparison.estimate),
         f"MORE CPU ×{comparison.cpu_ratio:.2g}, IMPROVED"
         if comparison.costs_more_cpu
         else f"{emphasis}{comparison.verdict}{emphasis}",
-        launches_text(comparison.estimate),
+        wording.launches_text(comparison.estimate),
     ]
 
 
@@ -250,9 +226,9 @@ def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mappi
 
 
 def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
-    part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
+    part = wording.slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"most of what was added is spent in {_place_of(part)}" if part else ""
-    text = "; ".join(filter(None, (where, escape("; ".join(details(comparison))))))
+    text = "; ".join(filter(None, (where, escape("; ".join(wording.details(comparison))))))
     return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {text}" if text else None
 
 
@@ -260,10 +236,10 @@ def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Ve
     """Return what a profile shows; where the time did not move, its lines would only seem to contradict."""
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
     section = None if verdict == "UNCHANGED" else explanation.section
-    title = explanation_title(replace(explanation, section=section))
+    title = wording.explanation_title(replace(explanation, section=section))
     parts = (
         _UNDER_PROFILER if section else "",
-        "\n".join(section_rows(section, "call", MOST_MOVED)) if section else "",
+        "\n".join(section_rows(section, "call", wording.MOST_MOVED)) if section else "",
         "\n".join(f"- {escape(line)}" for line in explanation.findings),
     )
     text = "\n\n".join(part for part in parts if part)
@@ -276,14 +252,14 @@ def _footer(report: GateReport) -> Iterator[str]:
     if (difference := difference_of_sides(report)) is not None:
         yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
     yield f"Machine: {escape(machine_title(report.machine))}"
-    if is_timed(report):
+    if wording.is_timed(report):
         yield _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     elif report.base_environment is None or report.wanted:
         margins = {one.margin for one in report.comparisons}
-        margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
-        options = [*(margin if is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
+        margin = ["--margin", wording.percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+        options = [*(margin if wording.is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )
@@ -302,7 +278,7 @@ def _commit(commit: Commit) -> str:
 
 def _rules(report: GateReport) -> str:
     how = ", recomputed from the ledger" if report.from_ledger else ""
-    which = "benchmarks that gate" if some_do_not_gate(report.comparisons) else "benchmarks"
+    which = "benchmarks that gate" if wording.some_do_not_gate(report.comparisons) else "benchmarks"
     return (
         f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all {which} and looks"
         f" together, budget {human_seconds(report.budget_s)}, first look after"
@@ -317,9 +293,9 @@ def annotation_lines(report: GateReport) -> tuple[str, ...]:
     times = [
         _of_time(found, names[found.benchmark.name], explained.get(found.benchmark.name))
         for found in report.comparisons
-        if decides(found) and _fails(found)
+        if wording.decides(found) and _fails(found)
     ]
-    counts = [line for one in report.exact if decides(one) and _fails(one) for line in _of_count(one)]
+    counts = [line for one in report.exact if wording.decides(one) and _fails(one) for line in _of_count(one)]
     other = () if report.against is None else annotation_lines(report.against)
     return (*times, *counts, *other)[:_MOST]
 
@@ -334,10 +310,10 @@ def _level(found: Comparison | ExactComparison) -> str:
 
 def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> str:
     if found.verdict == "REGRESSED" and found.estimate is not None:
-        text = f"{name} is {slower_text(found.estimate)}"
+        text = f"{name} is {wording.slower_text(found.estimate)}"
     else:
-        text = f"{name}: {found.verdict}{''.join(f'; {one}' for one in details(found))}"
-    part = slowest_part(explanation)
+        text = f"{name}: {found.verdict}{''.join(f'; {one}' for one in wording.details(found))}"
+    part = wording.slowest_part(explanation)
     if part is not None:
         text += f"; most of it in {part.name}"
     return _command(_level(found), text, part.place if part else _own_place(found))

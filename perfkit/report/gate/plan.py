@@ -1,4 +1,4 @@
-"""Says what a gate would find in its time: for the terminal, and as markdown."""
+"""What a gate would find in its time: for the terminal, and as markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,7 +13,7 @@ from perfkit.model.comparisons import GatePlan, KnownFrom, PlannedBenchmark
 from perfkit.report.gate.terminal import commit_text, plain_table
 from perfkit.report.gate.wording import details, in_order, percent
 from perfkit.report.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.report.names import BrokenName, short_names
+from perfkit.report.names import BrokenName, short_names, spaced
 from perfkit.units import counted, human_seconds, listed
 
 _HEADINGS = ("margin", "scatter", "known from", "laun-\nches", "time", "detect-\nable")
@@ -30,7 +29,7 @@ _EXPLAINED: Mapping[KnownFrom, str] = {
 
 def plan_view(plan: GatePlan) -> Group:
     """Return the whole plan, its sentence first; it fits a terminal of 80 columns."""
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in _sections(plan)))
+    return spaced(*_sections(plan))
 
 
 def plan_markdown(plan: GatePlan) -> str:
@@ -50,17 +49,15 @@ def plan_sentence(plan: GatePlan) -> str:
         return f"In {time} {gate} would time nothing, since earlier gates have decided all of its benchmarks."
     effects = [one.effect for one in open_still if one.effect is not None]
     if not effects:
-        return f"In {time} {gate} would decide none of {_benchmarks(len(open_still))}{_hint(plan)}."
+        total = counted(len(open_still), "benchmark")
+        return f"In {time} {gate} would decide none of {total}{_hint(plan)}."
     missed = len(open_still) - len(effects)
     also = f", and would not reach {counted(missed, 'other')}{_hint(plan)}" if missed else ""
     return (
         f"In {time} {gate} would find a slowdown of {_effect(max(effects))} or more in"
-        f" {'each of ' if len(effects) > 1 else ''}{_benchmarks(len(effects))}, 19 times of 20{also}."
+        f" {'each of ' if len(effects) > 1 else ''}{counted(len(effects), 'benchmark')},"
+        f" 19 times of 20{also}."
     )
-
-
-def _benchmarks(number: int) -> str:
-    return counted(number, "benchmark")
 
 
 def _sections(plan: GatePlan) -> Iterator[Text | Table | Group]:
@@ -115,12 +112,8 @@ def _cells(one: PlannedBenchmark) -> Iterator[str]:
     yield counted(one.gates, "gate") if one.known_from == "its gates" else one.known_from
     yield str(one.launches) if one.launches else "none"
     yield "-" if one.decided or not one.launches else human_seconds(one.seconds, digits=2)
-    yield "-" if one.effect is None else _detectable(one.effect)
-
-
-def _detectable(effect: float) -> str:
-    text = _effect(effect)
-    return text if text.startswith("×") else f"+{text}"
+    effect = "-" if one.effect is None else _effect(one.effect)
+    yield effect if effect.startswith(("-", "×")) else f"+{effect}"
 
 
 def _effect(effect: float) -> str:

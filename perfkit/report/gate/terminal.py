@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.box import SIMPLE
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.live import Live
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
@@ -18,34 +15,20 @@ from rich.text import Text
 
 from perfkit.model import Commit
 from perfkit.model.comparisons import UNDECIDED, ApartReport, Comparison, Explanation, GateReport, Verdict
-from perfkit.report.console import console_on, visible_lines
 from perfkit.report.explain import listed, section_table
+from perfkit.report.gate import wording
 from perfkit.report.gate.counters import counter_sections
 from perfkit.report.gate.decision import (
+    again_step,
     both_sentence,
     decision_lines,
     decision_word,
+    left_open,
     next_step,
     reading_guide,
 )
-from perfkit.report.gate.wording import (
-    MOST_MOVED,
-    at_most,
-    change_text,
-    changed_rules_text,
-    details,
-    explanation_title,
-    in_order,
-    interval_text,
-    is_timed,
-    launches_text,
-    limit_of_all_calls,
-    seen_change,
-    times_text,
-    without_many_not_reached,
-)
-from perfkit.report.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
-from perfkit.report.progress import Drawn
+from perfkit.report.names import WHOLE_COLUMNS, BrokenName, columns_table, short_names, spaced
+from perfkit.report.progress import Drawn, live_on
 from perfkit.report.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
@@ -73,23 +56,23 @@ def gate_view(report: GateReport) -> RenderableType:
     if report.against is None or both is None:
         return _single_view(report)
     parts = (_single_view(report), _single_view(report.against))
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
+    return Group(spaced(*parts), Text(both, style="bold"))
 
 
 def _single_view(report: GateReport) -> RenderableType:
     names = short_names(found.benchmark.name for found in report.comparisons)
-    ordered = in_order(report.comparisons)
+    ordered = wording.in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
     shown, rest = first_of_many(ordered)
     begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
-        *(Text(line, style=_OTHER_STYLE) for line in changed_rules_text(report.changed_rules)),
+        *(Text(line, style=_OTHER_STYLE) for line in wording.changed_rules_text(report.changed_rules)),
         _heading(report),
         *([result_table(shown, names)] if ordered else []),
         *([Text("\n".join(rest))] if rest else []),
     )
     details: tuple[RenderableType, ...] = (
-        *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
+        *([Text(reading_guide(report, names), style="dim")] if wording.is_timed(report) else []),
         *_remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         *counter_sections(report.exact),
@@ -98,7 +81,7 @@ def _single_view(report: GateReport) -> RenderableType:
     sections = (*begin, *details, _closing(report, names, others))
     if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
         return Shortened(sections, range(len(begin), len(begin) + len(details)))
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
+    return Group(spaced(*sections[:-1]), sections[-1])
 
 
 def result_table(
@@ -108,21 +91,18 @@ def result_table(
     counted: str = "laun-\nches",
     of_open: bool = False,
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions.
-
-    Times of undecided benchmarks are shown where ``of_open`` says so.
-    """
+    """Return a line per benchmark; with ``of_open`` undecided ones have times too."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
-    shown, others = without_many_not_reached(comparisons)
+    shown, others = wording.without_many_not_reached(comparisons)
     for found in shown:
         table.add_row(
             BrokenName(names[found.benchmark.name]),
-            *times_text(found, of_open=of_open),
-            (of_open and seen_change(found)) or change_text(found.estimate),
+            *wording.times_text(found, of_open=of_open),
+            (of_open and wording.seen_change(found)) or wording.change_text(found.estimate),
             *_bounded(found),
-            launches_text(found.estimate),
+            wording.launches_text(found.estimate),
         )
     if others is not None:
         table.add_row(others, "", "", "", "", verdict_text("NOT REACHED"), "")
@@ -130,14 +110,11 @@ def result_table(
 
 
 def _bounded(comparison: Comparison) -> tuple[str, Text]:
-    """Return interval and verdict; where these are of a typical call alone a line below them says so.
-
-    That line goes through both columns, the one of which is justified to the right and the other to the left.
-    """
-    interval, verdict = interval_text(comparison.estimate), verdict_text(comparison.verdict)
+    """Return interval and verdict; a line below says that they are of a lower-quartile call alone."""
+    interval, verdict = wording.interval_text(comparison.estimate), verdict_text(comparison.verdict)
     if comparison.costs_more_cpu:
         interval, verdict = f"\n{interval}", Text.assemble(f"MORE CPU ×{comparison.cpu_ratio:.2g}\n", verdict)
-    limit = limit_of_all_calls(comparison)
+    limit = wording.limit_of_all_calls(comparison)
     if limit is None:
         return interval, verdict
     return f"{interval}\ntypical call; all", Text.assemble(verdict, f"\ncalls ≤ {limit}")
@@ -145,11 +122,7 @@ def _bounded(comparison: Comparison) -> tuple[str, Text]:
 
 def plain_table(*headings: str) -> Table:
     """Return an empty table: names of benchmarks, which may be broken, and columns of numbers."""
-    table = NamedTable(box=SIMPLE, padding=0, show_edge=False)
-    table.add_column("benchmark", ratio=1)
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+    return columns_table("benchmark", numbers=headings, padding=0)
 
 
 def verdict_text(verdict: Verdict) -> Text:
@@ -160,11 +133,12 @@ def verdict_text(verdict: Verdict) -> Text:
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     how += f", against {report.release}" if report.release else ""
-    sides = (
-        f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
-    )
-    lines = (f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides, difference_of_sides(report))
-    return Text("\n".join(filter(None, lines)))
+    return _sides(f"gate {report.run_id[-_ID_DIGITS:]}{how}", report, difference_of_sides(report))
+
+
+def _sides(title: str, report: GateReport | ApartReport, below: str | None = None) -> Text:
+    sides = (f"base  {commit_text(report.base)}", f"head  {commit_text(report.head)}")
+    return Text("\n".join(filter(None, (title, *sides, below))))
 
 
 def commit_text(commit: Commit) -> str:
@@ -173,15 +147,23 @@ def commit_text(commit: Commit) -> str:
     return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
 
 
-def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield the remarks on single benchmarks."""
-    remarks = [
-        Text.assemble(verdict_text(one.verdict), f" {names[one.benchmark.name]}: {'; '.join(text)}")
-        for one in comparisons
-        if (text := details(one))
-    ]
-    if remarks:
-        yield Group(*remarks)
+def _remarks(
+    comparisons: Sequence[Comparison],
+    names: Mapping[str, str],
+    words: Callable[[Comparison], Sequence[str]] = wording.details,
+) -> Iterator[RenderableType]:
+    """Yield the remarks on benchmarks; one that several benchmarks share is made once."""
+    by_remark: dict[tuple[Verdict, str], list[str]] = {}
+    for one in comparisons:
+        if text := "; ".join(words(one)):
+            by_remark.setdefault((one.verdict, text), []).append(names[one.benchmark.name])
+    if by_remark:
+        yield Group(
+            *(
+                Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {text}")
+                for (verdict, text), benchmarks in by_remark.items()
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -199,14 +181,16 @@ class _Command:
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
     name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
     return Group(
-        Text(f"{name}: {explanation_title(explanation)}"),
-        *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
+        Text(f"{name}: {wording.explanation_title(explanation)}"),
+        *([Padding(section_table(section, wording.MOST_MOVED), (0, 0, 0, 2))] if section else []),
         *(Padding(line, (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
     )
 
 
 def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str]) -> RenderableType:
     closing = Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
+    if left := left_open(report, names):
+        closing.append(f"\nnext: {again_step(report)}: it decides {left}")
     step, command = next_step(report, names)
     if not step:
         return closing
@@ -217,12 +201,6 @@ def _closing(report: GateReport, names: Mapping[str, str], lines: Sequence[str])
 def decision_style(report: GateReport | ApartReport) -> str:
     """Return the colour of a decision."""
     return _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
-
-
-def decision_text(report: GateReport | ApartReport, names: Mapping[str, str]) -> Text:
-    """Return the decision in its colour, and the lines below it."""
-    decision, *others = decision_lines(report, names)
-    return Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))
 
 
 def first_of_many(comparisons: Sequence[Comparison]) -> tuple[Sequence[Comparison], list[str]]:
@@ -271,20 +249,11 @@ class Shortened:
 
 
 class GateProgress(Drawn):
-    """Shows the progress of a gate on standard error: a table in a terminal, plain lines elsewhere.
-
-    The table is redrawn only when there is news: no thread of its own runs beside what is measured. It
-    vanishes at the end, where the result takes its place.
-    """
+    """Shows a gate's progress on standard error: a table in a terminal, plain lines elsewhere."""
 
     def __init__(self, *, enabled: bool) -> None:
-        console = console_on(sys.stderr)
-        # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
-        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
-        self._in_lines = enabled and not self._in_terminal
-        self._drawn = self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        super().__init__(enabled=enabled)
+        self._drawn = self._live = live_on(self._console)
         self._title = self._stage = self._time = ""
         self._states: tuple[Comparison, ...] = ()
         self._decided: set[str] = set()
@@ -305,10 +274,12 @@ class GateProgress(Drawn):
         """Show the benchmarks, some of which are not decided yet, with the time gone and left."""
         if self._in_lines:
             self._add_lines(states, elapsed_s)
-        news = _verdicts(states) != _verdicts(self._states)
+        before, now = (
+            [(one.benchmark.name, one.verdict) for one in found] for found in (self._states, states)
+        )
         self._states = tuple(states)
         self._time = f"{elapsed_s:.0f} s" + ("" if left_s is None else f", about {left_s:.0f} s left")
-        if news or elapsed_s - self._drawn_s >= _REDRAW_S:
+        if before != now or elapsed_s - self._drawn_s >= _REDRAW_S:
             self._drawn_s = elapsed_s
             self._draw()
 
@@ -321,8 +292,7 @@ class GateProgress(Drawn):
                     self._show(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
 
     def _show(self, text: str) -> None:
-        if self._in_lines:
-            sys.stderr.write(f"{visible_lines(text)}\n")
+        self._write(text)
         self._draw()
 
     def _draw(self) -> None:
@@ -331,10 +301,6 @@ class GateProgress(Drawn):
         status = "  ".join(part for part in (self._stage, self._time) if part)
         head = Text("\n".join(part for part in (self._title, status) if part))
         self._live.update(Group(head, _table(self._states)) if self._states else head, refresh=True)
-
-
-def _verdicts(states: Sequence[Comparison]) -> list[tuple[str, str]]:
-    return [(state.benchmark.name, state.verdict) for state in states]
 
 
 def _table(states: Sequence[Comparison]) -> Table:
@@ -347,18 +313,52 @@ def _table(states: Sequence[Comparison]) -> Table:
         undecided = state.verdict in UNDECIDED
         table.add_row(
             BrokenName(names[state.benchmark.name]),
-            change_text(state.estimate),
-            interval_text(state.estimate),
+            wording.change_text(state.estimate),
+            wording.interval_text(state.estimate),
             Text("measuring") if undecided else verdict_text(state.verdict),
-            launches_text(state.estimate),
+            wording.launches_text(state.estimate),
         )
     return table
 
 
 def _result(state: Comparison) -> str:
     if state.estimate is None:
-        return "; ".join((state.verdict, *details(state)))
-    change, interval = change_text(state.estimate), interval_text(state.estimate)
-    limit = limit_of_all_calls(state)
-    bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
-    return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"
+        return "; ".join((state.verdict, *wording.details(state)))
+    change, interval = wording.change_text(state.estimate), wording.interval_text(state.estimate)
+    limit = wording.limit_of_all_calls(state)
+    bound = "" if limit is None else f"; typical call; all calls {wording.at_most(state.other)}"
+    return (
+        f"{state.verdict} {change} ({interval}) after {wording.launches_text(state.estimate)} launches{bound}"
+    )
+
+
+_GUIDE = (
+    "Not interleaved: each commit was measured in sessions of its own, an hour or more apart. Base and head"
+    " are geometric means over sessions, per call. Intervals hold with {confidence} confidence for all of"
+    " them together and are widened by how much sessions of the same code differ on this machine; where that"
+    " leaves too much open, `perfkit gate` interleaves both sides."
+)
+
+
+def compare_view(report: ApartReport) -> Group:
+    """Return the whole result, the decision last; it fits a terminal of 80 columns."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = wording.in_order(report.comparisons)
+    shown, rest = first_of_many(ordered)
+    sections: tuple[RenderableType, ...] = (
+        _sides("compare, from the ledger: not interleaved", report),
+        result_table(shown, names, counted="sess-\nions", of_open=True),
+        *([Text("\n".join(rest))] if rest else []),
+        Text(_GUIDE.format(confidence=wording.percent(1 - report.policy.alpha)), style="dim"),
+        *_remarks(ordered, names, lambda one: wording.details(one) if one.estimate else [one.message or ""]),
+        *counter_sections(report.exact),
+        *(Text(f"note: {note}") for note in report.notes),
+    )
+    decision, *others = decision_lines(report, names)
+    closing = Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))
+    return Group(spaced(*sections), closing)
+
+
+def compare_decision(report: ApartReport) -> str:
+    """Return what was decided, in a sentence."""
+    return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))[0]

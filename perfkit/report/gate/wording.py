@@ -46,7 +46,7 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
-# A limit beyond the first factor, and so many times as far as the estimate, says nothing.
+# A limit beyond the first factor, and so many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.py:\d+$")
@@ -59,15 +59,8 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
     """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
-    kept: list[Comparison] = []
-    listed = 0
-    for found in comparisons:
-        not_reached = found.verdict == "NOT REACHED"
-        if not not_reached or listed < _MOST_NOT_REACHED:
-            kept.append(found)
-            listed += not_reached
-    left = len(comparisons) - len(kept)
-    return kept, f"and {left} more" if left else None
+    rest = [one for one in comparisons if one.verdict == "NOT REACHED"][_MOST_NOT_REACHED:]
+    return [one for one in comparisons if one not in rest], f"and {len(rest)} more" if rest else None
 
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
@@ -93,13 +86,11 @@ def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
 
 def changed_rules_text(changed_rules: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence on the rules that head changes; nothing where it changes none."""
-    if not changed_rules:
-        return ()
     text = (
         f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
         " next commit on (`--rules head` uses them now)."
     )
-    return (text,)
+    return (text,) if changed_rules else ()
 
 
 def percent(share: float) -> str:
@@ -163,24 +154,17 @@ def upper_text(estimate: Estimate | None) -> str:
 
 
 def at_most(estimate: Estimate | None) -> str:
-    """Return the upper limit in words, "at most +3.6 %"; where it says nothing, that it is unknown."""
+    """Return the upper limit in words, "at most +3.6 %"; or that it is unknown."""
     limit = upper_text(estimate)
     return limit if limit == _UNKNOWN else f"at most {limit}"
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
-    """Return what all calls may have slowed down by at most, where a typical call alone made the verdict.
-
-    None where all calls became no slower than the margin either, and where the verdict is about all of them.
-    """
-    whole = comparison.other if _is_of_typical_calls(comparison) else None
-    return upper_text(whole) if whole is not None and whole.high > 1 + comparison.margin else None
-
-
-def _is_of_typical_calls(comparison: Comparison) -> bool:
+    """Return the upper limit for all calls where a lower-quartile call alone made the verdict, else None."""
     judged, whole = comparison.estimate, comparison.other
-    known = judged is not None and whole is not None and judged.calls == "typical"
-    return known and comparison.verdict in NOT_SLOWER
+    if judged is None or whole is None or judged.calls != "typical" or comparison.verdict not in NOT_SLOWER:
+        return None
+    return upper_text(whole) if whole.high > 1 + comparison.margin else None
 
 
 def seen_change(comparison: Comparison) -> str | None:
@@ -195,15 +179,10 @@ def seen_change(comparison: Comparison) -> str | None:
 
 def times_text(comparison: Comparison, *, of_open: bool = False) -> tuple[str, str]:
     """Return the times of both sides; unless ``of_open``, none that would suggest a change too early."""
-    if _is_open(comparison) and not of_open:
+    known, undecided = comparison.estimate, comparison.verdict in UNDECIDED
+    if undecided and not of_open and (known is None or known.low <= 1 <= known.high):
         return "-", "-"
     return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
-
-
-def _is_open(comparison: Comparison) -> bool:
-    estimate = comparison.estimate
-    undecided = comparison.verdict in UNDECIDED
-    return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
 
 
 def direction_text(estimate: Estimate | None) -> str:
@@ -211,20 +190,16 @@ def direction_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "too few launches to compare"
     if estimate.low <= 1 <= estimate.high:
+        one, many = ("session", "sessions") if estimate.unit == "occasions" else ("launch", "launches")
         return (
-            f"not decided after {_rests_on(estimate)}: may be slower or faster ({interval_text(estimate)}),"
-            " so no times are shown"
+            f"not decided after {estimate.launches} {one if estimate.launches == 1 else many}:"
+            f" may be slower or faster ({interval_text(estimate)}), so no times are shown"
         )
     word = "slower" if estimate.low > 1 else "faster"
     if _is_factor(estimate):
         return f"{word}, {interval_text(estimate)}"
     small, large = sorted(map(abs, _limits(estimate)))
     return f"{word} by {small:.1f} to {large:.1f} %"
-
-
-def _rests_on(estimate: Estimate) -> str:
-    one, many = ("occasion", "occasions") if estimate.unit == "occasions" else ("launch", "launches")
-    return f"{estimate.launches} {one if estimate.launches == 1 else many}"
 
 
 def need_text(need: Need) -> str:
@@ -238,7 +213,7 @@ def details(comparison: Comparison) -> list[str]:
     words = [comparison.message or _CAUSES.get(comparison.verdict)]
     need = comparison.need
     if comparison.verdict == "NOT REACHED":
-        # A note says of all of them together what would have been enough.
+        # A note has what would have been enough for all of them.
         words, need = [], None
     if comparison.verdict == "NOT SLOWER":
         words = [f"not slower ({interval_text(comparison.estimate)})"]
@@ -247,7 +222,7 @@ def details(comparison: Comparison) -> list[str]:
         known = comparison.verdict == "REGRESSED" and comparison.estimate is not None
         words = [None if known else direction_text(comparison.estimate), comparison.message]
         if comparison.estimate is None:
-            # The message only says how many launches are too few.
+            # The message only has how many launches are too few.
             words = [": ".join(one for one in words if one)]
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
@@ -278,10 +253,7 @@ def slowest_part(explanation: Explanation | None) -> Part | None:
 
 
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
-    """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
-
-    ``name`` is unique among the benchmarks of its gate.
-    """
+    """Return the command that accepts a finding, None where it blocks nothing or launches can decide it."""
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
     return accept_line(name)

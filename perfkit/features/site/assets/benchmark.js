@@ -8,7 +8,7 @@
   const UNITS = { s: [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]], B: [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]] };
   let series = null, picked = [], page = 0, chart = null;
 
-  // Columns are told as differences to the known number before; null stays null.
+  // Columns hold differences to the known number before; null stays null.
   function summed(column) {
     let sum = 0;
     return column.map((by) => (by === null ? null : (sum += by)));
@@ -19,7 +19,7 @@
     data.runs.commit = summed(data.runs.commit);
     data.runs.time = summed(data.runs.time);
     for (const one of data.series) {
-      const worth = (value) => (value === null ? NaN : value * one.scale);
+      const worth = (value) => (value === null ? NaN : value);
       one.run = summed(one.run);
       one.mean = Float64Array.from(one.mean, worth);
       one.sd = Float64Array.from(one.sd, worth);
@@ -45,8 +45,8 @@
     if (Number.isNaN(value)) return "-";
     if (value === 0 && series.unit === "s") return "0 s";
     if (!unit) {
-      const told = Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 4 });
-      return ["", "1"].includes(series.unit) ? told : `${told} ${series.unit}`;
+      const shown = Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 4 });
+      return ["", "1"].includes(series.unit) ? shown : `${shown} ${series.unit}`;
     }
     return `${digits(value / unit[1])} ${unit[0]}`;
   }
@@ -72,8 +72,8 @@
     if (ratio >= 3) return `×${ratio.toFixed(1)}`;
     if (ratio < 0.2) return `×${Number(ratio.toPrecision(2))}`;
     const percent = 100 * (ratio - 1);
-    const told = percent.toFixed(Math.abs(percent) >= 1 ? 1 : 2);
-    return Number(told) === 0 ? "0 %" : `${percent > 0 ? "+" : ""}${told} %`;
+    const shown = percent.toFixed(Math.abs(percent) >= 1 ? 1 : 2);
+    return Number(shown) === 0 ? "0 %" : `${percent > 0 ? "+" : ""}${shown} %`;
   }
 
   function amountText(ratio) {
@@ -167,8 +167,8 @@
     known.forEach((step) => {
       const at = place.get(step.at);
       const from = Math.max(at - step.runs[0], 0), to = Math.min(at + step.runs[1], x.length) - 1;
-      found.push({ from: x[from], to: x[Math.max(at - 1, 0)], value: step.before * series.scale });
-      found.push({ from: x[at], to: x[to], value: step.after * series.scale });
+      found.push({ from: x[from], to: x[Math.max(at - 1, 0)], value: step.before });
+      found.push({ from: x[at], to: x[to], value: step.after });
     });
     return found;
   }
@@ -244,9 +244,9 @@
   function list(pairs) {
     const made = element("dl");
     for (const [name, value] of pairs) {
-      const told = element("dd");
-      told.append(value);
-      made.append(element("dt", name), told);
+      const shown = element("dd");
+      shown.append(value);
+      made.append(element("dt", name), shown);
     }
     return made;
   }
@@ -274,9 +274,9 @@
     const box = element("div", "", "compared");
     const within = series.noise !== null && ratio <= series.noise && ratio >= 1 / series.noise;
     const worse = (ratio > 1) === (series.better === "lower");
-    const told = element("p", "", `ratio ${within || ratio === 1 ? "dim" : worse ? "worse" : "better"}`);
-    told.textContent = Number.isFinite(ratio) ? `B is ${amountText(ratio)}` : "A is zero, so there is no ratio";
-    box.append(element("h3", "A and B compared"), told, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
+    const shown = element("p", "", `ratio ${within || ratio === 1 ? "dim" : worse ? "worse" : "better"}`);
+    shown.textContent = Number.isFinite(ratio) ? `B is ${amountText(ratio)}` : "A is zero, so there is no ratio";
+    box.append(element("h3", "A and B compared"), shown, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
     if (a.sha === b.sha) {
       box.append(element("p", "Both are of one commit: its code makes no difference between them.", "small"));

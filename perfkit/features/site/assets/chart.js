@@ -10,15 +10,15 @@ window.PerfkitChart = class {
   static #LEAST_RANGE = 0.04;
   static #FEWEST = 4;
 
-  #canvas; #map; #told; #data = null; #view = [0, 1]; #range = [0, 1]; #hover = -1; #picked = [];
+  #canvas; #map; #listener; #data = null; #view = [0, 1]; #range = [0, 1]; #hover = -1; #picked = [];
   #colours = {}; #frame = 0; #zero = false; #off = new Set(); #labels = [];
   #pointers = new Map(); #dragged = false; #pinch = null; #overview = null; #size = null;
 
-  // `told` hears of what people do: hover(run or -1, x, y), pick(run), step(id).
-  constructor(canvas, map, told) {
+  // `listener` gets what people do: hover(run or -1, x, y), pick(run), step(id).
+  constructor(canvas, map, listener) {
     this.#canvas = canvas;
     this.#map = map;
-    this.#told = told;
+    this.#listener = listener;
     this.#readColours();
     document.addEventListener("perfkit-theme", () => { this.#readColours(); this.redraw(); });
     new ResizeObserver(() => { this.#size = null; this.#overview = null; this.redraw(); }).observe(canvas);
@@ -89,7 +89,7 @@ window.PerfkitChart = class {
     this.#overview = null;
   }
 
-  // Colours of environments: the first is that of the line; shapes tell them apart as well.
+  // Colours of environments: the first is that of the line; shapes distinguish them as well.
   colour(environment) {
     const others = [this.#colours.calm, "#b07c12", "#9268bd", "#1f9a93", "#a9705a"];
     return others[environment % others.length];
@@ -520,8 +520,8 @@ window.PerfkitChart = class {
     this.#hover = run;
     this.redraw();
     const { x, mean } = this.#data;
-    if (run < 0) this.#told.hover(-1, 0, 0);
-    else this.#told.hover(this.#data.run[run], this.#place(x[run]), this.#height(mean[run]));
+    if (run < 0) this.#listener.hover(-1, 0, 0);
+    else this.#listener.hover(this.#data.run[run], this.#place(x[run]), this.#height(mean[run]));
   }
 
   #listen() {
@@ -598,9 +598,9 @@ window.PerfkitChart = class {
     if (!pressed || this.#dragged) return;
     const at = this.#at(event);
     const label = this.#labelAt(at);
-    if (label) { this.#told.step(label.id); return; }
+    if (label) { this.#listener.step(label.id); return; }
     const run = this.#nearest(...at);
-    if (run >= 0) { this.#setHover(run); this.#told.pick(this.#data.run[run]); }
+    if (run >= 0) { this.#setHover(run); this.#listener.pick(this.#data.run[run]); }
   }
 
   #labelAt([x, y]) {
@@ -625,7 +625,7 @@ window.PerfkitChart = class {
     const acts = {
       "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), 0: () => this.all(),
       Home: () => this.#walk(-Infinity), End: () => this.#walk(Infinity),
-      Enter: () => { if (this.#hover >= 0) this.#told.pick(this.#data.run[this.#hover]); },
+      Enter: () => { if (this.#hover >= 0) this.#listener.pick(this.#data.run[this.#hover]); },
     };
     const act = step ? () => (event.shiftKey ? this.move(0.2 * step) : this.#walk(step)) : acts[event.key];
     if (!act) return;

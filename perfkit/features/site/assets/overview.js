@@ -39,7 +39,7 @@
       return { row, place, text, number: text === "" ? NaN : Number(text) };
     });
     keyed.sort((one, other) => {
-      // What has no value comes last, whatever the order.
+      // What has no value always comes last.
       if ((one.text === "") !== (other.text === "")) return one.text === "" ? 1 : -1;
       const byNumber = one.number - other.number;
       const by = Number.isNaN(byNumber) ? one.text.localeCompare(other.text, "en", { numeric: true }) : byNumber;
@@ -54,7 +54,7 @@
   const names = rows.map((row) => row.cells[0].textContent.toLowerCase());
   const field = (id) => document.getElementById(id);
   const search = field("search"), kind = field("kind"), metric = field("metric"), machine = field("machine");
-  const attention = new Set(["worse", "creep", "silent", "unclear"]);
+  const attention = new Set(["worse", "drift", "silent", "unclear"]);
   let at = null;
 
   function filter() {

@@ -16,11 +16,7 @@ def catalogue() -> tuple[Trick, ...]:
 
 
 def find(name: str) -> Trick:
-    """Return the trick of this name, or the pair that is no trick at all.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the trick of this name, or the pair that is no trick at all."""
     if name == IDENTICAL.name:
         return IDENTICAL
     tricks = {trick.name: trick for trick in catalogue()}

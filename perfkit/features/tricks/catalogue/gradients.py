@@ -8,25 +8,14 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from perfkit.features.tricks.catalogue.pieces import (
-    Used,
-    documentation,
-    outputs_and_gradients,
-    parameters,
-    perceptron,
-    replaced,
-    seeded,
-)
+from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 
 def evaluation(rows: int, context: Callable[[], AbstractContextManager[None]]) -> Call:
-    """Return a call that evaluates a net of many small layers within the context.
-
-    Its parameters require gradients, as those of a net in training do; the outputs require none.
-    """
-    model = seeded(lambda: perceptron(layers=16, width=64)).eval()
-    inputs = seeded(lambda: torch.randn(rows, 64))
+    """Return a call that evaluates a net of many small layers, whose parameters require gradients."""
+    model = pieces.seeded(lambda: pieces.perceptron(layers=16, width=64)).eval()
+    inputs = pieces.seeded(lambda: torch.randn(rows, 64))
 
     def evaluate() -> tuple[torch.Tensor, ...]:
         with context():
@@ -51,12 +40,12 @@ class _Checkpointed(nn.Module):
 
 
 def _net(layers: int) -> nn.Sequential:
-    return seeded(lambda: perceptron(layers=layers, width=256))
+    return pieces.seeded(lambda: pieces.perceptron(layers=layers, width=256))
 
 
 def _checkpointing_side(model: nn.Module) -> Call:
-    inputs = seeded(lambda: torch.randn(128, 256))
-    return lambda: outputs_and_gradients(model, inputs)
+    inputs = pieces.seeded(lambda: torch.randn(128, 256))
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 GRADIENT_CHECKPOINTING = Trick(
@@ -68,14 +57,13 @@ GRADIENT_CHECKPOINTING = Trick(
     ),
     helps="Where memory limits the batch, and a larger batch makes up for the time.",
     caveat="Expect a step to take longer by about a forward pass.",
-    source=documentation("torch.utils.checkpoint", "checkpoint.html"),
+    source=pieces.documentation("torch.utils.checkpoint", "checkpoint.html"),
     code="torch.utils.checkpoint.checkpoint(block, values, use_reentrant=False)",
     size_means="layers of 256 x 256",
     sizes=(2, 8, 32),
     pair=lambda layers: Pair(
         without=_checkpointing_side(_net(layers)), with_=_checkpointing_side(_Checkpointed(_net(layers)))
     ),
-    tolerance_why="The same operators run on the same values, some of them twice.",
 )
 
 
@@ -88,14 +76,13 @@ INFERENCE_MODE = Trick(
     ),
     helps="In evaluation and inference with many small operators, whose overhead is most of the time.",
     caveat="Outside, its tensors can neither be changed in place nor be saved for a backward pass.",
-    source=documentation("inference_mode", "generated/torch.autograd.grad_mode.inference_mode.html"),
+    source=pieces.documentation("inference_mode", "generated/torch.autograd.grad_mode.inference_mode.html"),
     code="with torch.inference_mode(): outputs = model(inputs)",
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.inference_mode)
     ),
-    tolerance_why="The same operators run on the same values.",
 )
 
 
@@ -108,42 +95,43 @@ NO_GRAD = Trick(
     ),
     helps="In evaluation and inference, above all with many small operators or little memory.",
     caveat="It does not switch dropout and batch normalisation to evaluation: model.eval() does.",
-    source=documentation("Autograd mechanics, Locally disabling gradient computation", "notes/autograd.html"),
+    source=pieces.documentation(
+        "Autograd mechanics, Locally disabling gradient computation", "notes/autograd.html"
+    ),
     code="with torch.no_grad(): outputs = model(inputs)",
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(
         without=evaluation(rows, torch.enable_grad), with_=evaluation(rows, torch.no_grad)
     ),
-    tolerance_why="The same operators run on the same values.",
 )
 
 
 def _zero_grad_side(layers: int, *, set_to_none: bool) -> Call:
-    model = seeded(lambda: perceptron(layers=layers, width=128))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=layers, width=128))
     optimizer = SGD(model.parameters(), lr=0.1)
-    inputs = seeded(lambda: torch.randn(16, 128))
+    inputs = pieces.seeded(lambda: torch.randn(16, 128))
 
     def step() -> tuple[Tensor, ...]:
         optimizer.zero_grad(set_to_none=set_to_none)
         model(inputs).square().mean().backward()
         optimizer.step()
-        return parameters(model)
+        return pieces.parameters(model)
 
     return step
 
 
 @contextmanager
-def _in_every_loop() -> Iterator[Used]:
-    used = Used()
+def _in_every_loop() -> Iterator[pieces.Used]:
+    used = pieces.Used()
     with (
-        replaced(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, used)),
-        replaced(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, used)),
+        pieces.replaced(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, used)),
+        pieces.replaced(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, used)),
     ):
         yield used
 
 
-def _dropping(zero_grad: Callable[..., None], used: Used) -> Callable[..., None]:
+def _dropping(zero_grad: Callable[..., None], used: pieces.Used) -> Callable[..., None]:
     def drop(self: object, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 (torch's own signature)
         if not set_to_none:
             used.note()
@@ -159,16 +147,15 @@ ZERO_GRAD_SET_TO_NONE = Trick(
         "Drops the gradients before a step instead of filling them with zeros. The backward pass then puts "
         "its results in their place, where it would otherwise read the zeros and add to them."
     ),
-    helps="With many or large parameters; it is what zero_grad() does unless told otherwise.",
+    helps="With many or large parameters; it is what zero_grad() does by default.",
     caveat="A parameter that a step does not reach has no gradient then, and the optimiser skips it.",
-    source=documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
+    source=pieces.documentation("Optimizer.zero_grad", "generated/torch.optim.Optimizer.zero_grad.html"),
     code="optimizer.zero_grad(set_to_none=True)",
     size_means="layers of 128 x 128",
     sizes=(4, 16, 64),
     pair=lambda layers: Pair(
         without=_zero_grad_side(layers, set_to_none=False), with_=_zero_grad_side(layers, set_to_none=True)
     ),
-    tolerance_why="A gradient added to zero is that gradient.",
     on_loop=_in_every_loop,
 )
 

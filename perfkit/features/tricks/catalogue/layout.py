@@ -8,17 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from perfkit.features.tricks.catalogue.pieces import (
-    Arguments,
-    Forward,
-    Used,
-    calling,
-    convolution_net,
-    documentation,
-    outputs_and_gradients,
-    seeded,
-    tutorial,
-)
+from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 # Dimensions of a batch of images.
@@ -26,17 +16,17 @@ _IMAGES = 4
 
 
 def _side(images: int, memory_format: torch.memory_format) -> Call:
-    model = seeded(convolution_net).to(memory_format=memory_format)  # type: ignore[call-overload]
-    inputs = seeded(lambda: torch.randn(images, 3, 32, 32)).to(memory_format=memory_format)
-    return lambda: outputs_and_gradients(model, inputs)
+    model = pieces.seeded(pieces.convolution_net).to(memory_format=memory_format)  # type: ignore[call-overload]
+    inputs = pieces.seeded(lambda: torch.randn(images, 3, 32, 32)).to(memory_format=memory_format)
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 @contextmanager
-def _in_every_loop() -> Iterator[Used]:
-    used, convolves = Used(), WeakKeyDictionary[nn.Module, bool]()
+def _in_every_loop() -> Iterator[pieces.Used]:
+    used, convolves = pieces.Used(), WeakKeyDictionary[nn.Module, bool]()
 
     def call_turned(
-        module: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments
+        module: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
     ) -> object:
         if module not in convolves:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -46,7 +36,7 @@ def _in_every_loop() -> Iterator[Used]:
             arguments, named = tree_map_only(Tensor, _turned, (arguments, named))
         return call(*arguments, **named)
 
-    with calling(call_turned):
+    with pieces.calling(call_turned):
         yield used
 
 
@@ -63,7 +53,9 @@ CHANNELS_LAST = Trick(
     ),
     helps="In convolution nets where such kernels exist: on tensor cores, and with oneDNN on processors.",
     caveat="An operator that does not know the layout turns it back, which may cost all that was gained.",
-    source=tutorial("Channels Last Memory Format in PyTorch", "intermediate/memory_format_tutorial.html"),
+    source=pieces.tutorial(
+        "Channels Last Memory Format in PyTorch", "intermediate/memory_format_tutorial.html"
+    ),
     code="model.to(memory_format=torch.channels_last); images.to(memory_format=torch.channels_last)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
@@ -72,13 +64,14 @@ CHANNELS_LAST = Trick(
     ),
     relative_tolerance=1e-3,
     absolute_tolerance=1e-5,
-    tolerance_why="Other kernels add the same products in another order.",
     on_loop=_in_every_loop,
 )
 
 
 def _collate_pair(images: int) -> Pair:
-    decoded = seeded(lambda: [torch.randint(256, (64, 64, 3), dtype=torch.uint8) for _ in range(images)])
+    decoded = pieces.seeded(
+        lambda: [torch.randint(256, (64, 64, 3), dtype=torch.uint8) for _ in range(images)]
+    )
     return Pair(without=lambda: (_as_copies(decoded),), with_=lambda: (_as_view(decoded),))
 
 
@@ -100,12 +93,13 @@ CHANNELS_LAST_COLLATE = Trick(
     ),
     helps="In loading batches of images that come as (height, width, channels).",
     caveat="The batch is in the channels-last layout: a net in the other layout rearranges it after all.",
-    source=tutorial("Channels Last Memory Format in PyTorch", "intermediate/memory_format_tutorial.html"),
+    source=pieces.tutorial(
+        "Channels Last Memory Format in PyTorch", "intermediate/memory_format_tutorial.html"
+    ),
     code="torch.stack(decoded).permute(0, 3, 1, 2).float() / 255",
     size_means="images in a batch",
     sizes=(16, 64, 256),
     pair=_collate_pair,
-    tolerance_why="Both sides convert and divide the same levels one by one.",
 )
 
 
@@ -113,8 +107,8 @@ _USES = 8
 
 
 def _contiguous_pair(images: int) -> Pair:
-    features = seeded(lambda: torch.randn(images, 64, 16, 16))
-    weights = seeded(lambda: torch.randn(_USES, images, 16, 16, 64))
+    features = pieces.seeded(lambda: torch.randn(images, 64, 16, 16))
+    weights = pieces.seeded(lambda: torch.randn(_USES, images, 16, 16, 64))
     return Pair(
         without=lambda: (_weighted(features.permute(0, 2, 3, 1), weights),),
         with_=lambda: (_weighted(features.permute(0, 2, 3, 1).contiguous(), weights),),
@@ -137,12 +131,11 @@ CONTIGUOUS_AFTER_PERMUTE = Trick(
     ),
     helps="Where the permuted tensor meets contiguous ones in several operators.",
     caveat="The copy takes memory, and is for nothing where an operator copies anyway or there is but one.",
-    source=documentation("Tensor Views", "tensor_view.html"),
+    source=pieces.documentation("Tensor Views", "tensor_view.html"),
     code="images = images.permute(0, 2, 3, 1).contiguous()",
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=_contiguous_pair,
-    tolerance_why="Products and sums are taken element by element, in the same order on both sides.",
 )
 
 

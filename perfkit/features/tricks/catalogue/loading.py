@@ -69,7 +69,6 @@ LOADER_WORKERS = Trick(
     size_means="images in an epoch",
     sizes=(40, 200, 1000),
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
-    tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, with_workers),
 )
@@ -84,8 +83,8 @@ PERSISTENT_WORKERS = Trick(
     ),
     helps="With short epochs, or a dataset that takes long to copy to a new process.",
     caveat=(
-        "A change to the dataset after the first epoch does not reach them: an augmentation that is told "
-        "the epoch's number repeats itself."
+        "A change to the dataset after the first epoch does not reach them: an augmentation that depends "
+        "on the epoch's number repeats itself."
     ),
     source=documentation("torch.utils.data.DataLoader", "data.html#torch.utils.data.DataLoader"),
     code="DataLoader(dataset, num_workers=2, persistent_workers=True)",
@@ -95,7 +94,6 @@ PERSISTENT_WORKERS = Trick(
         without=epoch(images, num_workers=WORKERS),
         with_=epoch(images, num_workers=WORKERS, persistent_workers=True),
     ),
-    tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
     rounds=ROUNDS,
     on_loop=lambda: constructing(
         DataLoader, lambda arguments: if_workers(arguments, persistent_workers=True)
@@ -124,7 +122,6 @@ PREFETCH_FACTOR = Trick(
     size_means="images in an epoch",
     sizes=(40, 200, 1000),
     pair=lambda images: Pair(without=_side(images, ahead=2), with_=_side(images, ahead=_AHEAD)),
-    tolerance_why="What an image becomes depends on its index, not on when it is read.",
     rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, lambda arguments: if_workers(arguments, prefetch_factor=_AHEAD)),
 )

@@ -9,27 +9,12 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 from torch.utils._pytree import tree_map_only
 
-from perfkit.features.tricks.catalogue.pieces import (
-    Arguments,
-    Forward,
-    Used,
-    calling,
-    constructing,
-    convolution_net,
-    documentation,
-    gradients,
-    outputs_and_gradients,
-    perceptron,
-    replaced,
-    seeded,
-    switched,
-    tutorial,
-)
+from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 
 def _batching_pair(products: int) -> Pair:
-    left, right = seeded(lambda: (torch.randn(products, 16, 16), torch.randn(products, 16, 16)))
+    left, right = pieces.seeded(lambda: (torch.randn(products, 16, 16), torch.randn(products, 16, 16)))
     return Pair(
         without=lambda: (torch.stack([one @ other for one, other in zip(left, right, strict=True)]),),
         with_=lambda: (torch.bmm(left, right),),
@@ -45,20 +30,19 @@ BATCHING_SMALL_OPERATORS = Trick(
     ),
     helps="Wherever a Python loop runs the same operator on parts of equal shape.",
     caveat="All parts have to be there at once, and to be of one shape or padded to it.",
-    source=documentation("torch.bmm", "generated/torch.bmm.html"),
+    source=pieces.documentation("torch.bmm", "generated/torch.bmm.html"),
     code="torch.bmm(left, right)",
     size_means="products of 16 x 16 matrices",
     sizes=(8, 64, 512),
     pair=_batching_pair,
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Another kernel may add the sixteen products of an element in another order.",
 )
 
 
 def _bf16_side(rows: int, *, casting: bool) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=256))
-    inputs = seeded(lambda: torch.randn(rows, 256))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=256))
+    inputs = pieces.seeded(lambda: torch.randn(rows, 256))
 
     def train() -> tuple[Tensor, ...]:
         model.zero_grad()
@@ -66,16 +50,18 @@ def _bf16_side(rows: int, *, casting: bool) -> Call:
             outputs = model(inputs)
         # Of an unscaled mean the gradients would be smaller than any tolerance.
         outputs.float().square().sum().backward()
-        return outputs.detach().float(), *(gradient / rows for gradient in gradients(model))
+        return outputs.detach().float(), *(gradient / rows for gradient in pieces.gradients(model))
 
     return train
 
 
 @contextmanager
-def _in_every_loop() -> Iterator[Used]:
-    used = Used()
+def _in_every_loop() -> Iterator[pieces.Used]:
+    used = pieces.Used()
 
-    def call_casting(_: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments) -> object:
+    def call_casting(
+        _: nn.Module, call: pieces.Forward, arguments: tuple[object, ...], named: pieces.Arguments
+    ) -> object:
         used.note()
         with _casting_everywhere():
             outputs = call(*arguments, **named)
@@ -84,7 +70,7 @@ def _in_every_loop() -> Iterator[Used]:
 
     # Not around the whole loop: the weights' casts are kept until the context ends, and after an update
     # they would be those of the former weights.
-    with calling(call_casting):
+    with pieces.calling(call_casting):
         yield used
 
 
@@ -109,14 +95,14 @@ BF16_AUTOCAST = Trick(
     ),
     helps="In large nets on tensor cores, or on processors with bfloat16 units.",
     caveat="Without such units casts are added and nothing is gained; eight bits are few for a loss.",
-    source=documentation("Automatic Mixed Precision package", "amp.html"),
+    source=pieces.documentation("Automatic Mixed Precision package", "amp.html"),
     code='with torch.autocast("cpu", dtype=torch.bfloat16): loss = criterion(model(images), labels)',
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(without=_bf16_side(rows, casting=False), with_=_bf16_side(rows, casting=True)),
+    # Each layer rounds to eight bits, 0.4%, and four layers there and back add up.
     relative_tolerance=2e-2,
     absolute_tolerance=1e-2,
-    tolerance_why="Each layer rounds to eight bits, 0.4%, and four layers there and back add up.",
     # Normalisation over few rows makes much of little: a small batch's gradients move by tens of percent.
     loop_tolerance=0.5,
     on_loop=_in_every_loop,
@@ -124,7 +110,7 @@ BF16_AUTOCAST = Trick(
 
 
 def _compile_pair(rows: int) -> Pair:
-    values = seeded(lambda: torch.randn(rows, 1024))
+    values = pieces.seeded(lambda: torch.randn(rows, 1024))
     compiled = torch.compile(_pointwise, dynamic=False)
     # Compiled here, so that no call of the work compiles.
     compiled(values)
@@ -147,25 +133,24 @@ COMPILE = Trick(
     ),
     helps="In chains of elementwise operators on large tensors, and where many small operators are started.",
     caveat="Compiling takes seconds, and is done again for shapes and branches not met before.",
-    source=tutorial("Introduction to torch.compile", "intermediate/torch_compile_tutorial.html"),
+    source=pieces.tutorial("Introduction to torch.compile", "intermediate/torch_compile_tutorial.html"),
     code="model = torch.compile(model)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=_compile_pair,
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="The compiler's own approximations of exp, tanh and cos differ in the last digits.",
     needs="compiler",
 )
 
 
 def _cudnn_side(images: int, *, trying: bool) -> Call:
-    model = seeded(convolution_net).to("cuda")
-    inputs = seeded(lambda: torch.randn(images, 3, 64, 64)).to("cuda")
+    model = pieces.seeded(pieces.convolution_net).to("cuda")
+    inputs = pieces.seeded(lambda: torch.randn(images, 3, 64, 64)).to("cuda")
 
     def convolve() -> tuple[Tensor, ...]:
         with _benchmark(trying=trying):
-            results = outputs_and_gradients(model, inputs)
+            results = pieces.outputs_and_gradients(model, inputs)
             torch.cuda.synchronize()
         return results
 
@@ -173,7 +158,7 @@ def _cudnn_side(images: int, *, trying: bool) -> Call:
 
 
 def _benchmark(*, trying: bool) -> AbstractContextManager[Callable[[], bool]]:
-    return replaced(torch.backends.cudnn, "benchmark", trying)
+    return pieces.replaced(torch.backends.cudnn, "benchmark", trying)
 
 
 CUDNN_BENCHMARK = Trick(
@@ -185,7 +170,9 @@ CUDNN_BENCHMARK = Trick(
     ),
     helps="In convolution nets on a GPU whose images keep their shape.",
     caveat="Each new shape is tried anew, and the choice, with the last digits, may differ between runs.",
-    source=tutorial("Performance Tuning Guide, Enable cuDNN auto-tuner", "recipes/recipes/tuning_guide.html"),
+    source=pieces.tutorial(
+        "Performance Tuning Guide, Enable cuDNN auto-tuner", "recipes/recipes/tuning_guide.html"
+    ),
     code="torch.backends.cudnn.benchmark = True",
     size_means="images in a batch",
     sizes=(4, 32, 256),
@@ -194,14 +181,13 @@ CUDNN_BENCHMARK = Trick(
     ),
     relative_tolerance=1e-2,
     absolute_tolerance=1e-3,
-    tolerance_why="Other algorithms add in another order, and may round their arguments to ten bits.",
     needs="cuda",
     on_loop=lambda: _benchmark(trying=True),
 )
 
 
 def _gelu_side(rows: int, activation: Callable[[Tensor], Tensor]) -> Call:
-    values = seeded(lambda: torch.randn(rows, 1024, requires_grad=True))
+    values = pieces.seeded(lambda: torch.randn(rows, 1024, requires_grad=True))
 
     def activate() -> tuple[Tensor, ...]:
         activated = activation(values)
@@ -223,21 +209,20 @@ FUSED_ACTIVATION = Trick(
     ),
     helps="For every activation, norm or loss that torch has by name, the more so the larger the tensors.",
     caveat="Names may hide variants: GELU also has a form with tanh, whose values differ.",
-    source=documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
+    source=pieces.documentation("torch.nn.functional.gelu", "generated/torch.nn.functional.gelu.html"),
     code="torch.nn.functional.gelu(values)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=lambda rows: Pair(without=_gelu_side(rows, _written_out), with_=_gelu_side(rows, gelu)),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="The formula rounds after each of its operators, the one operator at the end.",
 )
 
 
 def _inplace_side(images: int, *, inplace: bool) -> Call:
-    model = seeded(lambda: convolution_net(inplace=inplace))
-    inputs = seeded(lambda: torch.randn(images, 3, 32, 32))
-    return lambda: outputs_and_gradients(model, inputs)
+    model = pieces.seeded(lambda: pieces.convolution_net(inplace=inplace))
+    inputs = pieces.seeded(lambda: torch.randn(images, 3, 32, 32))
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 INPLACE_ACTIVATION = Trick(
@@ -249,20 +234,19 @@ INPLACE_ACTIVATION = Trick(
     ),
     helps="In convolution nets, whose activations are large and used once.",
     caveat="Who else holds the argument finds it changed; where the backward pass needs it, torch raises.",
-    source=documentation("ReLU", "generated/torch.nn.ReLU.html"),
+    source=pieces.documentation("ReLU", "generated/torch.nn.ReLU.html"),
     code="torch.nn.ReLU(inplace=True)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=lambda images: Pair(
         without=_inplace_side(images, inplace=False), with_=_inplace_side(images, inplace=True)
     ),
-    tolerance_why="The same values are computed, in other memory.",
-    on_loop=lambda: constructing(nn.ReLU, lambda _: {"inplace": True}),
+    on_loop=lambda: pieces.constructing(nn.ReLU, lambda _: {"inplace": True}),
 )
 
 
 def _matmul_side(side: int, precision: str) -> Call:
-    left, right = seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
+    left, right = pieces.seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
 
     def multiply() -> tuple[Tensor, ...]:
         with _matmul_precision(precision):
@@ -272,7 +256,7 @@ def _matmul_side(side: int, precision: str) -> Call:
 
 
 def _matmul_precision(precision: str) -> AbstractContextManager[Callable[[], bool]]:
-    return switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
+    return pieces.switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
 
 
 MATMUL_PRECISION = Trick(
@@ -284,26 +268,25 @@ MATMUL_PRECISION = Trick(
     ),
     helps="In nets of large matrix products, on tensor cores or on processors with bfloat16 units.",
     caveat="Without such units it changes nothing; with them, seven of the 23 bits of each number are left.",
-    source=documentation("set_float32_matmul_precision", "generated/torch.set_float32_matmul_precision.html"),
+    source=pieces.documentation(
+        "set_float32_matmul_precision", "generated/torch.set_float32_matmul_precision.html"
+    ),
     code='torch.set_float32_matmul_precision("medium")',
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
     pair=lambda side: Pair(without=_matmul_side(side, "highest"), with_=_matmul_side(side, "medium")),
+    # Rounding to seven bits moves each argument by 0.4%, and small results are differences of large terms.
     relative_tolerance=2e-2,
     absolute_tolerance=3e-2,
-    tolerance_why=(
-        "Rounding to seven bits moves each argument by up to 0.4%; results are of the order of one, and "
-        "small ones are differences of large terms."
-    ),
     loop_tolerance=0.5,
     on_loop=lambda: _matmul_precision("medium"),
 )
 
 
 def _identical_side(rows: int) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=128))
-    inputs = seeded(lambda: torch.randn(rows, 128))
-    return lambda: outputs_and_gradients(model, inputs)
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=128))
+    inputs = pieces.seeded(lambda: torch.randn(rows, 128))
+    return lambda: pieces.outputs_and_gradients(model, inputs)
 
 
 IDENTICAL = Trick(
@@ -317,7 +300,6 @@ IDENTICAL = Trick(
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(without=_identical_side(rows), with_=_identical_side(rows)),
-    tolerance_why="The same operators on equal values give equal values.",
 )
 
 TRICKS = (

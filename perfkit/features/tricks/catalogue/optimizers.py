@@ -33,10 +33,6 @@ _CAVEAT: dict[How, str] = {
     "foreach": "Intermediate results of all parameters exist at once, so the peak of memory is higher.",
     "fused": "Not every optimiser has it; some gradient scalers and all differentiable steps refuse it.",
 }
-_TOLERANCE_WHY: dict[How, str] = {
-    "foreach": "The formula's terms may be rounded in another order.",
-    "fused": "Within one kernel products and sums may be joined, and rounded once instead of twice.",
-}
 
 
 def _trick(optimizer: type[Optimizer], how: How) -> Trick:
@@ -54,7 +50,6 @@ def _trick(optimizer: type[Optimizer], how: How) -> Trick:
         pair=lambda count: _pair(optimizer, how, count),
         relative_tolerance=1e-5,
         absolute_tolerance=1e-6,
-        tolerance_why=_TOLERANCE_WHY[how],
         excludes=tuple(f"{kind.lower()}_{other}" for other in _WAYS[optimizer] if other != how),
         on_loop=lambda: _in_every_loop(optimizer, how),
     )

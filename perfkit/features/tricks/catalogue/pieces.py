@@ -86,11 +86,7 @@ def parameters(model: nn.Module) -> tuple[Tensor, ...]:
 def switched(
     get: Callable[[], Value], switch: Callable[[Value], object], value: Value
 ) -> Iterator[Callable[[], bool]]:
-    """Switch a setting to another value, until the end.
-
-    Yields:
-        Whether that is another value than before.
-    """
+    """Switch a setting until the end, and yield whether that is another value than before."""
     former = get()
     switch(value)
     try:
@@ -161,11 +157,7 @@ def allowed_threads() -> int:
 
 @contextmanager
 def calling(around: Callable[[nn.Module, Forward, tuple[Any, ...], Arguments], object]) -> Iterator[None]:
-    """Let each call of a module that no other module makes go through a function, until the end.
-
-    Args:
-        around: Given the module, what calls it, and the arguments; returns the outputs.
-    """
+    """Route each call of an outermost module through a function of (module, call, arguments, keywords)."""
     call = nn.Module.__call__
     outermost = True
 

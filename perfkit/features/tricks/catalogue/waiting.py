@@ -7,17 +7,7 @@ from torch import Tensor
 from torch.nn.functional import gelu
 from torch.optim import SGD
 
-from perfkit.features.tricks.catalogue.pieces import (
-    allowed_threads,
-    documentation,
-    outputs_and_gradients,
-    parameters,
-    perceptron,
-    seeded,
-    threads_set_to,
-    train_step,
-    tutorial,
-)
+from perfkit.features.tricks.catalogue import pieces
 from perfkit.features.tricks.trick import Call, Pair, Trick
 
 _ROWS = 128
@@ -25,9 +15,9 @@ _CLASSES = 64
 
 
 def _predictions_pair(batches: int) -> Pair:
-    model = seeded(lambda: perceptron(layers=2, width=_CLASSES))
-    inputs = seeded(lambda: torch.randn(batches, _ROWS, _CLASSES))
-    labels = seeded(lambda: torch.randint(_CLASSES, (batches, _ROWS)))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=2, width=_CLASSES))
+    inputs = pieces.seeded(lambda: torch.randn(batches, _ROWS, _CLASSES))
+    labels = pieces.seeded(lambda: torch.randint(_CLASSES, (batches, _ROWS)))
     return Pair(without=_moved_each(model, inputs, labels), with_=_moved_once(model, inputs, labels))
 
 
@@ -63,7 +53,7 @@ CPU_INSIDE_LOOP = Trick(
     ),
     helps="In evaluation on a GPU; where tensors are the processor's anyway, cpu() does nothing.",
     caveat="On a processor NumPy may compare small arrays faster than torch does.",
-    source=tutorial(
+    source=pieces.tutorial(
         "Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization",
         "recipes/recipes/tuning_guide.html",
     ),
@@ -71,22 +61,21 @@ CPU_INSIDE_LOOP = Trick(
     size_means="batches of 128 rows",
     sizes=(5, 20, 80),
     pair=_predictions_pair,
-    tolerance_why="Both sides count, in whole numbers.",
 )
 
 
 def _clearing_side(steps: int, *, clearing: bool) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=512)).to("cuda")
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=512)).to("cuda")
     optimizer = SGD(model.parameters(), lr=0.1)
-    inputs = seeded(lambda: torch.randn(256, 512)).to("cuda")
+    inputs = pieces.seeded(lambda: torch.randn(256, 512)).to("cuda")
 
     def train() -> tuple[Tensor, ...]:
         for _ in range(steps):
             if clearing:
                 _clear()
-            train_step(model, optimizer, inputs)
+            pieces.train_step(model, optimizer, inputs)
         torch.cuda.synchronize()
-        return parameters(model)
+        return pieces.parameters(model)
 
     return train
 
@@ -102,11 +91,11 @@ EMPTY_CACHE_PER_STEP = Trick(
     title="Cache cleared every step",
     what=(
         "Gives unused device memory back, starts the count of its peak anew and waits for the device, before "
-        "each step. It is said to keep memory free; the next step has to ask the driver for it again."
+        "each step. It is meant to keep memory free; the next step has to ask the driver for it again."
     ),
     helps="Where another process needs the memory, or a measurement a clean start.",
     caveat="It frees no memory that a tensor holds, and torch itself has no more memory to use than before.",
-    source=documentation("empty_cache", "generated/torch.cuda.memory.empty_cache.html"),
+    source=pieces.documentation("empty_cache", "generated/torch.cuda.memory.empty_cache.html"),
     code="torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.cuda.synchronize()",
     size_means="training steps",
     sizes=(5, 20, 80),
@@ -115,18 +104,17 @@ EMPTY_CACHE_PER_STEP = Trick(
     ),
     relative_tolerance=1e-5,
     absolute_tolerance=1e-6,
-    tolerance_why="The same kernels run, of which some may add in any order.",
     needs="cuda",
 )
 
 
 def _item_side(steps: int, total: Callable[[Callable[[], Tensor], int], float]) -> Call:
-    model = seeded(lambda: perceptron(layers=2, width=64))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=2, width=64))
     optimizer = SGD(model.parameters(), lr=0.1)
-    inputs = seeded(lambda: torch.randn(16, 64))
+    inputs = pieces.seeded(lambda: torch.randn(16, 64))
 
     def train() -> tuple[Tensor, ...]:
-        losses = total(lambda: train_step(model, optimizer, inputs), steps)
+        losses = total(lambda: pieces.train_step(model, optimizer, inputs), steps)
         return (torch.tensor(losses, dtype=torch.float64),)
 
     return train
@@ -155,7 +143,7 @@ ITEM_PER_STEP = Trick(
     ),
     helps="On a GPU that is given small work step by step.",
     caveat="On a processor nothing is waited for: the sum as a tensor is one more operator a step.",
-    source=tutorial(
+    source=pieces.tutorial(
         "Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization",
         "recipes/recipes/tuning_guide.html",
     ),
@@ -163,17 +151,16 @@ ITEM_PER_STEP = Trick(
     size_means="training steps",
     sizes=(5, 20, 80),
     pair=lambda steps: Pair(without=_item_side(steps, _read_each), with_=_item_side(steps, _read_once)),
-    tolerance_why="Both sums are taken in double precision and in the same order.",
 )
 
 
 def _one_side(rows: int, *, threads: int) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=128))
-    inputs = seeded(lambda: torch.randn(rows, 128))
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=128))
+    inputs = pieces.seeded(lambda: torch.randn(rows, 128))
 
     def compute() -> tuple[Tensor, ...]:
-        with threads_set_to(threads):
-            return outputs_and_gradients(model, inputs)
+        with pieces.threads_set_to(threads):
+            return pieces.outputs_and_gradients(model, inputs)
 
     return compute
 
@@ -187,20 +174,19 @@ ONE_THREAD = Trick(
     ),
     helps="With small tensors, and where several processes share the machine.",
     caveat="Large operators take as much longer as there are threads left out.",
-    source=documentation(
+    source=pieces.documentation(
         "CPU threading and TorchScript inference", "notes/cpu_threading_torchscript_inference.html"
     ),
     code="torch.set_num_threads(1)",
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(
-        without=_one_side(rows, threads=allowed_threads()), with_=_one_side(rows, threads=1)
+        without=_one_side(rows, threads=pieces.allowed_threads()), with_=_one_side(rows, threads=1)
     ),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Divided among threads, sums may be taken in another order.",
     excludes=("thread_count",),
-    on_loop=lambda: threads_set_to(1),
+    on_loop=lambda: pieces.threads_set_to(1),
 )
 
 
@@ -209,8 +195,8 @@ _WIDTH = 1024
 
 
 def _pinned_side(rows: int, *, pinned: bool) -> Call:
-    model = seeded(lambda: perceptron(layers=4, width=_WIDTH)).to("cuda")
-    batches = seeded(lambda: [torch.randn(rows, _WIDTH) for _ in range(_BATCHES)])
+    model = pieces.seeded(lambda: pieces.perceptron(layers=4, width=_WIDTH)).to("cuda")
+    batches = pieces.seeded(lambda: [torch.randn(rows, _WIDTH) for _ in range(_BATCHES)])
     if pinned:
         batches = [batch.pin_memory() for batch in batches]
 
@@ -232,7 +218,7 @@ PINNED_MEMORY = Trick(
     ),
     helps="Where batches are large and a loader pins them in a thread of its own.",
     caveat="Pinning takes longer than a plain copy: in the training thread it costs more than it gives.",
-    source=tutorial(
+    source=pieces.tutorial(
         "A guide on good usage of non_blocking and pin_memory()", "intermediate/pinmem_nonblock.html"
     ),
     code="DataLoader(dataset, pin_memory=True); images.to(device, non_blocking=True)",
@@ -241,16 +227,15 @@ PINNED_MEMORY = Trick(
     pair=lambda rows: Pair(without=_pinned_side(rows, pinned=False), with_=_pinned_side(rows, pinned=True)),
     relative_tolerance=1e-5,
     absolute_tolerance=1e-6,
-    tolerance_why="The same kernels run, of which some may add in any order.",
     needs="cuda",
 )
 
 
 def _all_side(side: int, *, threads: int) -> Call:
-    left, right = seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
+    left, right = pieces.seeded(lambda: (torch.randn(side, side), torch.randn(side, side) / side**0.5))
 
     def compute() -> tuple[Tensor, ...]:
-        with threads_set_to(threads):
+        with pieces.threads_set_to(threads):
             return (gelu(left @ right),)
 
     return compute
@@ -265,18 +250,17 @@ THREAD_COUNT = Trick(
     ),
     helps="With large tensors on a processor that has nothing else to do.",
     caveat="Small operators wait longer for the threads than they save, the more so beside other processes.",
-    source=documentation("set_num_threads", "generated/torch.set_num_threads.html"),
+    source=pieces.documentation("set_num_threads", "generated/torch.set_num_threads.html"),
     code="torch.set_num_threads(len(os.sched_getaffinity(0)))",
     size_means="rows and columns of a matrix",
     sizes=(64, 512, 1024),
     pair=lambda side: Pair(
-        without=_all_side(side, threads=1), with_=_all_side(side, threads=allowed_threads())
+        without=_all_side(side, threads=1), with_=_all_side(side, threads=pieces.allowed_threads())
     ),
     relative_tolerance=1e-4,
     absolute_tolerance=1e-5,
-    tolerance_why="Divided among threads, sums may be taken in another order.",
     excludes=("one_thread",),
-    on_loop=lambda: threads_set_to(allowed_threads()),
+    on_loop=lambda: pieces.threads_set_to(pieces.allowed_threads()),
 )
 
 
