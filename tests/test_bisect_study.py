@@ -41,7 +41,6 @@ def outcomes() -> Mapping[str, Any]:
 def test_the_document_is_what_came_out(
     scripts: Mapping[str, ModuleType], outcomes: Mapping[str, Any]
 ) -> None:
-    """Rendering the outcomes again leaves the committed document as it is."""
     document, tables = DOCUMENT.read_text(), scripts["bisect_tables"]
 
     assert document == tables.render(document, outcomes, tables.read_real(STUDY))
@@ -49,7 +48,6 @@ def test_the_document_is_what_came_out(
 
 @pytest.mark.parametrize("hours", ["quiet", "noisy"])
 def test_what_is_promised_came_out(outcomes: Mapping[str, Any], hours: str) -> None:
-    """Of a step of 5 %, 95 of 100 commits in 21 launches; of no change, no commit in 99 of 100."""
     usual = {"search": "perfkit", "study": "both", "commits": 64, "noise": "as recorded", "weights": "equal"}
     found = {
         tuple(one["sizes"]): one
@@ -67,7 +65,6 @@ def test_what_is_promised_came_out(outcomes: Mapping[str, Any], hours: str) -> N
 
 
 def test_each_search_finds_what_can_hardly_be_missed(scripts: Mapping[str, ModuleType]) -> None:
-    """A step of 50 % in noise of 1 % is found by all, in the launches that each takes without noise."""
     searches = scripts["searches"]
     given = searches.Range(study="none", hours="quiet", sizes=(0.5,), noise="normal", number=3)
     taken = {}

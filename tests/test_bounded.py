@@ -30,7 +30,6 @@ READERS = {
 @pytest.mark.parametrize("kind", ["sparse", "pipe", "device"])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_refuses(tmp_path: Path, reader: str, kind: str) -> None:
-    """A file of a terabyte, a pipe that nobody writes to, and a device that never ends."""
     name, command = READERS[reader]
     Ledger(tmp_path / "ledger").append([build_row(0.1, 0.2)])
     place = tmp_path / name
@@ -52,7 +51,6 @@ def test_a_reader_refuses(tmp_path: Path, reader: str, kind: str) -> None:
 
 
 def test_a_configuration_may_not_be_huge(tmp_path: Path) -> None:
-    """It is read by every command."""
     (tmp_path / "pyproject.toml").touch()
     os.truncate(tmp_path / "pyproject.toml", TERABYTE)
 
@@ -65,7 +63,6 @@ def test_a_configuration_may_not_be_huge(tmp_path: Path) -> None:
 
 
 def test_a_ledger_may_hold_anything(tmp_path: Path) -> None:
-    """One of its files that is none of perfkit's is named; nothing waits for it."""
     Ledger(tmp_path).append([build_row(0.1, 0.2)])
     (tmp_path / "huge.parquet").touch()
     os.truncate(tmp_path / "huge.parquet", TERABYTE)
@@ -80,7 +77,6 @@ def test_a_ledger_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
-    """Ends of lines are translated as ``open`` would, and a folder is refused as ever."""
     file = tmp_path / "file"
     file.write_bytes(b"a\r\nb")
 

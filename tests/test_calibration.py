@@ -50,7 +50,6 @@ def _cases(scripts: dict[str, ModuleType], study: str) -> list[Any]:
 
 
 def test_the_older_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
-    """A hundred gates of identical code, sixty plants of each dose, and one in each tenth call."""
     kinds = Counter(case.kind for case in _cases(scripts, "OLDER"))
 
     assert {
@@ -62,7 +61,6 @@ def test_the_older_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
 
 
 def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
-    """Its counts, margins and options, those of the hard benchmarks apart."""
     plan = scripts["plan"]
     cases = Counter(
         (case.benchmarks == plan.HARD, case.kind, case.margin, case.fail_on)
@@ -82,7 +80,6 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
 
 
 def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
-    """No benchmark gets a second plant of a dose, nor a kind of change a second turn, before all others."""
     plan = scripts["plan"]
     planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
     planted |= {("NEWER", one.kind) for one in plan.PLANTS}
@@ -103,7 +100,6 @@ def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
 
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
 def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: str) -> None:
-    """The plan is the same each time it is asked, and no two cases share the subject they are known by."""
     cases = _cases(scripts, study)
 
     assert cases == _cases(scripts, study)
@@ -112,7 +108,6 @@ def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: 
 
 
 def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
-    """What is promised a share of the gates has some of them in each third of the hours."""
     kinds = [case.kind for case in _cases(scripts, "NEWER")]
 
     for kind in set(kinds):
@@ -122,7 +117,6 @@ def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
 
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
 def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
-    """The files that a case commits differ at one place: its units of work on each side."""
     for case in _cases(scripts, study):
         if case.neutral is not None:
             continue
@@ -141,7 +135,6 @@ def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleTyp
 
 
 def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) -> None:
-    """In whole units of work, to a tenth of a percent."""
     cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
 
     assert {
@@ -157,7 +150,6 @@ def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) ->
 
 
 def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
-    """Each command names its own file of benchmarks and margin, and only that of a proven case --fail-on."""
     plan, gate_command = scripts["plan"], scripts["study"].gate_command
     options = _gate_options()
     for case in _cases(scripts, "NEWER"):
@@ -194,7 +186,6 @@ def suite(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFacto
 def test_each_neutral_change_is_committed_and_imports(
     scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path
 ) -> None:
-    """Head differs from base in work.py or doses.py alone, or in a new module, and does what base does."""
     cases = {case.neutral: case for case in _cases(scripts, "NEWER") if case.neutral}
     checkouts = {"": tmp_path / "undosed"}
     suite.git.worktree("add", "--quiet", "--detach", str(checkouts[""]), "main")
@@ -241,7 +232,6 @@ def _works_of(checkouts: list[Path]) -> list[str]:
 
 
 def test_no_neutral_change_adds_work(scripts: dict[str, ModuleType]) -> None:
-    """Whatever its lot: the functions of the works are the same but for their names, order and lines."""
     neutral, files = scripts["neutral"], scripts["study"].suite_files()
     before = _functions(files)
     for kind in neutral.KINDS:
@@ -273,7 +263,6 @@ def _functions(files: dict[str, str]) -> dict[str, str]:
 
 
 def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
-    """One reads its batches by two worker processes, the other convolves; pytest runs both."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:perfkit"]
     done = subprocess.run(
         [*command, "--benchmark-disable", "bench_hard.py", "bench_six.py"],
@@ -295,7 +284,6 @@ def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
 def test_the_riskiest_cases_are_gated(
     scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path, kind: str
 ) -> None:
-    """A little of their gates: modules that moved or are new, and worker processes in a forked launch."""
     case = next(one for one in _cases(scripts, "NEWER") if kind in {one.neutral, one.benchmark})
     base, head = scripts["study"].commit_sides(case, suite, case.subject)
     root = Path(str(suite.working_tree_dir))
@@ -314,7 +302,6 @@ def test_the_riskiest_cases_are_gated(
 def test_a_gate_is_put_off_until_the_machine_is_fit(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits while doctor expects to miss the smallest plant, or cannot tell; a fit one is believed."""
     said: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
 
     def doctor(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -331,7 +318,6 @@ def test_a_gate_is_put_off_until_the_machine_is_fit(
 def test_a_study_goes_on_where_it_stood(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A case that has a line is not run again, and each that runs has one, those that failed included."""
     study, (first, second, *_) = scripts["study"], _cases(scripts, "NEWER")
     (tmp_path / "outcomes.jsonl").write_text(json.dumps({"subject": first.subject}) + "\n")
 
@@ -386,7 +372,6 @@ def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
 def test_the_document_holds_promises_against_counts(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """Counts with their exact bounds; the other tables are there, and the older promises."""
     text = scripts["render"].render(newer, older)
 
     assert "| A/A: gates with any benchmark flagged | none of 50 | 0 of 50 (at most 5.8 %) |" in text
@@ -411,7 +396,6 @@ def test_the_document_holds_promises_against_counts(
 
 
 def test_the_readme_has_two_error_rates(scripts: dict[str, ModuleType], newer: list[Any]) -> None:
-    """One of identical code, one of a small injected slowdown, each with its bound."""
     _, _, alike, found = scripts["render"].lines_for_readme(newer)
 
     assert alike.endswith("| 0 of 50 (at most 5.8 %) |")
@@ -421,7 +405,6 @@ def test_the_readme_has_two_error_rates(scripts: dict[str, ModuleType], newer: l
 def test_walls_are_per_benchmark_and_of_their_own_kind(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """The median of A/A gates of the six and of +3 % at margin 1 %, a sixth of each; no hard one is in it."""
     timed = [
         replace(
             gate,
@@ -441,7 +424,6 @@ def test_walls_are_per_benchmark_and_of_their_own_kind(
 def test_intervals_of_neutral_gates_that_miss_no_change_are_counted(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """They add up to the share that is held against the promise."""
     neutral = [gate for gate in newer if gate.case.neutral]
     text = scripts["render"].render(newer, older)
 
@@ -453,7 +435,6 @@ def test_intervals_of_neutral_gates_that_miss_no_change_are_counted(
 
 
 def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: list[Any]) -> None:
-    """Where all calls decided, the interval of a typical call is another one, and is not what counts."""
     found = 0
     for gate in older:
         for name in gate.series:
@@ -477,7 +458,6 @@ def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: lis
 def test_an_accusation_and_a_gate_that_broke_are_told(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """One of fifty is counted with its bound; a gate that ended with exit code 4 is counted nowhere else."""
     alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
     python = replace(alike[0].comparisons["python"], verdict="REGRESSED")
     accusing = replace(alike[0], comparisons={**alike[0].comparisons, "python": python})
@@ -492,7 +472,6 @@ def test_an_accusation_and_a_gate_that_broke_are_told(
 def test_a_gate_that_broke_is_in_no_other_count(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """Gates that end at once make no median shorter, and a neutral one without intervals is not clean."""
     alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
     neutral = next(gate for gate in newer if gate.case.neutral)
     broken = {id(gate) for gate in (*alike[:30], neutral)}
@@ -511,7 +490,6 @@ def test_a_gate_that_broke_is_in_no_other_count(
 def test_a_study_that_has_just_begun_is_rendered(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """With its first gate alone, and any other, every table is there."""
     for gate in (newer[0], next(one for one in newer if len(one.case.benchmarks) == 2)):
         assert "1 of 172 planned gates\nhave run" in scripts["render"].render([gate], older)
 
@@ -519,7 +497,6 @@ def test_a_study_that_has_just_begun_is_rendered(
 def test_the_older_study_is_judged_anew(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
-    """Its gates come to what they came to."""
     text = scripts["render"].render(newer, older)
 
     assert 221 == len(older)
@@ -527,7 +504,6 @@ def test_the_older_study_is_judged_anew(
 
 
 def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType], older: list[Any]) -> None:
-    """The document and the table in the README, rendered anew from the committed rows, are the same text."""
     render, readme = scripts["render"], scripts["readme"]
     newer = scripts["gates"].read_gates(scripts["plan"].NEWER)
     text = readme.README.read_text()

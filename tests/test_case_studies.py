@@ -35,7 +35,6 @@ def newcomers(strangers: ModuleType) -> Iterator[ModuleType]:
 
 @pytest.mark.parametrize("study", ["strangers", "newcomers"])
 def test_the_document_has_the_table_of_what_came_out(study: str, request: pytest.FixtureRequest) -> None:
-    """Rendered anew from the kept outcomes it is the same text."""
     module = request.getfixturevalue(study)
     outcomes = json.loads(module.OUTCOMES.read_text())
 
@@ -43,7 +42,6 @@ def test_the_document_has_the_table_of_what_came_out(study: str, request: pytest
 
 
 def test_newcomers_have_their_answer_within_five_minutes(newcomers: ModuleType) -> None:
-    """In each library `init` and the gate together."""
     outcomes = json.loads(newcomers.OUTCOMES.read_text())
 
     assert outcomes
@@ -55,7 +53,6 @@ def test_newcomers_have_their_answer_within_five_minutes(newcomers: ModuleType) 
 def test_the_kept_launches_lead_to_the_verdicts(
     study: str, request: pytest.FixtureRequest, strangers: ModuleType
 ) -> None:
-    """Each gate that was recorded is judged anew from its rows alone."""
     outcomes = json.loads(request.getfixturevalue(study).OUTCOMES.read_text())
     kept = Ledger(strangers.LEDGER)
     gates = {name: one["gate"] for name, one in outcomes.items() if one["gate"]["run_id"]}

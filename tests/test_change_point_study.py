@@ -41,14 +41,12 @@ def outcomes() -> Mapping[str, list[Any]]:
 
 
 def test_the_document_is_what_came_out(scripts: Mapping[str, ModuleType]) -> None:
-    """Rendering the outcomes again gives the committed document."""
     assert DOCUMENT.read_text() == scripts["point_tables"].render(
         json.loads((STUDY / "outcomes.json").read_text())
     )
 
 
 def test_the_levels_are_of_identical_code(scripts: Mapping[str, ModuleType]) -> None:
-    """No level of the second ledger is half as large again as its median; planted cells are missing."""
     series = scripts["series"]
 
     table = series.read_levels(series.HELD_OUT, "quickest")
@@ -61,7 +59,6 @@ def test_the_levels_are_of_identical_code(scripts: Mapping[str, ModuleType]) -> 
 def test_the_figures_are_of_this_detector(
     scripts: Mapping[str, ModuleType], outcomes: Mapping[str, list[Any]]
 ) -> None:
-    """What perfkit finds of the held-out steps of 5 % now is what the study counted."""
     study, held_out = scripts["point_study"], scripts["series"].HELD_OUT
 
     again = study.count_stepped((held_out, True, 0.05, "perfkit"))
@@ -70,7 +67,6 @@ def test_the_figures_are_of_this_detector(
 
 
 def test_hardly_any_simulated_series_without_a_step_has_one(outcomes: Mapping[str, list[Any]]) -> None:
-    """At most 1 % of 10,000, of all kinds of noise but those that are named."""
     own = [one for one in outcomes["simulated"] if one["detector"] == "perfkit"]
 
     shares = {one["noise"]: one["found"] / one["of"] for one in own}
@@ -80,7 +76,6 @@ def test_hardly_any_simulated_series_without_a_step_has_one(outcomes: Mapping[st
 
 
 def test_no_window_of_held_out_code_has_a_step(outcomes: Mapping[str, list[Any]]) -> None:
-    """Without the common factor none of the second ledger's windows has one."""
     (own,) = (
         one
         for one in outcomes["null"]
@@ -93,7 +88,6 @@ def test_no_window_of_held_out_code_has_a_step(outcomes: Mapping[str, list[Any]]
 
 
 def test_held_out_steps_are_found_and_hardly_anything_else(outcomes: Mapping[str, list[Any]]) -> None:
-    """Precision is 98 % over all sizes, nine of ten are within one run, and none as precise finds more."""
     held_out = [one for one in outcomes["stepped"] if one["study"] == "2026-11-25" and one["without_factor"]]
     own = [one for one in held_out if one["detector"] == "perfkit"]
 

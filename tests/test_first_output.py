@@ -70,7 +70,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
 
 
 def test_no_command_is_forgotten(study: ModuleType) -> None:
-    """Each command of the command line has a call in the study, and each call is of one of them."""
     assert set(study.commands()) == {study.command_of(verb) for verb in study.CALLS}
     assert len({verb.name for verb in study.CALLS}) == len(study.CALLS)
 
@@ -79,7 +78,6 @@ def test_no_command_is_forgotten(study: ModuleType) -> None:
 def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
     study: ModuleType, verb: str, tmp_path: Path
 ) -> None:
-    """But for what prints at once what it was asked for, the first words do not wait for what takes time."""
     said = study.first_words(
         [sys.executable, "-c", PROGRAM, verb],
         "terminal",
@@ -97,7 +95,6 @@ def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
 def test_a_pipe_hears_of_a_command_before_it_measures(
     study: ModuleType, project: GitProject, name: str, tmp_path: Path
 ) -> None:
-    """While another perfkit holds the machine nothing can be measured, and something is said."""
     environment = project.environment({"PERFKIT_LOCK_FOLDER": str(tmp_path)})
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path))
@@ -120,12 +117,10 @@ def test_a_pipe_hears_of_a_command_before_it_measures(
     ],
 )
 def test_only_what_a_person_can_read_is_a_word(study: ModuleType, said: bytes, words: str) -> None:
-    """Sequences that steer a terminal, and its title, are none."""
     assert words == study.spoken(said)
 
 
 def test_the_document_has_the_numbers_that_were_measured(study: ModuleType) -> None:
-    """The table is made of the results, and has every call."""
     results = json.loads(study.RESULTS.read_text())
 
     assert {verb.name for verb in study.CALLS} == set(results["calls"])

@@ -29,7 +29,6 @@ def beside() -> Iterator[ModuleType]:
 
 
 def test_the_document_has_the_table_of_the_outcomes(beside: ModuleType) -> None:
-    """It was written by the script, from what is kept of the measurement."""
     kept = json.loads((SCRIPTS / "beside.json").read_text())
 
     assert beside.table(kept) in (ROOT / "docs/measured/speed.md").read_text()
@@ -39,7 +38,6 @@ def test_the_document_has_the_table_of_the_outcomes(beside: ModuleType) -> None:
 def test_the_history_measures_the_commits_of_its_repository(
     beside: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tools read the same runs, each of a commit that git knows."""
     monkeypatch.setattr(beside, "RUNS", 5)
     monkeypatch.setattr(beside, "BENCHMARKS", 3)
 

@@ -35,7 +35,6 @@ HOMES = {
 
 
 def test_imports_go_down_only() -> None:
-    """The layers that pyproject.toml declares hold."""
     linter = Path(sys.executable).with_name("lint-imports")
 
     done = subprocess.run([linter, "--no-logo"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -45,7 +44,6 @@ def test_imports_go_down_only() -> None:
 
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_a_foreign_library_has_one_home(library: str) -> None:
-    """Only the folders named as its home import a library, at any depth of a module."""
     users = {file for file, imported in _imports() if imported == library}
 
     strangers = {file for file in users if not any(file.startswith(f"{home}/") for home in HOMES[library])}
@@ -71,7 +69,6 @@ def _each_import() -> Iterator[tuple[str, str]]:
 
 
 def test_the_house_is_on_one_page() -> None:
-    """Every room is named in docs/architecture.md, and every file named there exists."""
     page = (ROOT / "docs/architecture.md").read_text()
     rooms = {folder.name for folder in (ROOT / "perfkit").iterdir() if (folder / "__init__.py").is_file()}
     named = set(re.findall(r"`(perfkit/[\w/.]+)`", page))

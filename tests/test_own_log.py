@@ -37,7 +37,6 @@ def committed_ledger(repository: git.Repo, tmp_path: Path) -> Path:
 def test_the_log_is_what_the_ledger_says(
     committed_ledger: Path, repository: git.Repo, tmp_path: Path
 ) -> None:
-    """The committed log, rendered anew from the committed ledger, is the same text."""
     committed = tmp_path / "perf_log.md"
     committed.write_text(repository.git.show(":perf_log.md") + "\n")
 
@@ -47,7 +46,6 @@ def test_the_log_is_what_the_ledger_says(
 
 
 def test_five_rows_rest_on_five_launches_each(committed_ledger: Path, repository: git.Repo) -> None:
-    """At least five commits of this history were each measured in five processes beside the one before."""
     tables = read_change_log(project=_project(), ledger=committed_ledger).tables
     compared = Counter(
         entry.commit

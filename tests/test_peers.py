@@ -73,7 +73,6 @@ def scripts() -> Iterator[dict[str, ModuleType]]:
 
 
 def test_half_of_the_pairs_are_planted_each_benchmark_in_turn(scripts: dict[str, ModuleType]) -> None:
-    """Twelve pairs of the six benchmarks and four of the hard ones; the plan is always the same."""
     plan, pairs = scripts["plan"], scripts["pairs"].plan_pairs()
 
     planted = Counter((pair.case.benchmarks, pair.case.benchmark) for pair in pairs)
@@ -91,7 +90,6 @@ def test_half_of_the_pairs_are_planted_each_benchmark_in_turn(scripts: dict[str,
 
 
 def test_each_tool_has_each_turn_equally_often(scripts: dict[str, ModuleType]) -> None:
-    """No tool is always measured while the machine is still cold, or warm already; pyperf's goes round."""
     pairs = scripts["pairs"]
     known = pairs.plan_pairs()
     for turn, _ in enumerate(pairs.EVERYWHERE):
@@ -102,7 +100,6 @@ def test_each_tool_has_each_turn_equally_often(scripts: dict[str, ModuleType]) -
 
 
 def test_pyperf_gets_every_second_pair_and_its_slow_way_comes_last(scripts: dict[str, ModuleType]) -> None:
-    """As many identical pairs as planted ones, of either benchmarks; what time may not allow follows all."""
     pairs, plan = scripts["pairs"], scripts["plan"]
     known = pairs.plan_pairs()
 
@@ -123,7 +120,6 @@ def test_pyperf_gets_every_second_pair_and_its_slow_way_comes_last(scripts: dict
 
 
 def test_asv_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
-    """Beyond the factor but not significant is undecided; a benchmark that failed has no ratio."""
     tools = scripts["tools"]
     ratios = {"allocation": 0.313, "loading": 1.117, "tensor": 1.051, "threads": 1.003}
 
@@ -136,7 +132,6 @@ def test_asv_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
 
 
 def test_pytest_benchmark_is_judged_by_each_field(scripts: dict[str, ModuleType]) -> None:
-    """Failures by the mean say nothing of those by the minimum."""
     tools, times = scripts["tools"], ({"python": 1.0, "loss": 1.0}, {"python": 1.05, "loss": 1.025})
 
     by_mean, by_min = (
@@ -150,7 +145,6 @@ def test_pytest_benchmark_is_judged_by_each_field(scripts: dict[str, ModuleType]
 
 
 def test_pyperf_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
-    """Slower and faster; it does not say which of the others are equal."""
     found = scripts["tools"].judge_pyperf(_PYPERF_SAID, "pyperf, compare_to", {"training": 1.83})
 
     assert (("training",), ("python",), None) == (found.slower, found.faster, found.undecided)
@@ -169,7 +163,6 @@ def _values(**ratios: tuple[float, float]) -> dict[str, dict[str, list[float]]]:
 
 
 def test_a_t_test_is_read_in_two_ways(scripts: dict[str, ModuleType]) -> None:
-    """Significant and larger than the margin, or an interval beyond it; noise leaves both undecided."""
     larger, beyond = scripts["tools"].judge_t_test(
         _values(
             same=(1.001, 0.01),
@@ -191,7 +184,6 @@ def test_a_t_test_is_read_in_two_ways(scripts: dict[str, ModuleType]) -> None:
 
 
 def test_an_interval_of_a_t_test_is_students(scripts: dict[str, ModuleType]) -> None:
-    """At 1 %, two samples of twenty with a deviation of 1 % need 38 degrees' quantile: 2.712."""
     values = _values(loss=(1.05, 0.01))
     test = scripts["tools"]._welch(values["base"]["loss"], values["head"]["loss"])
 
@@ -235,7 +227,6 @@ def _scene(scripts: dict[str, ModuleType], folder: Path, benchmarks: tuple[str, 
 def test_asv_gets_the_allocator_and_its_own_benchmarks(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One measurement, judged at both factors; the hard benchmarks are chosen by their file."""
     tools, recorder = scripts["tools"], _Recorder([_ASV_SAID])
     monkeypatch.setattr(tools, "_run", recorder)
     monkeypatch.setattr(tools, "_asv_medians", lambda *_: {"tensor": 1.0})
@@ -262,7 +253,6 @@ def test_pyperf_gets_the_allocator_and_is_judged_with_and_without_a_margin(
     slow: bool,  # noqa: FBT001
     options: list[str],
 ) -> None:
-    """It passes its processes no variable that it is not told; base's and head's files are compared twice."""
     tools, recorder = scripts["tools"], _Recorder([_PYPERF_SAID])
     monkeypatch.setattr(tools, "_run", recorder)
     monkeypatch.setattr(tools, "_pyperf_means", lambda *_: {"training": 1.0})
@@ -289,7 +279,6 @@ def test_pyperf_gets_the_allocator_and_is_judged_with_and_without_a_margin(
 def test_perfkit_gates_the_pair_by_its_defaults(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its own environment, and every verdict that is none is undecided."""
     tools = scripts["tools"]
     verdicts = {
         "tensor": "REGRESSED",
@@ -323,7 +312,6 @@ def test_perfkit_gates_the_pair_by_its_defaults(
 def test_pytest_benchmark_fails_by_both_fields_at_once(
     scripts: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    """A real run of both sides: a call of three times the work fails by its mean and by its minimum."""
     settings = "[pytest]\npython_files = bench_*.py\naddopts = --benchmark-timer=bench_six.clock\n"
     for side, units in (("base", 20_000), ("head", 60_000)):
         (tmp_path / side).mkdir()
@@ -341,7 +329,6 @@ def test_pytest_benchmark_fails_by_both_fields_at_once(
 def test_a_t_test_times_fresh_processes_by_turns(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Twenty of each side, each first equally often; what they measured is kept."""
     tools, recorder = (
         scripts["tools"],
         _Recorder([f'{{"workers": 0.0{number}, "threads": 0.3{number}}}' for number in range(10, 50)]),
@@ -359,7 +346,6 @@ def test_a_t_test_times_fresh_processes_by_turns(
 
 
 def test_a_plain_process_times_the_works_that_are_named(scripts: dict[str, ModuleType]) -> None:
-    """A real one: seconds of a call of each."""
     script = FOLDER / "peers" / "plain_suite.py"
     done, _ = scripts["tools"]._run(
         [sys.executable, str(script), "python", "loss"],
@@ -372,7 +358,6 @@ def test_a_plain_process_times_the_works_that_are_named(scripts: dict[str, Modul
 
 
 def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
-    """They stand in the file of a commit, unrounded; a benchmark that failed has none."""
     kept = {
         "result_columns": ["result", "params"],
         "results": {
@@ -391,7 +376,6 @@ def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], 
 
 
 def test_every_tool_knows_the_hard_benchmarks(scripts: dict[str, ModuleType]) -> None:
-    """There is a class for each work of the suite, in the file that the expression for asv chooses."""
     plan = scripts["plan"]
     for file, names in (("works.py", plan.SIX), ("hard.py", plan.HARD)):
         text = (FOLDER / "peers" / "asv_suite" / file).read_text()
@@ -402,7 +386,6 @@ def test_every_tool_knows_the_hard_benchmarks(scripts: dict[str, ModuleType]) ->
 def test_a_contest_goes_on_where_it_stood(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Lines of the older contest count for nothing; a tool that breaks has a line, and the others follow."""
     contest, pairs = scripts["contest"], scripts["pairs"]
     first, second, third, *_ = pairs.turns(pairs.plan_pairs())
     lines = [
@@ -434,7 +417,6 @@ def test_a_contest_goes_on_where_it_stood(
 
 
 def test_two_tools_once_more_take_the_same_pairs_by_turns(scripts: dict[str, ModuleType]) -> None:
-    """Each begins half of the pairs of the six benchmarks, of each kind; nothing is left for later."""
     pairs = scripts["pairs"]
     again = pairs.plan_again()
 
@@ -486,7 +468,6 @@ def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
 
 
 def test_the_table_counts_what_each_rule_said(scripts: dict[str, ModuleType]) -> None:
-    """Accusations, plants found alone and undecided pairs with exact bounds, of the six and the hard ones."""
     table = scripts["table"]
     in_study = table.Judged(
         rule="perfkit in its own study",
@@ -521,7 +502,6 @@ def test_the_table_counts_what_each_rule_said(scripts: dict[str, ModuleType]) ->
 
 
 def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, ModuleType]) -> None:
-    """Neither right nor wrong; its pair has run nevertheless."""
     outcomes = _whole(scripts)
     place = next(place for place, one in enumerate(outcomes) if one["tool"] == "asv")
     whole = outcomes[place]
@@ -543,7 +523,6 @@ def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, Mod
 
 
 def test_the_page_is_about_the_newer_contest_from_its_first_line_on(scripts: dict[str, ModuleType]) -> None:
-    """The contest before it has a table of its own, at the end."""
     table, contest = scripts["table"], scripts["contest"]
     older, newer = contest.read_outcomes(scripts["pairs"].OLDER), _whole(scripts)
 
@@ -555,7 +534,6 @@ def test_the_page_is_about_the_newer_contest_from_its_first_line_on(scripts: dic
 
 
 def test_a_place_in_the_readme_is_filled_and_all_else_stays(scripts: dict[str, ModuleType]) -> None:
-    """Filling it twice is filling it once; a README without the place is refused."""
     with_lines, place = scripts["readme"].with_lines, "make calibration-report"
     readme = scripts["readme"].README.read_text()
 
@@ -569,7 +547,6 @@ def test_a_place_in_the_readme_is_filled_and_all_else_stays(scripts: dict[str, M
 
 
 def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -> None:
-    """The document, rendered anew from the kept outcomes, is the same."""
     table, contest, pairs = scripts["table"], scripts["contest"], scripts["pairs"]
     newer, older = contest.read_outcomes(pairs.NEWER), contest.read_outcomes(pairs.OLDER)
     machines = table.name_machines(Ledger(contest.LEDGERS / (pairs.NEWER if newer else pairs.OLDER)).rows())
@@ -581,7 +558,6 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
 def test_the_study_stands_beside_its_peers_by_the_gates_that_are_like_theirs(
     scripts: dict[str, ModuleType],
 ) -> None:
-    """Those of identical code and of +5 % at margin 2 % that were measured, and none of the others."""
     plan = scripts["plan"]
     comparison = SimpleNamespace(verdict="REGRESSED")
     gates = [
@@ -601,7 +577,6 @@ def test_the_study_stands_beside_its_peers_by_the_gates_that_are_like_theirs(
 
 
 def test_the_older_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) -> None:
-    """Accusations of identical pairs, plants found alone, errors of size; a tool that broke is named."""
     common = {"faster": [], "ratios": {"loss": 1.06}, "wall_s": 60.0}
     outcomes = [
         {"pair": 1, "benchmark": None, "tool": "perfkit", "slower": [], **common},

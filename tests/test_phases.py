@@ -35,8 +35,6 @@ def ear() -> Iterator[Ear]:
 
 
 def test_a_phase_is_heard(ear: Ear) -> None:
-    """As a block and as a decorator, and its end also after an error."""
-
     @perfkit.phase("decorated")
     def fail() -> None:
         raise RuntimeError
@@ -48,7 +46,6 @@ def test_a_phase_is_heard(ear: Ear) -> None:
 
 
 def test_nobody_need_listen() -> None:
-    """Training code keeps its phases in when nobody profiles it."""
     with perfkit.phase("unheard"):
         result = 1
 

@@ -58,7 +58,6 @@ def filled(pages: ModuleType) -> dict[str, str]:
 
 
 def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> None:
-    """What the help of any command names, its section names; hidden commands have none."""
     text = filled["reference/commands"]
     found = list(_helps())
 
@@ -88,7 +87,6 @@ def _helps() -> Iterator[tuple[str, str]]:
 
 
 def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[str, str]) -> None:
-    """What is typed after an option stands beside it."""
     text = filled["reference/commands"]
 
     assert "| `--launches NUMBER` | Fresh processes per commit. Default: `5`. |" in text
@@ -98,7 +96,6 @@ def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[st
 
 
 def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
-    """A key with its default, a code with the errors that end so."""
     keys = filled["reference/configuration"]
 
     assert "Number, by default `240.0`. |" in keys
@@ -110,7 +107,6 @@ def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> N
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
-    """Words that lie beside the code are checked against it."""
     told = pages.meanings()
     keys = {table: set(struct.__struct_fields__) for table, _, struct in pages.tables()}
 
@@ -119,7 +115,6 @@ def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleTy
 
 
 def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
-    """Commands and their options, in blocks and within sentences, also where no test runs them."""
     known = dict(pages.each_command())
     groups = {path.rpartition(" ")[0] for path in known if path.count(" ") == 2}
     typed = []
@@ -159,14 +154,12 @@ def _is_known(line: str, known: dict[str, Any], groups: set[str]) -> bool:
 
 
 def test_what_import_perfkit_has_is_described(filled: dict[str, str]) -> None:
-    """Each has a docstring that begins with a sentence, and a place on the page."""
     for name in perfkit.__all__:
         assert (inspect.getdoc(getattr(perfkit, name)) or "").partition("\n")[0].endswith((".", ":")), name
         assert f"perfkit.{name}\n" in filled["reference/python"]
 
 
 def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType) -> None:
-    """What the site shows of a class has a docstring, and so has each error."""
     shown = [pkgutil.resolve_name(name) for name in pages.RESULTS]
     shown += [getattr(perfkit, name) for name in perfkit.__all__]
     shown += [one for one in vars(errors).values() if inspect.isclass(one)]
@@ -183,7 +176,6 @@ def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType)
 
 
 def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
-    """Readers of the repository have it without building anything; `make reference` writes it anew."""
     texts = {page: (DOCS / f"{page}.md").read_text() for page in pages.PAGES}
 
     assert {page: pages.stored(page, text) for page, text in texts.items()} == texts
@@ -192,13 +184,11 @@ def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
 
 
 def test_a_page_without_one_place_to_fill_is_refused(pages: ModuleType) -> None:
-    """It would stay as it was, and nobody would notice."""
     with pytest.raises(ValueError, match="a page has 0 places to fill; it needs one"):
         pages.filled("reference/commands", "# Commands\n")
 
 
 def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: ModuleType) -> None:
-    """What is printed, and sentences, stay as they are."""
     text = (
         "a 5 % b\n| 4.11 ± 0.30 s | 5 % of it |\n\n```text\nperfkit gate\n```\n\n```text\nperfkit: 5 %\n```\n"
     )
@@ -210,7 +200,6 @@ def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: Mo
 
 
 def test_each_link_between_documents_leads_to_a_file_and_a_heading() -> None:
-    """Pages that the build fills are there without it."""
     lost = []
     for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for link in _LINK.findall(_FENCED.sub("", document.read_text())):
@@ -231,7 +220,6 @@ def _anchors(file: Path) -> set[str]:
 
 
 def test_each_document_is_in_the_navigation_once(pages: ModuleType) -> None:
-    """Lists of links are the navigation; what they do not reach nobody finds."""
     reached = [
         (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS).as_posix()
         for page in pages.CONTENTS
@@ -243,7 +231,6 @@ def test_each_document_is_in_the_navigation_once(pages: ModuleType) -> None:
 
 
 def test_the_code_of_the_tutorial_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its script is whole, and its benchmark calls it as it is."""
     for _, _, kind, block, name in _tutorial():
         if kind == "python":
             (tmp_path / Path(name).name).write_text(block)
@@ -270,7 +257,6 @@ def _tutorial() -> Iterator[tuple[str, str, str, str, str]]:
 
 @pytest.mark.slow
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    """Files are saved, commands run in order, each ends as it says, and prints the lines that are shown."""
     project = tmp_path / "spirals"
     project.mkdir()
     said = ""
@@ -311,7 +297,6 @@ def _shape(line: str) -> str:
 
 
 def test_perfkit_needs_none_of_what_builds_its_site() -> None:
-    """The libraries of the site are imported beside the documents alone."""
     names = re.compile(r"^\s*(?:import|from) (?:sphinx|myst_parser|furo|docutils)\b", re.MULTILINE)
 
     assert [] == [file for file in (ROOT / "perfkit").rglob("*.py") if names.search(file.read_text())]
@@ -323,7 +308,6 @@ def test_perfkit_needs_none_of_what_builds_its_site() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("furo") is None, reason="needs `perfkit[docs]`")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Each page of it has the headings of its document."""
     done = subprocess.run(
         [
             sys.executable,

@@ -30,7 +30,6 @@ def ends() -> Iterator[tuple[Channel, Channel]]:
 
 
 def test_messages_arrive_in_order_and_one_at_a_time(ends: tuple[Channel, Channel]) -> None:
-    """Two messages that were sent before anyone listened are two messages."""
     ours, theirs = ends
     ours.send({"kind": "run", "text": "line\nbreak"})
     ours.send({"kind": "go_on"})
@@ -40,7 +39,6 @@ def test_messages_arrive_in_order_and_one_at_a_time(ends: tuple[Channel, Channel
 
 
 def test_a_message_larger_than_the_socket_arrives_whole(ends: tuple[Channel, Channel]) -> None:
-    """It comes in many pieces and is put together."""
     ours, theirs = ends
     sender = threading.Thread(target=ours.send, args=[LARGE])
     sender.start()
@@ -76,7 +74,6 @@ def test_a_descriptor_comes_with_its_message_however_large(
 
 
 def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, Channel]) -> None:
-    """A time-out loses nothing: what is said later is heard."""
     ours, theirs = ends
 
     with pytest.raises(ChannelTimeoutError):
@@ -89,7 +86,6 @@ def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, 
 
 
 def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> None:
-    """What was said before is still heard; then neither listening nor talking makes sense."""
     ours, theirs = ends
     theirs.send({"kind": "last words"})
     theirs.close()
@@ -103,7 +99,6 @@ def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> N
 
 
 def test_time_for_which_a_process_stood_still_is_no_silence(ends: tuple[Channel, Channel]) -> None:
-    """Where all of a container is paused, nobody could answer; who is awake again waits once more."""
     ours, theirs = ends
     child = os.fork()
     if child == 0:

@@ -169,14 +169,12 @@ def proven(trees: Trees, *names: str) -> list[str]:
 
 @pytest.mark.parametrize("place", ["", "src/"])
 def test_a_tree_that_is_not_installed_is_imported_from_root(trees: Trees, place: str) -> None:
-    """Flat and src layouts need nothing from the environment."""
     trees.hold(f"{place}thing/__init__.py", f"{place}thing/part.py", f"{place}single.py")
 
     assert ["root", "root", "root"] == proven(trees, "thing", "thing.part", "single")
 
 
 def test_a_src_that_is_a_package_itself_is_no_source_folder(trees: Trees) -> None:
-    """Where src is what is imported, its modules are no top-level names."""
     trees.hold("src/__init__.py", "src/datasets/__init__.py")
     trees.install("datasets/__init__.py")
 
@@ -185,7 +183,6 @@ def test_a_src_that_is_a_package_itself_is_no_source_folder(trees: Trees) -> Non
 
 @pytest.mark.parametrize("place", ["", "src/", "python/", "packages/thing/src/"])
 def test_a_path_line_into_the_origin_is_pointed_at_root(trees: Trees, place: str) -> None:
-    """An editable install by a .pth file gives way to the counterpart of its folder."""
     trees.hold(f"{place}thing/__init__.py")
     trees.add_to_site("thing.pth", f"{trees.origin / place}\n")
 
@@ -193,7 +190,6 @@ def test_a_path_line_into_the_origin_is_pointed_at_root(trees: Trees, place: str
 
 
 def test_python_path_entries_of_the_origin_are_pointed_at_root(trees: Trees) -> None:
-    """Absolute entries and those relative to where it started are mapped; others stay, made absolute."""
     trees.hold("lib/thing/__init__.py", "tools/helper.py")
     top = trees.origin.parent
     write_modules(top / "elsewhere", "other.py")
@@ -213,7 +209,6 @@ def test_python_path_entries_of_the_origin_are_pointed_at_root(trees: Trees) -> 
 
 
 def test_the_innermost_of_two_origins_decides(trees: Trees) -> None:
-    """Where one directory lies in the other, an entry belongs to the nearer one."""
     trees.hold("lib/thing.py", "inner/lib/thing.py")
 
     said = trees.run(
@@ -229,7 +224,6 @@ def test_the_innermost_of_two_origins_decides(trees: Trees) -> None:
 
 
 def test_a_place_that_root_lacks_leaves_the_path(trees: Trees) -> None:
-    """What only the user's tree has must not be importable on a side without it."""
     write_modules(trees.origin, "python/thing/__init__.py")
     trees.add_to_site("thing.pth", f"{trees.origin / 'python'}\n")
 
@@ -242,7 +236,6 @@ def test_a_place_that_root_lacks_leaves_the_path(trees: Trees) -> None:
 
 
 def test_a_namespace_over_two_distributions_is_judged_by_its_modules(trees: Trees) -> None:
-    """The tree's part comes from root, the installed part from the environment, and neither is foreign."""
     trees.hold("src/acme/models/__init__.py")
     trees.install("acme/tools/__init__.py", "acme/models/__init__.py")
 
@@ -250,7 +243,6 @@ def test_a_namespace_over_two_distributions_is_judged_by_its_modules(trees: Tree
 
 
 def test_an_installed_copy_is_hidden_by_root(trees: Trees) -> None:
-    """A normal install of the code under test does not win over the tree, at any layout."""
     trees.hold("src/thing/__init__.py", "flat.py")
     trees.install("thing/__init__.py", "flat.py")
 
@@ -258,7 +250,6 @@ def test_an_installed_copy_is_hidden_by_root(trees: Trees) -> None:
 
 
 def test_an_environment_inside_the_origin_stays_where_it_is(trees: Trees) -> None:
-    """Packages of a virtual environment that lies in the user's tree are shared by both sides."""
     trees.move_environment_into_the_origin()
     trees.hold("thing/__init__.py")
     trees.install("library/__init__.py", "thing/__init__.py")
@@ -271,7 +262,6 @@ def test_an_environment_inside_the_origin_stays_where_it_is(trees: Trees) -> Non
 
 @pytest.mark.parametrize("place", ["venv/src/library", "vendor/site-packages"])
 def test_other_installed_code_inside_the_origin_stays_too(trees: Trees, place: str) -> None:
-    """A checkout that pip made below an environment, and any site-packages, are no code of the tree."""
     trees.hold("thing.py")
     write_modules(trees.origin, f"{place}/library.py")
     (trees.origin / "venv").mkdir(exist_ok=True)
@@ -295,7 +285,6 @@ def build_editable(trees: Trees, configuration: str) -> None:
 
 
 def test_finders_of_setuptools_give_way(trees: Trees) -> None:
-    """The folders that a real editable install maps are imported from root, a namespace's parts too."""
     trees.hold("python/thing/__init__.py", "python/thing/part.py", "python/acme/models/__init__.py")
     build_editable(
         trees,
@@ -308,7 +297,6 @@ def test_finders_of_setuptools_give_way(trees: Trees) -> None:
 
 
 def test_the_path_hook_of_setuptools_gives_way(trees: Trees) -> None:
-    """A namespace that is served by a word on sys.path loses that word and its hook."""
     trees.hold("lib/acme/models.py", "lib/acme/deep/more.py")
     build_editable(
         trees,
@@ -329,7 +317,6 @@ def test_the_path_hook_of_setuptools_gives_way(trees: Trees) -> None:
 
 
 def test_a_redirecting_finder_gives_way(trees: Trees) -> None:
-    """A table of files put first in sys.meta_path (scikit-build-core) is taken out."""
     trees.hold("python/thing/__init__.py", "python/thing/part.py", "python/acme/models.py")
     modules = {"thing": "thing/__init__.py", "thing.part": "thing/part.py", "acme.models": "acme/models.py"}
     files = {name: str(trees.origin / "python" / file) for name, file in modules.items()}
@@ -340,7 +327,6 @@ def test_a_redirecting_finder_gives_way(trees: Trees) -> None:
 
 
 def test_a_building_finder_gives_way_without_building(trees: Trees) -> None:
-    """A finder that builds before it answers (meson-python) is taken out, and the user's tree not built."""
     trees.hold("python/thing/__init__.py", "src/acme/models.py")
     files = {
         "thing": str(trees.origin / "python/thing/__init__.py"),
@@ -356,7 +342,6 @@ def test_a_building_finder_gives_way_without_building(trees: Trees) -> None:
 
 
 def test_finders_that_serve_nothing_of_the_tree_stay(trees: Trees) -> None:
-    """Another project's editable install, and a finder that cannot answer, are left alone."""
     trees.hold("thing.py")
     other = trees.origin.parent / "other"
     write_modules(other, "library.py")
@@ -376,7 +361,6 @@ def test_finders_that_serve_nothing_of_the_tree_stay(trees: Trees) -> None:
 
 
 def test_pointing_imports_nothing_through_the_users_finders(trees: Trees) -> None:
-    """A finder is asked for own names only, and one that changes ``sys.path`` for others does not."""
     trees.hold("thing.py")
     trees.add_to_site(
         "_asked.py",
@@ -412,7 +396,6 @@ sys.meta_path.insert(0, Finder)
 
 
 def test_what_was_imported_before_pointing_is_named(trees: Trees) -> None:
-    """Code of the origin that slipped in is found before the session, and again after it."""
     trees.hold("thing/__init__.py", "thing/part.py", "clean.py")
     write_modules(trees.origin, "thing/newer.py")
     trees.add_to_site("thing.pth", f"{trees.origin}\n")
@@ -434,7 +417,6 @@ def test_what_was_imported_before_pointing_is_named(trees: Trees) -> None:
 
 
 def test_a_name_that_would_come_from_elsewhere_is_named_before_it_is_imported(trees: Trees) -> None:
-    """Asking imports nothing; an unpointed child would have taken the installed copy."""
     trees.hold("src/thing/__init__.py")
     trees.install("thing/__init__.py")
 
@@ -445,7 +427,6 @@ def test_a_name_that_would_come_from_elsewhere_is_named_before_it_is_imported(tr
 
 
 def test_code_that_only_the_origin_has_is_foreign(trees: Trees) -> None:
-    """A module that root lacks must not come from the user's own tree."""
     write_modules(trees.origin, "newer.py")
     trees.hold("thing.py")
 
@@ -457,7 +438,6 @@ def test_code_that_only_the_origin_has_is_foreign(trees: Trees) -> None:
 
 
 def test_a_part_that_a_leftover_finder_serves_is_foreign(trees: Trees) -> None:
-    """A compiled part from the environment below a package of root is not the code of root."""
     trees.hold("thing/__init__.py")
     trees.install("thing/core.py")
     files = {"thing.core": str(trees.site / "thing/core.py")}
@@ -470,7 +450,6 @@ def test_a_part_that_a_leftover_finder_serves_is_foreign(trees: Trees) -> None:
 
 
 def test_extension_modules_of_root_count(trees: Trees) -> None:
-    """A built extension module is an own name, and the same name loaded from elsewhere is foreign."""
     trees.hold("thing/__init__.py")
     # The first is the one that names this interpreter.
     suffix = EXTENSION_SUFFIXES[0]
@@ -487,7 +466,6 @@ def test_extension_modules_of_root_count(trees: Trees) -> None:
 
 
 def test_own_names_are_what_can_be_imported(trees: Trees) -> None:
-    """Modules, packages and folders with Python somewhere below; no data, caches or environments."""
     own = (
         "single.py",
         "pack/__init__.py",
@@ -507,7 +485,6 @@ def test_own_names_are_what_can_be_imported(trees: Trees) -> None:
 
 
 def test_a_script_with_a_standard_name_accuses_nobody(trees: Trees) -> None:
-    """The standard library's profile, loaded before, is not the tree's profile.py."""
     trees.hold("profile.py")
 
     strangers, foreign, preloaded = trees.run(
@@ -522,7 +499,6 @@ def test_a_script_with_a_standard_name_accuses_nobody(trees: Trees) -> None:
 
 
 def test_a_link_in_root_is_of_root(trees: Trees) -> None:
-    """Generated files that are linked into the worktree by configuration are not foreign."""
     trees.hold("thing/__init__.py")
     write_modules(trees.origin, "thing/generated.py", "thing/made/module.py")
     for name in ("generated.py", "made"):
@@ -532,7 +508,6 @@ def test_a_link_in_root_is_of_root(trees: Trees) -> None:
 
 
 def test_a_library_under_a_second_name_is_not_foreign(trees: Trees) -> None:
-    """A package may file an installed module below itself, as vendoring packages do."""
     trees.hold("thing/other.py")
     (trees.root / "thing/__init__.py").write_text(
         "import library, sys\nsys.modules['thing.vendored'] = library\n"
@@ -543,7 +518,6 @@ def test_a_library_under_a_second_name_is_not_foreign(trees: Trees) -> None:
 
 
 def test_the_measuring_code_itself_is_not_foreign(trees: Trees) -> None:
-    """Where perfkit is what is measured, the agent and the script that started it come from the origin."""
     trees.hold("thing.py")
 
     said = trees.run(
@@ -558,7 +532,6 @@ def test_the_measuring_code_itself_is_not_foreign(trees: Trees) -> None:
 
 
 def test_an_origin_reached_through_a_link_is_mapped(trees: Trees) -> None:
-    """A path entry that names the user's tree by another way is inside it all the same."""
     trees.hold("src/thing/__init__.py")
     link = trees.origin.parent / "link"
     link.symlink_to(trees.origin / "src")
@@ -571,7 +544,6 @@ def test_an_origin_reached_through_a_link_is_mapped(trees: Trees) -> None:
 
 
 def test_own_names_are_not_preloaded(trees: Trees) -> None:
-    """A side's own library is left to its children, submodules included."""
     trees.hold("library/__init__.py")
 
     kept = trees.run("say(preloadable(['json', 'library', 'library.part', 'pytest'], [ROOT, *ORIGINS]))")
@@ -580,7 +552,6 @@ def test_own_names_are_not_preloaded(trees: Trees) -> None:
 
 
 def test_what_another_library_pulled_in_is_told(trees: Trees) -> None:
-    """An own name that a preloaded module imports is found loaded, below a path line's folder too."""
     trees.hold("python/library/__init__.py", "unused.py")
     trees.install("heavy.py")
     trees.add_to_site("library.pth", f"{trees.origin / 'python'}\n")

@@ -49,7 +49,6 @@ def _listed(project: Path, *arguments: str) -> list[str]:
 
 
 def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> None:
-    """Inherited methods, both spellings and inner packages count; abstract and hidden ones do not."""
     assert {
         "benchmarks/common.py::Base::time_inherited[1-a]",
         "benchmarks/common.py::Base::time_inherited[1-'b c']",
@@ -71,19 +70,16 @@ def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> No
 
 
 def test_one_benchmark_can_be_named(project: Path) -> None:
-    """A node id on the command line means that benchmark alone."""
     name = "benchmarks/times.py::Suite::time_own[2-a]"
     assert [name] == _listed(project, name)
 
 
 def test_a_session_of_tests_does_not_collect_benchmarks(project: Path) -> None:
-    """Whoever runs the project's tests in its root is not made to run its benchmarks."""
     assert [] == _listed(project)
 
 
 @pytest.mark.skipif(not HAS_ASV, reason="asv is not installed")
 def test_discovery_is_that_of_asv(project: Path) -> None:
-    """The same functions are benchmarks as for asv_runner, with as many combinations of parameters."""
     # It ends where an object cannot be made, and knows mem_ benchmarks only where pympler is installed.
     text = (project / "benchmarks/failures.py").read_text()
     (project / "benchmarks/failures.py").write_text(text.replace('raise ValueError("no data")', "pass"))
@@ -122,7 +118,6 @@ def rows(project: Path) -> dict[str, Row]:
 
 
 def test_times_are_recorded(rows: dict[str, Row]) -> None:
-    """Each measured benchmark has its seconds per iteration, whatever made its rounds."""
     for name in ("times.py::time_spin", "times.py::Cached::time_cached", "times.py::timeraw_spin"):
         outcome = rows[name].outcome
         assert ("ok", "time", "s") == (outcome.status, outcome.metric.name, outcome.metric.unit)
@@ -130,20 +125,17 @@ def test_times_are_recorded(rows: dict[str, Row]) -> None:
 
 
 def test_number_and_repeat_make_the_rounds(rows: dict[str, Row]) -> None:
-    """A benchmark that uses up what its setup made is set up before each of its samples."""
     outcome = rows["times.py::Fresh::time_used_up"].outcome
     assert ("ok", 2, 4) == (outcome.status, outcome.loops, len(outcome.values))
 
 
 def test_parameters_have_their_names(rows: dict[str, Row]) -> None:
-    """A row says which parameter has which value."""
     assert {"n": "2", "letter": "'b c'"} == rows[
         "times.py::Suite::time_own[2-'b c']"
     ].outcome.benchmark.params
 
 
 def test_numbers_are_recorded_as_what_they_are(rows: dict[str, Row]) -> None:
-    """A tracked value has its own unit, and the peak memory is that of the benchmark itself."""
     tracked = rows["numbers_.py::track_size"].outcome
     assert ("tracked value", "things", (10.0,)) == (tracked.metric.name, tracked.metric.unit, tracked.values)
     small, large = (rows[f"numbers_.py::PeakMemory::peakmem_fill[{n}]"].outcome for n in (2, 64))
@@ -152,7 +144,6 @@ def test_numbers_are_recorded_as_what_they_are(rows: dict[str, Row]) -> None:
 
 
 def test_a_cache_is_a_copy(rows: dict[str, Row]) -> None:
-    """What one benchmark does to the result of setup_cache, no other one sees."""
     assert (4.0,) == rows["times.py::Cached::track_changed"].outcome.values
 
 
@@ -183,12 +174,10 @@ def test_a_cache_is_a_copy(rows: dict[str, Row]) -> None:
     ],
 )
 def test_what_cannot_be_measured_says_why(rows: dict[str, Row], name: str, status: str, message: str) -> None:
-    """A failure or a skipped benchmark is a row with its reason, and costs no other one its measurement."""
     assert (status, message) == (rows[name].outcome.status, rows[name].outcome.message)
 
 
 def test_a_version_can_be_given(project: Path, rows: dict[str, Row]) -> None:
-    """A benchmark with a version keeps it whatever becomes of its code; another changes with its setup."""
     ledger = project.with_name("changed")
     times = project / "benchmarks/times.py"
     before = times.read_text()
@@ -209,7 +198,6 @@ def test_a_version_can_be_given(project: Path, rows: dict[str, Row]) -> None:
 
 
 def test_a_coroutine_that_nobody_runs_is_not_measured(tmp_path: Path) -> None:
-    """However its rounds are made: asv would time the making of it alone."""
     project, ledger = tmp_path / "project", tmp_path / "rows"
     project.mkdir()
     text = (

@@ -12,7 +12,6 @@ from perfkit.runner.agent.benchmark_fixture import group_of, read_fixture
 
 @pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)
 def test_a_called_fixture_tells_loops_and_warmup(benchmark: BenchmarkFixture) -> None:
-    """Values are seconds per iteration: loops times all values is the time all rounds took."""
     start = time.perf_counter()
     benchmark(sum, range(100))
     elapsed = time.perf_counter() - start
@@ -27,7 +26,6 @@ def test_a_called_fixture_tells_loops_and_warmup(benchmark: BenchmarkFixture) ->
 
 
 def test_a_pedantic_fixture_does_not_know_its_warmup(benchmark: BenchmarkFixture) -> None:
-    """What the host does not keep is None and not 0."""
     benchmark.pedantic(sum, args=(range(100),), rounds=4, iterations=5, warmup_rounds=2)
 
     reading = read_fixture(benchmark)
@@ -37,7 +35,6 @@ def test_a_pedantic_fixture_does_not_know_its_warmup(benchmark: BenchmarkFixture
 
 
 def test_an_unused_fixture_has_no_reading(benchmark: BenchmarkFixture) -> None:
-    """A benchmark that measured nothing gives nothing."""
     before = read_fixture(benchmark)
     benchmark.pedantic(sum, args=([],))
 

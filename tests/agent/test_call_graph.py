@@ -86,7 +86,6 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 def test_functions_are_reached_through_the_names_in_code(
     suite: object, tmp_path: Path, test: str, functions: set[tuple[str, str]]
 ) -> None:
-    """The benchmark itself is always one of them."""
     assert {(OWN, test), *functions} == CallGraph(tmp_path).reached_by([getattr(suite, test)])
 
 
@@ -103,7 +102,6 @@ def test_functions_are_reached_through_the_names_in_code(
 def test_a_changed_function_that_is_reached_may_run(
     suite: object, tmp_path: Path, changed: dict[str, list[str] | None], *, runs: bool
 ) -> None:
-    """Other functions of a file do not count, unless all of it does."""
     reached = CallGraph(tmp_path).reached_by([getattr(suite, "test_half")])  # noqa: B009 (a module is no type)
 
     assert runs == may_run(changed, reached)
@@ -152,7 +150,6 @@ def test_deferred(benchmark):
 def test_objects_that_make_attributes_up_or_refuse_them_are_taken_for_their_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: str, own: set[str], functions: set[tuple[str, str]]
 ) -> None:
-    """Mocks and deferred objects do that; collecting goes on, and what is of the tree is still found."""
     (tmp_path / "odd_speed.py").write_text(ODD)
     monkeypatch.delitem(sys.modules, "odd_speed", raising=False)
     module = importlib.import_module("odd_speed")
@@ -195,7 +192,6 @@ RING = {"first", "second", "third", "fourth"}
 def test_functions_that_lead_to_one_another_reach_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, reached: set[str]
 ) -> None:
-    """Whichever was asked for first, and whatever a class says that it equals."""
     (tmp_path / "reachrings.py").write_text(RINGS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "reachrings", raising=False)
@@ -210,5 +206,4 @@ def test_functions_that_lead_to_one_another_reach_the_same(
 
 
 def test_what_makes_its_attributes_up_has_no_source() -> None:
-    """It is known by what it says of its name instead."""
     assert source_of(call).startswith("unittest.mock.")

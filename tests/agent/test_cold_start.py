@@ -24,7 +24,6 @@ def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs:
 
 
 def test_a_first_call_that_compiles_has_that_as_a_part() -> None:
-    """Of torch itself: the first call of compiled code has seconds of compiling, the second has none."""
     given = torch.ones(3)
     double = torch.compile(lambda one: one * 2 + 1, backend="eager")
 
@@ -41,7 +40,6 @@ def test_a_first_call_that_compiles_has_that_as_a_part() -> None:
 
 
 def test_autotuning_is_apart_from_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Templates are tried while it compiles, others when they first run; what was before is left out."""
     _told(monkeypatch, {"_compile.compile_inner": 1.0})
     before = read_compile_times()
     _told(
@@ -66,7 +64,6 @@ def test_autotuning_is_apart_from_compiling(monkeypatch: pytest.MonkeyPatch) -> 
 def test_times_under_unknown_names_are_not_known(
     monkeypatch: pytest.MonkeyPatch, names: dict[str, float]
 ) -> None:
-    """A graph was compiled, so a time of zero would be wrong."""
     _told(monkeypatch, {})
     before = read_compile_times()
     _told(monkeypatch, names, graphs=1)
@@ -79,7 +76,6 @@ def test_times_under_unknown_names_are_not_known(
 
 
 def test_without_torch_compile_nothing_of_it_is_imported() -> None:
-    """Its parts are not known then, and reading them must not cost an import."""
     program = (
         "import sys; from perfkit.runner.agent.clock import cold_start; print(cold_start(lambda: 1.0),"
         " 'torch' in sys.modules)"

@@ -63,7 +63,6 @@ print(json.dumps(as_message(count_calls(run, root=Path(sys.argv[0]).parent))))
 def test_calls_go_to_tensors_first(
     tmp_path: Path, most: float, calls: int, tensors: int, python: int
 ) -> None:
-    """One that is not counted goes before, where there may be two; never more than are allowed."""
     own = Own(tmp_path, COUNTER)
 
     counts = own.counts(most_calls=most)
@@ -82,7 +81,6 @@ def test_calls_go_to_tensors_first(
 
 
 def test_a_guest_makes_no_first_call_and_collects_no_old_garbage(tmp_path: Path) -> None:
-    """The function was called just before, and what others left behind may fail a test when it is freed."""
     own = Own(tmp_path, COUNTER)
     freed: list[str] = []
 
@@ -106,7 +104,6 @@ def test_a_guest_makes_no_first_call_and_collects_no_old_garbage(tmp_path: Path)
 
 
 def test_what_does_not_repeat_is_not_exact(tmp_path: Path) -> None:
-    """A call that does more each time has no count, and shows that."""
     own = Own(
         tmp_path,
         """
@@ -128,7 +125,6 @@ def test_what_does_not_repeat_is_not_exact(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_count_the_same_of_a_training_step(tmp_path: Path) -> None:
-    """To the digit, with every cause."""
     script = tmp_path / "step.py"
     script.write_text(STEP)
 
@@ -145,7 +141,6 @@ def test_two_processes_count_the_same_of_a_training_step(tmp_path: Path) -> None
 
 
 def test_the_calls_get_the_random_numbers_they_would_get(tmp_path: Path) -> None:
-    """Counting draws none, and results are those of calls that nobody counts."""
     own = Own(
         tmp_path,
         """
@@ -179,7 +174,6 @@ def test_the_calls_get_the_random_numbers_they_would_get(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
 def test_what_a_call_raises_is_raised_and_all_is_put_back(tmp_path: Path, at: int) -> None:
-    """Modes, hooks, methods, the collector and the profiler."""
     own = Own(
         tmp_path,
         f"""
@@ -213,7 +207,6 @@ def test_what_a_call_raises_is_raised_and_all_is_put_back(tmp_path: Path, at: in
 
 @pytest.mark.parametrize("first_only", [False, True])
 def test_work_of_other_threads_is_not_passed_over(tmp_path: Path, first_only: bool) -> None:  # noqa: FBT001
-    """Their tensors are not seen, so none are counted: not even where the threads were started before."""
     own = Own(
         tmp_path,
         f"""
@@ -233,7 +226,6 @@ def test_work_of_other_threads_is_not_passed_over(tmp_path: Path, first_only: bo
 
 
 def test_a_loaders_workers_are_no_threads_of_its_own(tmp_path: Path) -> None:
-    """They are processes; the threads that carry batches compute nothing."""
     own = Own(
         tmp_path,
         """

@@ -39,7 +39,6 @@ def run():
 
 
 def test_dynamo_has_what_is_listened_to() -> None:
-    """A release that renames one of these must be met here and not in a measurement."""
     assert callable(torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance)
     assert "default" == torch._dynamo.eval_frame._stance.stance
     assert hasattr(counters, "get")
@@ -48,7 +47,6 @@ def test_dynamo_has_what_is_listened_to() -> None:
 
 
 def test_graphs_are_counted_and_tensors_are_not(tmp_path: Path) -> None:
-    """Under a dispatch mode compiled code would run eagerly, and the counts would be those of other code."""
     own = Own(tmp_path, COMPILED_CODE)
 
     counts = own.counts()
@@ -61,7 +59,6 @@ def test_graphs_are_counted_and_tensors_are_not(tmp_path: Path) -> None:
 
 
 def test_a_graph_break_is_counted_with_its_reason(tmp_path: Path) -> None:
-    """Two graphs, for there is something on either side of it."""
     own = Own(tmp_path, BREAKS)
 
     counts = own.counts()
@@ -75,7 +72,6 @@ def test_a_graph_break_is_counted_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_a_branch_on_a_tensor_is_a_break_with_its_line(tmp_path: Path) -> None:
-    """Dynamo's own counters lack it; the graphs before and behind it are two."""
     own = Own(
         tmp_path,
         """
@@ -101,7 +97,6 @@ def test_a_branch_on_a_tensor_is_a_break_with_its_line(tmp_path: Path) -> None:
 
 
 def test_breaks_are_counted_across_a_reset_of_dynamo(tmp_path: Path) -> None:
-    """A benchmark that begins with one breaks as it did before, and that is not taken for nothing new."""
     own = Own(tmp_path, BREAKS)
     own.call()()
     before = read_compilation()
@@ -113,7 +108,6 @@ def test_breaks_are_counted_across_a_reset_of_dynamo(tmp_path: Path) -> None:
 
 
 def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:
-    """A number that changes with each call is compiled in anew."""
     own = Own(
         tmp_path,
         """
@@ -134,7 +128,6 @@ def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:
 
 
 def test_what_was_compiled_before_is_told_apart(tmp_path: Path) -> None:
-    """No new graphs are not the same as no graphs; an earlier reading has them."""
     own = Own(tmp_path, COMPILED_CODE)
     before = read_compilation()
     own.call()()
@@ -146,7 +139,6 @@ def test_what_was_compiled_before_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_watch_in_a_loop_ends_at_compiled_code(tmp_path: Path) -> None:
-    """What it saw by then would stand for a part of the step."""
     own = Own(tmp_path, COMPILED_CODE)
 
     counts = own.watched()
@@ -165,7 +157,6 @@ def test_a_watch_in_a_loop_ends_at_compiled_code(tmp_path: Path) -> None:
     ],
 )
 def test_a_compiler_at_work_is_not_disturbed(tmp_path: Path, code: str) -> None:
-    """Its first work in a process, too: none of them runs under a mode as it would without."""
     script = f"""
 import torch
 from pathlib import Path
@@ -184,7 +175,6 @@ assert all(torch.equal(results[0], result) for result in results)
 
 
 def test_code_that_is_told_to_run_eagerly_is_counted(tmp_path: Path) -> None:
-    """And so is what dynamo is told to leave alone, as torch does of its optimizers."""
     own = Own(
         tmp_path,
         f"""{COMPILED_CODE}

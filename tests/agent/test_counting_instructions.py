@@ -41,7 +41,6 @@ def work(call: Callable[[], object], *, loops: int | None = None, rounds: int | 
 
 
 def test_a_short_call_is_made_often() -> None:
-    """Each turn has a thousand calls; two more tell how long a call takes."""
     made: list[None] = []
     answer = make_counted_calls(
         work(lambda: made.append(None)), control=NO_CONTROL, library=None, most_calls=math.inf
@@ -52,7 +51,6 @@ def test_a_short_call_is_made_often() -> None:
 
 
 def test_no_more_calls_are_made_than_allowed() -> None:
-    """A benchmark that asks for twenty rounds is called at most as often."""
     made: list[None] = []
     short = work(lambda: made.append(None), loops=1, rounds=20)
     answer = make_counted_calls(short, control=NO_CONTROL, library=None, most_calls=20)
@@ -86,7 +84,6 @@ def _fork() -> None:
 def test_what_cannot_be_counted_says_why(
     call: Callable[[], object], loops: int | None, rounds: int | None, problem: str
 ) -> None:
-    """Callgrind counts one thread of one process, and all that happens in it between two marks."""
     most_calls = math.inf if rounds is None else rounds
     answer = make_counted_calls(
         work(call, loops=loops, rounds=rounds), control=NO_CONTROL, library=None, most_calls=most_calls
@@ -99,7 +96,6 @@ def test_what_cannot_be_counted_says_why(
 def test_without_torch_valgrind_is_asked_by_compiled_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The turns are made as ever, and where nobody counts the requests do nothing."""
     monkeypatch.setitem(sys.modules, "torch", None)
     made: list[None] = []
     library = build_requests(tmp_path)
@@ -113,7 +109,6 @@ def test_without_torch_valgrind_is_asked_by_compiled_requests(
 def test_without_torch_and_compiler_it_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing is compiled where there is no ``cc``, and no call is made."""
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     library = build_requests(tmp_path)
@@ -138,7 +133,6 @@ for _ in range(4):
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
 def test_compiled_requests_count_each_turn_by_itself(tmp_path: Path) -> None:
-    """Each turn leaves a dump with its instructions alone; only tidying the heap differs a little."""
     library = build_requests(tmp_path)
     assert library is not None
     under = ("valgrind", "-q", "--tool=callgrind", "--collect-atstart=no")
@@ -173,5 +167,4 @@ fn=(1)
 
 
 def test_a_dump_is_read_by_function() -> None:
-    """What a call costs belongs to the function that was called, under the name it was first given."""
     assert {"outer": 13, "inner": 900} == instructions_by_function(DUMP.splitlines())

@@ -10,13 +10,11 @@ from perfkit.runner.agent.counters.calls import count_kernels
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_without_a_device_there_are_no_kernels() -> None:
-    """And the call is not made."""
     assert count_kernels(lambda: pytest.fail("was called")) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_an_operator_launches_a_kernel() -> None:
-    """The same in each call; copies are none."""
     given = torch.ones(1000, device="cuda")
     torch.cuda.synchronize()
 

@@ -168,7 +168,6 @@ CODES = {
 
 @pytest.mark.parametrize("name", CODES)
 def test_the_result_is_the_same(tmp_path: Path, name: str) -> None:
-    """Counted or not, twice the same counts, and nothing is left behind."""
     own = Own(tmp_path, "import torch\n" + _dedented(CODES[name]))
     plain = own.call()()
     counted: list[Any] = []
@@ -191,7 +190,6 @@ def _dedented(code: str) -> str:
 
 
 def test_a_dispatch_mode_of_its_own_sees_its_operators(tmp_path: Path) -> None:
-    """It comes first; what it lets through is counted."""
     own = Own(
         tmp_path,
         """
@@ -222,7 +220,6 @@ def test_a_dispatch_mode_of_its_own_sees_its_operators(tmp_path: Path) -> None:
 
 
 def test_what_a_subclass_is_made_of_is_counted(tmp_path: Path) -> None:
-    """Its own operators stand for several that compute."""
     own = Own(
         tmp_path,
         """
@@ -241,7 +238,6 @@ def test_what_a_subclass_is_made_of_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_custom_function_gets_the_objects_that_it_saved(tmp_path: Path) -> None:
-    """With what was set on them, as without counting; of its results it gets new ones either way."""
     own = Own(
         tmp_path,
         """
@@ -276,7 +272,6 @@ def test_a_custom_function_gets_the_objects_that_it_saved(tmp_path: Path) -> Non
 
 
 def test_a_forked_process_is_not_counted_nor_disturbed(tmp_path: Path) -> None:
-    """There the methods are torch's own, the collector runs, and operators pass."""
     own = Own(
         tmp_path,
         """
@@ -316,7 +311,6 @@ def test_a_forked_process_is_not_counted_nor_disturbed(tmp_path: Path) -> None:
 
 
 def test_a_graph_from_a_watched_step_can_be_used_after_it(tmp_path: Path) -> None:
-    """What the hooks packed is unpacked without them."""
     own = Own(
         tmp_path,
         """
@@ -336,7 +330,6 @@ def test_a_graph_from_a_watched_step_can_be_used_after_it(tmp_path: Path) -> Non
 
 
 def test_hooks_keep_nothing_alive(tmp_path: Path) -> None:
-    """A graph that is dropped is freed at once, without the collector."""
     own = Own(
         tmp_path,
         """
@@ -352,7 +345,6 @@ def test_hooks_keep_nothing_alive(tmp_path: Path) -> None:
 
 
 def test_counting_does_not_load_the_compiler(tmp_path: Path) -> None:
-    """It takes seconds, and a benchmark that does not compile would never have it."""
     script = f"""
 import sys, torch
 from pathlib import Path

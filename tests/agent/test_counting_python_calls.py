@@ -39,7 +39,6 @@ def counted_without_torch(folder: Path, body: str, most: str = "10") -> tuple[di
 
 
 def test_python_functions_are_counted_with_where_they_begin(tmp_path: Path) -> None:
-    """Methods and nested functions by their qualified names; what is built in does not count."""
     own = Own(
         tmp_path,
         """
@@ -63,7 +62,6 @@ def test_python_functions_are_counted_with_where_they_begin(tmp_path: Path) -> N
 
 
 def test_calls_of_another_thread_do_not_count(tmp_path: Path) -> None:
-    """A thread that runs meanwhile has calls of its own, however the interpreter lets a profiler hear."""
     own = Own(
         tmp_path,
         """
@@ -84,7 +82,6 @@ def test_calls_of_another_thread_do_not_count(tmp_path: Path) -> None:
 
 
 def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
-    """It sees what it would see, and the calls are not counted."""
     own = Own(tmp_path, "def run(): pass")
     profile = cProfile.Profile()
     profile.enable()
@@ -98,7 +95,6 @@ def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_call_that_profiles_itself_is_not_counted(tmp_path: Path) -> None:
-    """Its profiler takes the place of the one that counts."""
     own = Own(
         tmp_path,
         """
@@ -113,7 +109,6 @@ def test_a_call_that_profiles_itself_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_without_torch_there_is_python_memory_and_no_torch(tmp_path: Path) -> None:
-    """Counting never imports torch."""
     counts, not_counted = counted_without_torch(
         tmp_path, "def run():\n    block = bytearray(1_000_000)\n    return len(block)"
     )
@@ -129,7 +124,6 @@ def test_without_torch_there_is_python_memory_and_no_torch(tmp_path: Path) -> No
     ("most", "calls", "peaks"), [("1", 1, 0), ("2", 1, 0), ("3", 2, 0), ("4", 2, 1), ("5", 2, 2)]
 )
 def test_without_torch_calls_go_to_functions_first(tmp_path: Path, most: str, calls: int, peaks: int) -> None:
-    """Then to memory, as far as they are allowed."""
     counts, not_counted = counted_without_torch(tmp_path, "def run(): pass", most)
 
     assert calls == len(counts["python_calls"]["values"])
@@ -140,7 +134,6 @@ def test_without_torch_calls_go_to_functions_first(tmp_path: Path, most: str, ca
 
 
 def test_memory_that_is_traced_already_is_left_alone(tmp_path: Path) -> None:
-    """Who traces goes on tracing."""
     counts, not_counted = counted_without_torch(
         tmp_path, "import tracemalloc\ntracemalloc.start()\ndef run(): assert tracemalloc.is_tracing()"
     )

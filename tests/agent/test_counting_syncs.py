@@ -59,7 +59,6 @@ device = torch.device("cpu")
     ],
 )
 def test_a_wait_is_counted_once_with_its_line(tmp_path: Path, code: str, what: str) -> None:
-    """Whether a method or an operator shows it, and whatever else that calls."""
     own = Own(tmp_path, f"{HEAD}\ndef run():\n    {code}  # here")
 
     counts = own.watched()
@@ -89,7 +88,6 @@ def test_a_wait_is_counted_once_with_its_line(tmp_path: Path, code: str, what: s
     ],
 )
 def test_what_does_not_wait_is_not_counted(tmp_path: Path, code: str) -> None:
-    """Work that a device can queue, moves that nobody waits for, and shapes, which the host knows."""
     own = Own(tmp_path, f"{HEAD}\ndef run():\n    {code}")
 
     assert (0.0, 0.0) == values(own.watched(), "syncs")
@@ -104,7 +102,6 @@ def test_what_does_not_wait_is_not_counted(tmp_path: Path, code: str) -> None:
     ],
 )
 def test_what_torch_keeps_on_the_host_does_not_wait(tmp_path: Path, code: str) -> None:
-    """A sampler's indices and an optimizer's step number are there on every machine."""
     setting = """
 parameter = torch.ones(3, requires_grad=True)
 parameter.grad = torch.ones(3)
@@ -116,7 +113,6 @@ optimizer = torch.optim.Adam([parameter])
 
 
 def test_a_line_that_says_so_may_wait(tmp_path: Path) -> None:
-    """It is counted apart, and only that line."""
     own = Own(
         tmp_path,
         """
@@ -139,7 +135,6 @@ def test_a_line_that_says_so_may_wait(tmp_path: Path) -> None:
 
 
 def test_a_wait_in_a_backward_pass_is_seen(tmp_path: Path) -> None:
-    """A hook that prints a gradient waits at each step."""
     own = Own(
         tmp_path,
         """
@@ -162,7 +157,6 @@ def test_a_wait_in_a_backward_pass_is_seen(tmp_path: Path) -> None:
 
 
 def test_the_tensor_class_is_left_as_it_was(tmp_path: Path) -> None:
-    """Its methods are torch's own again, and inherited ones are inherited."""
     import torch
 
     before = dict(vars(torch.Tensor))

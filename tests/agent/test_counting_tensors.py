@@ -11,7 +11,6 @@ FLOAT = 4
 
 
 def test_each_operator_is_counted_with_its_line(tmp_path: Path) -> None:
-    """Three lines make three operators, each where it stands, and the count repeats."""
     own = Own(
         tmp_path,
         """
@@ -35,7 +34,6 @@ def test_each_operator_is_counted_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_backward_pass_comes_from_the_line_that_calls_it(tmp_path: Path) -> None:
-    """The engine runs below that call; the forward pass has its own line, inside torch's modules too."""
     own = Own(
         tmp_path,
         """
@@ -59,7 +57,6 @@ def test_a_backward_pass_comes_from_the_line_that_calls_it(tmp_path: Path) -> No
 
 
 def test_operators_of_a_custom_backward_have_its_lines(tmp_path: Path) -> None:
-    """What is written in Python is own code, whoever calls it."""
     own = Own(
         tmp_path,
         """
@@ -87,7 +84,6 @@ def test_operators_of_a_custom_backward_have_its_lines(tmp_path: Path) -> None:
 
 
 def test_installed_code_is_not_own_code(tmp_path: Path) -> None:
-    """An environment may lie inside the tree."""
     installed = tmp_path / "venv" / "site-packages"
     installed.mkdir(parents=True)
     own = Own(installed, "import torch\ndef run(): torch.ones(3)")
@@ -97,7 +93,6 @@ def test_installed_code_is_not_own_code(tmp_path: Path) -> None:
 
 
 def test_bytes_are_those_of_new_storages_and_the_peak_those_alive_at_once(tmp_path: Path) -> None:
-    """Views and operators in place make none; what is freed makes room."""
     own = Own(
         tmp_path,
         """
@@ -124,7 +119,6 @@ def test_bytes_are_those_of_new_storages_and_the_peak_those_alive_at_once(tmp_pa
 
 
 def test_a_constructor_allocates_and_borrowed_memory_does_not(tmp_path: Path) -> None:
-    """``torch.tensor`` copies what it is given; ``from_numpy`` looks at it."""
     own = Own(
         tmp_path,
         """
@@ -140,7 +134,6 @@ def test_a_constructor_allocates_and_borrowed_memory_does_not(tmp_path: Path) ->
 
 
 def test_what_is_alive_from_before_belongs_to_no_iteration(tmp_path: Path) -> None:
-    """Momentum made in the first step neither counts in the second, nor does freeing it."""
     own = Own(
         tmp_path,
         """
@@ -161,7 +154,6 @@ def test_what_is_alive_from_before_belongs_to_no_iteration(tmp_path: Path) -> No
 
 
 def test_garbage_in_cycles_is_freed_at_no_moment_of_its_own(tmp_path: Path) -> None:
-    """When the collector runs must not decide a peak."""
     own = Own(
         tmp_path,
         """
@@ -183,7 +175,6 @@ def test_garbage_in_cycles_is_freed_at_no_moment_of_its_own(tmp_path: Path) -> N
 
 
 def test_saved_bytes_are_distinct_storages_without_parameters(tmp_path: Path) -> None:
-    """A storage saved twice counts once; weights count never, nor do their views."""
     own = Own(
         tmp_path,
         """
@@ -207,7 +198,6 @@ def test_saved_bytes_are_distinct_storages_without_parameters(tmp_path: Path) ->
 
 @pytest.mark.parametrize("context", ["inference_mode", "no_grad"])
 def test_without_gradients_the_same_operators_run(tmp_path: Path, context: str) -> None:
-    """Under inference mode composite operators come undivided: they are taken apart as they are elsewhere."""
     own = Own(
         tmp_path,
         f"""
@@ -227,7 +217,6 @@ def test_without_gradients_the_same_operators_run(tmp_path: Path, context: str) 
 
 
 def test_attention_on_the_cpu_counts_as_elsewhere(tmp_path: Path) -> None:
-    """Torch has formulas for attention on devices; the same hold here."""
     own = Own(
         tmp_path,
         """
@@ -242,7 +231,6 @@ def test_attention_on_the_cpu_counts_as_elsewhere(tmp_path: Path) -> None:
 
 
 def test_no_device_is_reported_where_there_is_none(tmp_path: Path) -> None:
-    """Bytes to and from a device are counted where one was met; tensors without memory are no device."""
     own = Own(
         tmp_path,
         """

@@ -37,7 +37,6 @@ def loss():
     ],
 )
 def test_a_training_step_is_known_by_both(tmp_path: Path, body: str, *, training: bool) -> None:
-    """A backward pass alone, or a step alone, is no training; torch is left as it was."""
     engine = vars(torch.autograd)["_engine_run_backward"]
     hooks = dict(vars(optimizers)["_global_optimizer_post_hooks"])
 

@@ -36,7 +36,6 @@ def clock(device: FakeAccelerator) -> BlockClock:
 
 
 def test_a_block_waits_once_at_both_ends(device: FakeAccelerator, clock: BlockClock) -> None:
-    """Between the first reading and the last wait lie the calls and one event at each end, nothing else."""
     clock.read()
     device.happened.clear()
     device.launch(0.1, 0.5)
@@ -46,7 +45,6 @@ def test_a_block_waits_once_at_both_ends(device: FakeAccelerator, clock: BlockCl
 
 
 def test_a_block_has_three_times(device: FakeAccelerator, clock: BlockClock) -> None:
-    """All of it, what the host took until the calls had returned, and what the device took."""
     begun = clock.read()
     device.launch(0.1, 0.5)
     device.launch(0.1, 0.5)
@@ -58,7 +56,6 @@ def test_a_block_has_three_times(device: FakeAccelerator, clock: BlockClock) -> 
 
 
 def test_values_are_per_iteration(device: FakeAccelerator, clock: BlockClock) -> None:
-    """Rounds of several iterations are divided by them."""
     begun = clock.read()
     for _ in range(4):
         device.launch(0.0625, 0.5)
@@ -71,7 +68,6 @@ def test_values_are_per_iteration(device: FakeAccelerator, clock: BlockClock) ->
 
 
 def test_rounds_of_another_clock_are_marked(device: FakeAccelerator, clock: BlockClock) -> None:
-    """A timer that waits for nothing leaves the device busy: its values cannot pass for synchronised ones."""
     begun = device.read_clock()
     device.launch(0.1, 0.5)
     unsynchronised = device.read_clock() - begun
@@ -85,7 +81,6 @@ def test_rounds_of_another_clock_are_marked(device: FakeAccelerator, clock: Bloc
 
 
 def test_without_an_accelerator_nothing_is_kept() -> None:
-    """The clock is then the timer alone, and nothing is marked."""
     seconds = iter([1.0, 3.0])
     clock = BlockClock(lambda: next(seconds), lambda: None)
 
@@ -94,7 +89,6 @@ def test_without_an_accelerator_nothing_is_kept() -> None:
 
 
 def test_a_device_without_events_still_is_waited_for(device: FakeAccelerator, clock: BlockClock) -> None:
-    """Its own time is not known, and no number stands in for it."""
     device.has_events = False
     begun = clock.read()
     device.launch(0.25, 0.5)
@@ -104,7 +98,6 @@ def test_a_device_without_events_still_is_waited_for(device: FakeAccelerator, cl
 
 
 def test_a_device_first_used_inside_a_block_is_waited_for_at_its_end(device: FakeAccelerator) -> None:
-    """The first block has no event at its begin."""
     used: list[FakeAccelerator] = []
     clock = BlockClock(device.read_clock, lambda: used[0] if used else None)
 
@@ -122,7 +115,6 @@ def test_a_device_first_used_inside_a_block_is_waited_for_at_its_end(device: Fak
 def test_a_launch_bound_benchmark_is_marked(
     device: FakeAccelerator, clock: BlockClock, host_s: float, device_s: float, *, bound: bool
 ) -> None:
-    """The host's time dominates where the device has nothing left to do when the calls return."""
     begun = clock.read()
     for _ in range(10):
         device.launch(host_s, device_s)
@@ -168,7 +160,6 @@ def _torch_of(kind: str, module: object) -> types.SimpleNamespace:
 def test_only_an_accelerator_that_was_used_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, found: str | None, *, initialised: bool
 ) -> None:
-    """Looking begins no use of it: a device that was never initialised has no work of this process."""
     torch = _torch_of("xpu", types.SimpleNamespace(is_initialized=lambda: initialised))
     monkeypatch.setitem(sys.modules, "torch", torch)
     clock_module._of_kind.cache_clear()
@@ -180,7 +171,6 @@ def test_only_an_accelerator_that_was_used_is_waited_for(
 
 
 def test_nothing_waits_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To wait would break the capture."""
     module = types.SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", _torch_of("xpu", module))
     clock_module._of_kind.cache_clear()
@@ -190,7 +180,6 @@ def test_nothing_waits_while_a_graph_is_captured(monkeypatch: pytest.MonkeyPatch
 
 
 def test_each_device_that_holds_memory_is_waited_for() -> None:
-    """Work on a second device would else be left out; an idle third one is left alone."""
     waited: list[int | None] = []
     module = types.SimpleNamespace(
         synchronize=lambda index=None: waited.append(index),
@@ -253,7 +242,6 @@ def test_own_timer(benchmark):
 @pytest.mark.slow
 @pytest.mark.skipif(not can_build(), reason="a C++ compiler and ninja build the backend")
 def test_a_real_backend_of_torch_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With queue, events and synchronisation of its own the order holds; phases and rows have its times."""
     from repositories import create_repository
 
     from perfkit.ledger.store import Ledger

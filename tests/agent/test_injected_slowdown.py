@@ -28,7 +28,6 @@ class Block:
 
 @pytest.mark.parametrize(("iterations", "share", "run"), [(100, 0.03, 103), (40, 0.05, 42), (10, 0.25, 12)])
 def test_whole_iterations_are_run(iterations: int, share: float, run: int) -> None:
-    """Where a round is long enough the plant is the benchmark's own work."""
     block = Block()
 
     slowed(block, share, more_calls=True)(iterations)
@@ -40,7 +39,6 @@ def test_whole_iterations_are_run(iterations: int, share: float, run: int) -> No
 @pytest.mark.parametrize(("iterations", "share"), [(1, 0.5), (3, 0.2), (10, 0.25)])
 @pytest.mark.parametrize("more_calls", [True, False])
 def test_the_time_holds_the_share(iterations: int, share: float, more_calls: bool) -> None:  # noqa: FBT001
-    """Whatever is no whole iteration is waited for: never less than the share, and hardly more."""
     plain = min(Block()(iterations) for _ in range(5))
     block = Block()
 

@@ -12,7 +12,6 @@ from perfkit.runner.agent.provenance import foreign_modules
 
 
 def test_a_module_of_another_checkout_is_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that exists in the root must have come from there, in src as well."""
     elsewhere = tmp_path / "elsewhere"
     root = tmp_path / "root"
     for folder in (elsewhere, root / "src" / "shadowed", root):
@@ -28,7 +27,6 @@ def test_a_module_of_another_checkout_is_foreign(tmp_path: Path, monkeypatch: py
 def test_a_module_that_the_code_wrote_while_it_ran_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some libraries write modules into a temporary folder and import them under names of their own."""
     root, temporary = tmp_path / "root", tmp_path / "temporary"
     for folder in (root / "writes", temporary):
         folder.mkdir(parents=True)

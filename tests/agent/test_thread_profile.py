@@ -53,7 +53,6 @@ class Scene:
 
 
 def test_another_thread_leaves_no_trace() -> None:
-    """Neither a function of its own, nor a caller of one, nor a time taken from the watched thread's."""
     scene = Scene()
 
     stats = scene.play(profile_of_this_thread())
@@ -66,7 +65,6 @@ def test_another_thread_leaves_no_trace() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile hears only one thread here")
 def test_no_event_goes_past_the_check() -> None:
-    """Contract: cProfile asks itself for its callbacks by these names, and registers no others."""
     monitoring: Any = getattr(sys, "monitoring")  # noqa: B009 (types for Python 3.11 have none)
     profile = profile_of_this_thread()
     profile.enable()

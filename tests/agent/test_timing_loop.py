@@ -80,7 +80,6 @@ Run = Callable[[str], pytest.RunResult]
     ],
 )
 def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) -> None:
-    """A release that renames or changes one of these must be met here and not in a measurement."""
     _, *found = inspect.signature(getattr(HOST, name)).parameters
 
     assert parameters == found
@@ -89,7 +88,6 @@ def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) 
 def test_no_session_asks_git_how_to_name_its_results(
     run: Run, conductor: ScriptedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The host would, six times before each session, for a file that a child never writes."""
     asked: list[object] = []
     monkeypatch.setattr(pytest_benchmark.utils, "check_output", lambda *command, **_: asked.append(command))
 
@@ -100,7 +98,6 @@ def test_no_session_asks_git_how_to_name_its_results(
 
 
 def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedLoop) -> None:
-    """Every iteration is the same call; one more outside the clock has the result, as in the host."""
     run(
         """
         def test_it(benchmark):
@@ -117,7 +114,6 @@ def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: S
 
 
 def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop) -> None:
-    """Suites assert on them, by both ways that the host offers; a session's table shows them."""
     result = run(
         """
         def test_it(benchmark):
@@ -135,7 +131,6 @@ def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop)
 
 
 def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: ScriptedLoop) -> None:
-    """What a benchmark says of itself reaches it and its statistics unchanged."""
     run(
         """
         import pytest
@@ -155,7 +150,6 @@ def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: Sc
 
 
 def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedLoop) -> None:
-    """Each call has a setup of its own before it and its teardown, with the same arguments, after it."""
     run(
         """
         def test_it(benchmark):
@@ -198,7 +192,6 @@ REFUSED = {
 def test_conflicting_arguments_are_refused_as_the_host_does(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, *, led: bool
 ) -> None:
-    """The same calls fail with the same words, led or not."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     if led:
         install(ScriptedLoop())
@@ -216,7 +209,6 @@ def test_conflicting_arguments_are_refused_as_the_host_does(
 def test_pedantic_without_setup_is_called_as_often_as_was_asked(
     run: Run, monkeypatch: pytest.MonkeyPatch, rounds: int, iterations: int, warmup_rounds: int, *, led: bool
 ) -> None:
-    """Each call may use up what the next one needs; where a round loops, one more call has the result."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     if led:
         install(ScriptedLoop())
@@ -254,7 +246,6 @@ class weave:
 def test_a_woven_function_is_measured_where_the_code_calls_it(
     pytester: pytest.Pytester, run: Run, conductor: ScriptedLoop
 ) -> None:
-    """``benchmark.weave`` leads to the same conductor, and is undone after the test."""
     pytester.makepyfile(aspectlib=ASPECTLIB)
     run(
         """
@@ -273,7 +264,6 @@ def test_a_woven_function_is_measured_where_the_code_calls_it(
 
 
 def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedLoop) -> None:
-    """The test sees its own exception, at the first call, and has no statistics."""
     run(
         """
         import pytest
@@ -339,7 +329,6 @@ def talk() -> Iterator[Callable[..., Talk]]:
 
 
 def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..., Talk]) -> None:
-    """Without an order to run it runs nothing."""
     said = talk(loops=4)
 
     assert [{"kind": "ready", "node": "bench.py::test_it", "loops": 4, "rounds": 9}] == said.answers
@@ -347,7 +336,6 @@ def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..
 
 
 def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
-    """Untimed iterations in one block, then the rounds; only those are kept and told, per iteration."""
     said = talk({"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None})
 
     assert ["block 5", "block 3", "block 3"] == said.calls
@@ -359,7 +347,6 @@ def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> Non
 
 
 def test_a_sliced_round_tells_what_a_call_typically_takes(talk: Callable[..., Talk]) -> None:
-    """Its lower quartile over slices, per iteration, beside the mean; the round is kept as one."""
     stalls = iter([1.0, 1.0, 1.0, 1.0, 9.0])
 
     said = talk(
@@ -375,7 +362,6 @@ def test_a_sliced_round_tells_what_a_call_typically_takes(talk: Callable[..., Ta
 def test_rounds_on_an_accelerator_are_not_sliced(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each reading of the clock would wait for it: a slice would time the waiting."""
     monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
 
     said = talk({"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None})
@@ -387,7 +373,6 @@ def test_rounds_on_an_accelerator_are_not_sliced(
 def test_rounds_tell_what_the_accelerator_said_of_them(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Times and marks are those of the timed rounds; a warm-up has none."""
     monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
     order = {"kind": "run", "untimed": 1, "loops": 3, "slices": 1, "core": None}
 
@@ -399,7 +384,6 @@ def test_rounds_tell_what_the_accelerator_said_of_them(
 
 
 def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> None:
-    """Nothing is held there, and one that may not be used is passed over."""
     cores = os.sched_getaffinity(0)
     for core in (max(cores), max(cores) + 1):
         said = talk({"kind": "run", "untimed": 0, "loops": 1, "slices": 1, "rounds": 1, "core": core})
@@ -409,7 +393,6 @@ def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> No
 
 
 def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Talk]) -> None:
-    """The calls run under cProfile; nothing of them is kept."""
     said = talk({"kind": "profile", "calls": 2})
 
     assert ["call", "call"] == said.calls
@@ -421,8 +404,6 @@ def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Ta
 
 
 def test_a_profile_says_nothing_of_other_threads(talk: Callable[..., Talk]) -> None:
-    """What a thread does that the call starts is not in the call's profile, on any Python."""
-
     def other() -> None:
         return None
 
@@ -438,6 +419,5 @@ def test_a_profile_says_nothing_of_other_threads(talk: Callable[..., Talk]) -> N
 
 
 def test_a_benchmark_that_is_abandoned_is_skipped(talk: Callable[..., Talk]) -> None:
-    """The reason is that of the order."""
     with pytest.raises(pytest.skip.Exception, match="the other side failed"):
         talk({"kind": "abandon", "reason": "the other side failed"})

@@ -20,7 +20,6 @@ from perfkit.profiling.diff.attribution import callee_name, fold_waits
 
 
 def test_a_library_is_paid_by_its_callers_in_proportion() -> None:
-    """Three quarters of the time inside a library, three quarters of its own time."""
     found = blamed(
         [
             function("a", own_s=1.0),
@@ -33,7 +32,6 @@ def test_a_library_is_paid_by_its_callers_in_proportion() -> None:
 
 
 def test_a_function_names_what_took_its_time() -> None:
-    """Each callee below it, however deep, with its calls."""
     (found,) = blamed(
         [
             function("a", own_s=1.0),
@@ -48,7 +46,6 @@ def test_a_function_names_what_took_its_time() -> None:
 
 @pytest.mark.parametrize("name", ["<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"])
 def test_a_comprehension_is_a_part_of_its_function(name: str) -> None:
-    """Up to Python 3.11 it has a frame of its own, also below a library's call; later it has none."""
     found = blamed(
         [
             function("a", own_s=1.0),
@@ -61,7 +58,6 @@ def test_a_comprehension_is_a_part_of_its_function(name: str) -> None:
 
 
 def test_an_own_function_below_a_library_keeps_its_own() -> None:
-    """What a library calls back is that function's, and not whose who called the library."""
     found = blamed(
         [
             function("loop", own_s=1.0),
@@ -74,7 +70,6 @@ def test_an_own_function_below_a_library_keeps_its_own() -> None:
 
 
 def test_a_circle_is_paid_by_who_enters_it() -> None:
-    """Library functions that call each other are as one: the calls among them weigh nothing."""
     found = blamed(
         [
             function("x"),
@@ -87,7 +82,6 @@ def test_a_circle_is_paid_by_who_enters_it() -> None:
 
 
 def test_what_nobody_called_is_nobodys() -> None:
-    """A library's function at the top, and a circle that nobody entered, stand last and under no name."""
     found = blamed(
         [
             library("top", own_s=9.0),
@@ -102,7 +96,6 @@ def test_what_nobody_called_is_nobodys() -> None:
 
 
 def test_a_wait_is_shown_and_not_charged() -> None:
-    """A lock's time stands beside a function's callees, and adds nothing to it."""
     (found,) = blamed([function("a", own_s=1.0), function(LOCK, call(0, 5.0, calls=3), own_s=5.0)])
     assert 1.0 == found.seconds
     assert (5.0, 3, "another thread") == (
@@ -113,7 +106,6 @@ def test_a_wait_is_shown_and_not_charged() -> None:
 
 
 def test_calls_are_those_that_each_made() -> None:
-    """Who waits first pays all of the time, and the other one's calls are still its own."""
     found = blamed(
         [
             function("first"),
@@ -129,7 +121,6 @@ def test_calls_are_those_that_each_made() -> None:
 
 
 def test_a_chain_deeper_than_pythons_stack_is_followed() -> None:
-    """Ten thousand library functions, one below the other, lead to who called the first."""
     chain = [library(f"f{place}", call(place, 1.0), own_s=1e-4) for place in range(10_000)]
     assert {"main": 1.0} == pytest.approx(seconds_by_name(blamed([function("main"), *chain])))
 
@@ -145,7 +136,6 @@ def test_a_chain_deeper_than_pythons_stack_is_followed() -> None:
     ],
 )
 def test_a_callee_has_a_short_name(name: str, shown: str) -> None:
-    """A method by its type, a library's function by its file; torch's older name is the newer one."""
     assert shown == callee_name(function(name, file="torch/optim/adam.py"))
 
 
@@ -171,7 +161,6 @@ def _waiting() -> None:
 
 @pytest.mark.parametrize("run", [_calls_back, _nested, _waiting])
 def test_a_real_profile_adds_up(run: Callable[[], object]) -> None:
-    """Callbacks, recursion and waiting, measured: own functions, nobody's time and waits are the whole."""
     profiler = cProfile.Profile()
     profiler.runcall(run)
     profiler.create_stats()
@@ -203,7 +192,6 @@ def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
 
 @given(call_graphs())
 def test_nothing_is_lost_or_charged_twice(functions: list[FunctionTime]) -> None:
-    """However functions call each other, what all answer for and the waits are the whole."""
     parts = [one.seconds for one in blamed(functions)]
     waits = [one.seconds for one in fold_waits(functions)]
     whole = math.fsum(one.own_s for one in functions)
@@ -213,7 +201,6 @@ def test_nothing_is_lost_or_charged_twice(functions: list[FunctionTime]) -> None
 
 @given(call_graphs())
 def test_callees_and_own_time_make_a_function(functions: list[FunctionTime]) -> None:
-    """What a function answers for is its own time and that of its callees, those it waits in left out."""
     own = {id(one): one.own_s for one in functions}
     for one in blamed(functions):
         callees = math.fsum(callee.seconds for callee in one.through.values() if callee.whom is None)

@@ -60,7 +60,6 @@ def saying(difference: Difference, *words: str) -> list[str]:
 
 
 def test_a_reading_does_not_differ_from_itself() -> None:
-    """Nothing is said but that nothing moved; every part and every remainder is nought."""
     everything = replace(
         loop(),
         phases=(PhaseTime(name="forward", seconds=2.0, calls=9),),
@@ -76,14 +75,12 @@ def test_a_reading_does_not_differ_from_itself() -> None:
 
 
 def test_a_slower_function_is_named_with_its_place() -> None:
-    """The name, the file and the line, by how much, and of which part of the base."""
     found = explain(loop(), loop(forward_s=1.5))
     assert "forward (net.py:7): +500 ms a step, 25.0 % of base" == found.findings[1]
     assert 2 == len(found.findings)
 
 
 def test_new_and_gone_functions_are_named() -> None:
-    """What one side alone has moved by all that it takes."""
     found = explain(
         reading(function("old", own_s=1.0, calls=3)), reading(function("new", own_s=3.0, file="b.py"))
     )
@@ -93,7 +90,6 @@ def test_new_and_gone_functions_are_named() -> None:
 
 
 def test_one_more_item_is_named_by_its_count() -> None:
-    """A read of a number that takes no time here may stand still elsewhere."""
     found = explain(loop(), loop(items=2))
     assert ["train (train.py:1) calls Tensor.item 2 times a step, on base 1: each may stand still"] == [
         one.removesuffix(" for a device") for one in found.findings[1:]
@@ -101,8 +97,6 @@ def test_one_more_item_is_named_by_its_count() -> None:
 
 
 def test_who_waits_first_changes_no_count() -> None:
-    """Two functions read a number each on both sides; only which one pays for it is another."""
-
     def two(first_s: float, then_s: float) -> Reading:
         return reading(
             function("first", own_s=1.0),
@@ -114,7 +108,6 @@ def test_who_waits_first_changes_no_count() -> None:
 
 
 def test_a_longer_wait_for_the_loader_is_named() -> None:
-    """Not the lock's callers but whom they wait for, and how it shows."""
     found = explain(loop(), loop(wait_s=1.5))
     assert ("waiting for the loader's workers (lock.acquire): +1.00 s a step, 50.0 % of base",) == (
         found.findings[1:]
@@ -122,7 +115,6 @@ def test_a_longer_wait_for_the_loader_is_named() -> None:
 
 
 def test_a_debt_that_shows_elsewhere_has_only_moved() -> None:
-    """What the copy waited for is waited for by the read of a number now: no one's gain and no one's cost."""
     found = explain(loop(to_s=0.4, item_s=0.0), loop(to_s=0.0, item_s=0.4))
     (told,) = found.findings[1:]
     assert told.startswith("waiting for the device, or a copy only moved: ")
@@ -130,7 +122,6 @@ def test_a_debt_that_shows_elsewhere_has_only_moved() -> None:
 
 
 def test_a_wait_that_moved_is_told_though_both_calls_are_on_both_sides() -> None:
-    """Most of it showed at the read of a number and shows at the copy; that it grew besides is told, too."""
     found = explain(loop(to_s=0.01, item_s=0.4), loop(to_s=0.5, item_s=0.01))
     assert (
         "waiting for the device, or a copy (Tensor.to): +100 ms a step, 5.0 % of base",
@@ -143,7 +134,6 @@ def test_a_wait_that_moved_is_told_though_both_calls_are_on_both_sides() -> None
 
 @pytest.mark.parametrize("head", [(0.19, 0.21), (0.3, 0.1)])
 def test_a_wait_of_two_calls_has_not_moved_by_a_part(head: tuple[float, float]) -> None:
-    """Which of two calls pays for a little more, or for more than half, is no news."""
     to_s, item_s = head
     found = explain(loop(to_s=0.21, item_s=0.19), loop(to_s=to_s, item_s=item_s))
     assert not saying(found, "moved to another call")
@@ -161,7 +151,6 @@ def worker(transform_s: float, wait_s: float = 0.5) -> Reading:
 
 
 def test_a_slower_transform_in_the_workers_is_named_as_theirs() -> None:
-    """Whatever is said of the workers begins with them, their waits, too."""
     found = explain(loop(), loop(), workers=(worker(1.0), worker(1.5, wait_s=0.1)))
     assert (
         "in the loader's workers, crop (data.py:4): +500 ms a step, 31.2 % of base",
@@ -171,7 +160,6 @@ def test_a_slower_transform_in_the_workers_is_named_as_theirs() -> None:
 
 
 def test_what_one_profile_alone_tells_of_is_said() -> None:
-    """Nothing is left out in silence, nor what was noticed when a file was read."""
     balanced = replace(loop(), phases=(PhaseTime(name="data wait", seconds=0.5),))
     found = explain(replace(loop(), name="a.stat", warnings=("odd",)), balanced, workers=(None, worker(1.0)))
     assert (
@@ -186,7 +174,6 @@ OTHERS = (("forward and loss", 0.30, 100), ("backward", 0.20, 200))
 
 
 def test_a_phase_that_explains_all_is_said_to() -> None:
-    """The other phases make as many calls on both sides and hardly move: it is this one alone."""
     found = explain(
         trace(("data wait", 0.70, 500), *OTHERS, ("residual", 0.01, None), device_busy_s=0.4),
         trace(("data wait", 0.10, 12), *OTHERS, ("residual", 0.02, None), device_busy_s=0.41),
@@ -199,7 +186,6 @@ def test_a_phase_that_explains_all_is_said_to() -> None:
 
 
 def test_a_phase_is_not_alone_where_another_does_other_work() -> None:
-    """Twice the calls in the forward pass: the data wait moved, and no more is said."""
     found = explain(
         trace(("data wait", 0.70, 500), *OTHERS),
         trace(("data wait", 0.10, 12), ("forward and loss", 0.30, 200), ("backward", 0.20, 200)),
@@ -208,7 +194,6 @@ def test_a_phase_is_not_alone_where_another_does_other_work() -> None:
 
 
 def test_two_phases_that_moved_are_both_named() -> None:
-    """The larger first."""
     found = explain(
         trace(("data wait", 0.1, 5), ("forward", 0.3, 9), ("residual", 0.1, None)),
         trace(("data wait", 0.3, 5), ("forward", 0.6, 9), ("residual", 0.2, None)),
@@ -221,7 +206,6 @@ def test_two_phases_that_moved_are_both_named() -> None:
 
 
 def test_equal_work_is_not_claimed_of_what_was_not_counted() -> None:
-    """Phases without counts may do the same; that they do is not said."""
     found = explain(
         trace(("data wait", 0.7, None), ("forward", 0.3, None)),
         trace(("data wait", 0.1, None), ("forward", 0.3, None)),
@@ -232,7 +216,6 @@ def test_equal_work_is_not_claimed_of_what_was_not_counted() -> None:
 
 
 def test_the_residual_may_explain_it_alone() -> None:
-    """Python between operators has no name but what it is not."""
     found = explain(
         trace(*OTHERS, ("residual", 0.1, None)),
         trace(*OTHERS, ("residual", 0.4, None)),
@@ -241,7 +224,6 @@ def test_the_residual_may_explain_it_alone() -> None:
 
 
 def test_phases_stand_as_a_step_goes_through_them() -> None:
-    """A phase that one side alone has stands where it is there, and the residual last."""
     found = explain(
         trace(("forward", 1.0, 1), ("backward", 1.0, 1), ("logging", 1.0, 1), ("residual", 0.0, None)),
         trace(("data wait", 1.0, 1), ("forward", 1.0, 1), ("optimizer", 1.0, 1), ("residual", 0.0, None)),
@@ -253,7 +235,6 @@ def test_phases_stand_as_a_step_goes_through_them() -> None:
 
 
 def test_a_part_that_is_missing_is_the_remainder() -> None:
-    """What the profile's whole has and no function, as of a summary that was cut, is told as missing."""
     base = reading(function("f", own_s=1.0))
     found = explain(base, replace(base, total_s=1.5))
     (section,) = found.sections
@@ -262,8 +243,6 @@ def test_a_part_that_is_missing_is_the_remainder() -> None:
 
 
 def test_operators_are_parted_by_their_place() -> None:
-    """Those of the processor, and the device's kernels, each add up to what all of them take."""
-
     def operators(mm_s: float, kernel_s: float) -> Reading:
         return replace(
             trace(("forward", 1.0, 1)),
@@ -309,7 +288,6 @@ def readings(draw: st.DrawFn) -> Reading:
 
 @given(readings(), readings())
 def test_the_parts_are_the_whole_on_both_sides(base: Reading, head: Reading) -> None:
-    """Whatever was paired with what, each side's parts add up to its time per step."""
     (section,) = explain(base, head).sections
     assert section.whole.base_s == pytest.approx(sum(one.amount.base_s for one in section.parts), abs=1e-9)
     assert section.whole.head_s == pytest.approx(sum(one.amount.head_s for one in section.parts), abs=1e-9)
@@ -318,7 +296,6 @@ def test_the_parts_are_the_whole_on_both_sides(base: Reading, head: Reading) -> 
 
 @given(readings(), readings())
 def test_the_other_way_round_everything_has_the_other_sign(base: Reading, head: Reading) -> None:
-    """What came is what goes on the way back."""
     there, back = explain(base, head), explain(head, base)
     assert there.whole.moved_s == -back.whole.moved_s
     moves = sorted(one.amount.moved_s for one in there.sections[0].parts)
@@ -353,7 +330,6 @@ def line_of(name: str, found: Reading) -> int:
 
 
 def test_a_real_slow_function_is_named() -> None:
-    """Four more ticks in each of three calls, in a profile that cProfile made."""
     head = profiled(slow=6)
     found = explain(profiled(), head)
     assert "a step takes 7.00 ms on base and 11.0 ms on head: +4.00 ms (+57.1 %)" == found.findings[0]
@@ -364,7 +340,6 @@ def test_a_real_slow_function_is_named() -> None:
 
 
 def test_a_real_item_more_is_named_by_its_count() -> None:
-    """Each step reads its loss once more, and takes no longer for it."""
     head = profiled(reads=2)
     found = explain(profiled(), head)
     place = f"tests/attribution/{HERE.name}:{line_of('penalty', head)}"
@@ -375,14 +350,12 @@ def test_a_real_item_more_is_named_by_its_count() -> None:
 
 @pytest.mark.parametrize("run", [profiled, loop])
 def test_a_real_profile_read_twice_does_not_differ(run: Callable[[], Reading]) -> None:
-    """The same run again: the headline, with nought."""
     (told,) = explain(run(), run()).findings
     assert told.endswith(": +0 s (+0.0 %)")
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
 def test_a_resnet_with_and_without_workers() -> None:
-    """Four workers make the wait for data vanish, and the step shorter by no other part."""
     base, head = (
         read_bytes((SHARED_DATA / name).read_bytes(), name, CodeNames())
         for name in ("resnet50_num_workers_0.trace.json.gz", "resnet50_num_workers_4.trace.json.gz")
@@ -397,8 +370,6 @@ def test_a_resnet_with_and_without_workers() -> None:
 
 
 def test_two_profiles_add_up_as_in_pstats(tmp_path: Path) -> None:
-    """Functions and their callers, also those that one process alone has, are what pstats.add makes."""
-
     def countdown(number: int) -> int:
         return countdown(number - 1) if number else 0
 
@@ -450,7 +421,6 @@ def test_two_profiles_add_up_as_in_pstats(tmp_path: Path) -> None:
 
 
 def test_callers_are_found_where_they_are_now() -> None:
-    """Functions stand in another order in each profile; a call still names its caller."""
     first = reading(function("a"), function("g", call(0, 1.0)))
     second = reading(function("g", call(1, 2.0, calls=3)), function("b"), function("a"))
     found = merged([first, second], "both")

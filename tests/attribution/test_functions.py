@@ -78,7 +78,6 @@ def blames(names: str) -> list[Blame]:
     ],
 )
 def test_a_function_is_found_where_it_moved(base: str, head: str, pairs: set[str]) -> None:
-    """A pair is made only where no other function fits."""
     assert pairs == named(blames(base), blames(head))
 
 
@@ -107,12 +106,10 @@ def calling(name: str, *callees: str, calls: int = 6, file: str = "train.py") ->
     ids=["alike", "a step", "not a step", "calls", "callees", "more callees", "file", "two fit"],
 )
 def test_a_function_may_be_renamed_in_its_file(head: list[Blame], work: Work, *, same: bool) -> None:
-    """As many calls per unit of work and the same callees, and only one that fits."""
     assert ("train.py old > train.py new" in named(calling("old", "conv"), head, work)) == same
 
 
 def test_functions_of_one_name_in_a_file_are_added_up() -> None:
-    """Nothing but a line parts them, and a line is no name; what they called is added up too."""
     base = blamed(
         [
             function("<lambda>", own_s=1.0, calls=2, line=1),
@@ -181,7 +178,6 @@ ONE = StepTimes(count=1, sign="run_backward")
 def test_the_unit_is_one_of_equal_work(
     base: Reading, head: Reading, unit: str, amounts: tuple[float, float], warnings: tuple[str, ...]
 ) -> None:
-    """A step, a sample where batches differ, or the whole run; what weakens that is in the warnings."""
     work = equal_work(base, head)
     assert (unit, *amounts) == (work.unit, work.base, work.head)
     assert warnings == work.warnings
@@ -204,7 +200,6 @@ def test_the_unit_is_one_of_equal_work(
     ids=["kinds", "worlds", "a world of one", "base alone", "no steps", "head alone"],
 )
 def test_what_cannot_be_compared_is_refused(base: Reading, head: Reading, why: str) -> None:
-    """In one line that names both and the reason."""
     with pytest.raises(UsageError) as refused:
         equal_work(base, head)
     assert why in str(refused.value)

@@ -35,7 +35,6 @@ def _function(
 
 
 def test_a_callee_stands_below_each_of_its_callers() -> None:
-    """Its time is parted as that of its calls is."""
     functions = [
         _function("main", 1.0, 10.0),
         _function("forward", 2.0, 5.0, {0: 5.0}),
@@ -49,7 +48,6 @@ def test_a_callee_stands_below_each_of_its_callers() -> None:
 
 
 def test_a_function_that_calls_itself_stands_once_in_a_stack() -> None:
-    """Whether it does so at once, or by another one."""
     functions = [
         _function("main", 0.5, 3.0),
         _function("walk", 1.5, 2.5, {0: 2.5, 1: 2.0, 2: 0.5}),
@@ -63,7 +61,6 @@ def test_a_function_that_calls_itself_stands_once_in_a_stack() -> None:
 
 
 def test_what_is_called_within_a_cycle_alone_is_not_lost() -> None:
-    """Such functions are stacks by themselves."""
     functions = [_function("a", 1.0, 2.0, {1: 2.0}), _function("b", 1.0, 2.0, {0: 2.0})]
 
     assert math.fsum(stack.seconds for stack in stacks_of(functions)) == pytest.approx(2.0)
@@ -71,7 +68,6 @@ def test_what_is_called_within_a_cycle_alone_is_not_lost() -> None:
 
 
 def test_the_smallest_times_are_not_rounded_up() -> None:
-    """A cumulative time of one smallest float does not make an own time of 1.5 s into 2 s."""
     found = stacks_of([_function("main", 1.5, 5e-324)])
 
     assert [(stack.functions, stack.seconds) for stack in found] == [((0,), 1.5)]
@@ -82,7 +78,6 @@ _SECONDS = st.floats(min_value=0, max_value=1e3)
 
 @given(st.data(), st.integers(1, 6))
 def test_all_own_times_are_in_some_stack(data: st.DataObject, count: int) -> None:
-    """Whatever a file says of callers, times add up to those of the functions."""
     functions = [
         _function(
             f"f{number}",
@@ -101,8 +96,6 @@ def test_all_own_times_are_in_some_stack(data: st.DataObject, count: int) -> Non
 
 
 def test_the_profile_of_a_program_adds_up() -> None:
-    """A real cProfile, with recursion in it."""
-
     def fibonacci(number: int) -> int:
         return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
 

@@ -41,7 +41,6 @@ def seconds(waits: tuple[WaitTime, ...]) -> dict[str, float]:
 
 
 def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
-    """The lock says nothing; the loader's function, two callers up, does."""
     waits = fold_waits(
         [
             function("_try_get_data", file=LOADER),
@@ -53,7 +52,6 @@ def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
 
 
 def test_without_times_the_calls_are_the_shares() -> None:
-    """A profile that counts the calls of callers alone still says who waited how much."""
     waits = fold_waits(
         [
             function("_get_data", file=LOADER),
@@ -65,7 +63,6 @@ def test_without_times_the_calls_are_the_shares() -> None:
 
 
 def test_recursion_ends_and_does_not_hide_the_caller() -> None:
-    """Functions that call themselves and each other hand a wait up to who called them first."""
     waits = fold_waits(
         [
             function("_next_data", file=LOADER),
@@ -78,7 +75,6 @@ def test_recursion_ends_and_does_not_hide_the_caller() -> None:
 
 
 def test_a_circle_that_nobody_entered_waits_for_another_thread() -> None:
-    """Where no caller says for whom, the lock's own meaning stays."""
     waits = fold_waits(
         [function("a", caller(1)), function("b", caller(0)), function(LOCK, caller(0), own_s=2.0)]
     )
@@ -86,14 +82,12 @@ def test_a_circle_that_nobody_entered_waits_for_another_thread() -> None:
 
 
 def test_calls_nested_deeper_than_python_are_followed() -> None:
-    """A chain of callers longer than Python's own stack still leads to the loader."""
     chain = [function(f"f{place}", caller(place)) for place in range(5_000)]
     waits = fold_waits([function("_get_data", file=LOADER), *chain, function(LOCK, caller(5_000), own_s=1.0)])
     assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
 
 
 def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
-    """Reading a number and copying to the host wait for the same; the larger is told first."""
     (wait,) = fold_waits(
         [
             function("main"),
@@ -118,12 +112,10 @@ def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
     ],
 )
 def test_few_builtins_stand_still(name: str, whom: str | None) -> None:
-    """A call that waits is known by its name; others with a name alike are not."""
     assert whom == sink_of(function(name))
 
 
 def test_a_file_with_a_name_alike_says_nothing() -> None:
-    """One's own multithreading.py is not the standard library's threading.py."""
     waits = fold_waits(
         [
             function("_get_data", file=LOADER),
@@ -157,6 +149,5 @@ def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
 
 @given(call_graphs())
 def test_nothing_is_lost_or_told_twice(functions: list[FunctionTime]) -> None:
-    """However functions call each other, the waits add up to the sinks' own times."""
     whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)
     assert whole == pytest.approx(math.fsum(seconds(fold_waits(functions)).values()), rel=1e-9, abs=1e-12)

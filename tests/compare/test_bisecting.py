@@ -104,7 +104,6 @@ def _count(meter: FakeMeter, last: int, *, budget_s: float = 10000.0) -> CountSe
 
 @pytest.mark.parametrize("place", [1, 23, 64])
 def test_the_commit_that_slowed_it_down_is_found(place: int) -> None:
-    """One of 64 commits makes it 10 % slower; few pairs are opened, and the interval holds the step."""
     meter = FakeMeter(steps={place: 0.1})
     search = _time(meter, 64)
     search.open_ends()
@@ -118,7 +117,6 @@ def test_the_commit_that_slowed_it_down_is_found(place: int) -> None:
 
 
 def test_equal_ends_are_no_change() -> None:
-    """Where both ends are equally fast, the answer is no change, and only they are opened."""
     meter = FakeMeter(steps={})
     search = _time(meter, 64)
     search.open_ends()
@@ -129,7 +127,6 @@ def test_equal_ends_are_no_change() -> None:
 
 
 def test_commits_that_cannot_be_measured_share_the_blame() -> None:
-    """A culprit between broken commits is told as one of them, and a place that raises is skipped too."""
     meter = FakeMeter(steps={5: 0.1}, broken=frozenset({4, 5}), raises=frozenset({6}))
     search = _time(meter, 9)
     search.open_ends()
@@ -142,7 +139,6 @@ def test_commits_that_cannot_be_measured_share_the_blame() -> None:
 
 
 def test_ends_that_cannot_be_measured_move_inward() -> None:
-    """The outermost places that can be measured are the ends, and found places count from the old one."""
     meter = FakeMeter(steps={23: 0.1}, broken=frozenset({*range(20), 30}))
     search = _time(meter, 30)
     search.open_ends()
@@ -155,7 +151,6 @@ def test_ends_that_cannot_be_measured_move_inward() -> None:
 
 
 def test_a_range_in_which_nothing_can_be_measured_is_an_error() -> None:
-    """It ends with the reason of a commit."""
     search = _time(FakeMeter(steps={}, broken=frozenset(range(9))), 8)
 
     with pytest.raises(NotMeasuredError, match=r"place \d is broken"):
@@ -163,7 +158,6 @@ def test_a_range_in_which_nothing_can_be_measured_is_an_error() -> None:
 
 
 def test_a_spent_budget_leaves_a_range() -> None:
-    """When the time is up the answer is undecided, and what is left of the range holds the commit."""
     meter = FakeMeter(steps={23: 0.1})
     search = _time(meter, 64, budget_s=20.0)
     search.open_ends()
@@ -180,7 +174,6 @@ def test_a_spent_budget_leaves_a_range() -> None:
 
 
 def test_a_search_goes_on_from_what_was_measured() -> None:
-    """What an earlier search has measured is not measured again; its failures at the ends do not count."""
     meter = FakeMeter(steps={23: 0.1})
     search = _time(meter, 64)
     search.open_ends()
@@ -201,7 +194,6 @@ def test_a_search_goes_on_from_what_was_measured() -> None:
 
 
 def test_suspected_commits_that_failed_earlier_are_tried_again() -> None:
-    """The cause of an earlier failure may be gone, so a suspected commit gets a second chance."""
     meter = FakeMeter(steps={5: 0.1})
     search = _time(meter, 9)
     search.open_ends()
@@ -213,7 +205,6 @@ def test_suspected_commits_that_failed_earlier_are_tried_again() -> None:
 
 
 def test_what_is_measured_is_told() -> None:
-    """Each launch is announced with its pair, and how many commits are suspected becomes fewer."""
     told: list[SearchState] = []
     meter = FakeMeter(steps={3: 0.1})
     search = _time(meter, 8)
@@ -229,7 +220,6 @@ def test_what_is_measured_is_told() -> None:
 
 @pytest.mark.parametrize("place", [1, 23, 64])
 def test_a_count_is_found_by_counting_few_commits(place: int) -> None:
-    """One of 64 commits adds an operator: two commits are counted at a time, each of them once."""
     meter = FakeMeter(steps={place: 1})
     search = _count(meter, 64)
     search.open_ends()
@@ -243,7 +233,6 @@ def test_a_count_is_found_by_counting_few_commits(place: int) -> None:
 
 
 def test_the_largest_steps_of_a_count_are_found_first() -> None:
-    """Three steps are found, the largest first, and how many smaller ones there are is known."""
     meter = FakeMeter(steps={5: 2, 20: 40, 40: -7, 60: 1})
     search = _count(meter, 64)
     search.open_ends()
@@ -255,7 +244,6 @@ def test_the_largest_steps_of_a_count_are_found_first() -> None:
 
 
 def test_a_count_without_time_is_undecided() -> None:
-    """The largest step that is known is what is left of the range."""
     meter = FakeMeter(steps={23: 1})
     search = _count(meter, 64, budget_s=20.0)
     search.open_ends()
@@ -268,7 +256,6 @@ def test_a_count_without_time_is_undecided() -> None:
 
 
 def test_suspicion_follows_what_commits_change() -> None:
-    """Commits without code weigh least, those with functions that the benchmark may run ten times more."""
     changes = [
         CommitChange(touches_code=False, code={}),
         CommitChange(touches_code=True, code={"tool.py": ("describe",)}),
@@ -287,7 +274,6 @@ def test_suspicion_follows_what_commits_change() -> None:
 
 
 def test_growth_is_shared_among_the_functions_that_grew() -> None:
-    """What became faster, and what is not the project's own, has no share."""
     section = Section(
         title="functions",
         whole=Amount(base_s=1.0, head_s=2.0),

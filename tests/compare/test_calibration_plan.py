@@ -10,7 +10,6 @@ NAMES = ("a", "b", "c")
 
 
 def test_each_kind_has_its_number_and_each_benchmark_its_turn() -> None:
-    """Plants of each size are shared out evenly, whatever the number of gates."""
     cases = plan_cases(NAMES, gates=7, plants=(0.03, 0.05), seed=1)
 
     assert Counter({None: 7, 0.03: 7, 0.05: 7}) == Counter(case.plant for case in cases)
@@ -22,7 +21,6 @@ def test_each_kind_has_its_number_and_each_benchmark_its_turn() -> None:
 
 
 def test_the_order_is_drawn_from_the_seed() -> None:
-    """The same seed gives the same plan, which is how a stopped study goes on; another one another."""
     first, again, other = (plan_cases(NAMES, gates=9, plants=(0.05,), seed=seed) for seed in (1, 1, 2))
 
     assert first == again

@@ -95,7 +95,6 @@ OLD_ASV = asv_file(
 
 
 def test_pytest_benchmark_gives_its_raw_values() -> None:
-    """With the commit, the machine, the options and the number of calls in a round."""
     text = (FILES / "pytest_benchmark_5.json").read_bytes()
     [run] = runs_of(text)
     first = run.results[0]
@@ -116,7 +115,6 @@ def test_pytest_benchmark_gives_its_raw_values() -> None:
 
 
 def test_pytest_benchmark_without_data_gives_a_summary() -> None:
-    """As it saves by default, and as its first version wrote it, which knew no CPU."""
     [run] = runs_of(json.dumps(pytest_benchmark_file()).encode())
     [result] = run.results
 
@@ -129,7 +127,6 @@ def test_pytest_benchmark_without_data_gives_a_summary() -> None:
 
 
 def test_a_single_round_has_no_deviation() -> None:
-    """Where pytest-benchmark writes 0."""
     outcome = outcomes_of(pytest_benchmark_file(rounds=1, stddev=0))["tests/test_a.py::test_a[0]"]
 
     assert outcome.summary is not None
@@ -138,7 +135,6 @@ def test_a_single_round_has_no_deviation() -> None:
 
 @pytest.mark.parametrize("unknown", ["unversioned", "unknown", None, 7])
 def test_a_commit_that_is_none_is_not_known(unknown: object) -> None:
-    """As pytest-benchmark writes it outside a repository."""
     value = pytest_benchmark_file()
     value["commit_info"]["id"] = unknown
 
@@ -148,7 +144,6 @@ def test_a_commit_that_is_none_is_not_known(unknown: object) -> None:
 
 
 def test_asv_gives_samples_where_it_kept_them() -> None:
-    """A result for each combination of parameters, by name."""
     value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
     context = asv.context_of(
         decode((FILES / "asv/sample/machine.json").read_bytes()),
@@ -178,7 +173,6 @@ def test_asv_gives_samples_where_it_kept_them() -> None:
 
 
 def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
-    """With what it knows of them besides, as text."""
     value = decode((FILES / "asv/sample/9d685f8f-existing-py_usr_bin_python3.json").read_bytes())
     [run] = asv.read(value, asv.AsvContext())
     found = {result.outcome.benchmark.name: result for result in run.results}
@@ -196,7 +190,6 @@ def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
 
 
 def test_asv_failures_and_skips_are_rows() -> None:
-    """A null is a failure, and NaN a benchmark whose setup said that it does not apply."""
     value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
     [run] = asv.read(value, asv.AsvContext())
     found = {result.outcome.benchmark.name: result.outcome for result in run.results}
@@ -208,7 +201,6 @@ def test_asv_failures_and_skips_are_rows() -> None:
 
 
 def test_asv_version_1_is_read() -> None:
-    """Its results were numbers, or objects with what are columns now."""
     found = outcomes_of(
         asv_file(
             {
@@ -235,7 +227,6 @@ def test_asv_version_1_is_read() -> None:
 
 
 def test_pyperf_processes_are_launches() -> None:
-    """Calibration and warm-ups are no values."""
     [run] = runs_of((FILES / "pyperf.json").read_bytes())
 
     assert [0, 1, 2] == [result.launch for result in run.results]
@@ -248,14 +239,12 @@ def test_pyperf_processes_are_launches() -> None:
 
 
 def test_compressed_pyperf_is_read() -> None:
-    """As pyperf writes it where a name ends in .gz."""
     text = (FILES / "pyperf.json").read_bytes()
 
     assert runs_of(text)[0].results == runs_of(gzip.compress(text))[0].results
 
 
 def test_older_pyperf_called_values_samples() -> None:
-    """Version 5 had common metadata in each benchmark."""
     found = outcomes_of(
         {
             "version": 5,
@@ -273,7 +262,6 @@ def test_older_pyperf_called_values_samples() -> None:
 
 
 def test_google_benchmark_gives_repetitions() -> None:
-    """Its aggregates are ignored where they are there, and a skipped benchmark is a row."""
     text = (FILES / "google_benchmark.json").read_bytes()
     [run] = runs_of(text)
     summing, skipping = (result.outcome for result in run.results)
@@ -290,7 +278,6 @@ def test_google_benchmark_gives_repetitions() -> None:
 
 
 def test_google_benchmark_gives_aggregates_without_repetitions() -> None:
-    """As with --benchmark_report_aggregates_only."""
     text = (FILES / "google_benchmark_aggregates.json").read_bytes()
     known = {one["aggregate_name"]: one["real_time"] for one in json.loads(text)["benchmarks"]}
     [run] = runs_of(text)
@@ -302,7 +289,6 @@ def test_google_benchmark_gives_aggregates_without_repetitions() -> None:
 
 
 def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
-    """Complexity() adds the curve through all sizes of a family, and how well it fits."""
     size = {"name": "BM_Sort/8", "run_name": "BM_Sort/8", "iterations": 10, "real_time": 3, "time_unit": "ns"}
     fit = {"run_name": "BM_Sort", "run_type": "aggregate", "time_unit": "ns"}
     curve = {
@@ -333,7 +319,6 @@ def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
     ],
 )
 def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, unit: str, better: str) -> None:
-    """A tool of times has rates too: more of these is better."""
     entry = {"commit": {"id": "1" * 40}, "tool": tool, "benches": [{"name": "a", "value": 2, "unit": unit}]}
     value = {"lastUpdate": 1, "repoUrl": "https://host/a", "entries": {"suite": [entry]}}
 
@@ -343,7 +328,6 @@ def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, uni
 
 
 def test_old_google_benchmark_names_its_aggregates() -> None:
-    """Before version 1.5 their names alone said what they are; dates had slashes."""
     entry = {"iterations": 10, "real_time": 3, "cpu_time": 3, "time_unit": "ms"}
     value = {
         "context": {"date": "2016/08/02-16:45:14", "num_cpus": 4},
@@ -362,7 +346,6 @@ def test_old_google_benchmark_names_its_aggregates() -> None:
 
 
 def test_a_data_js_is_read_as_text() -> None:
-    """An entry is a run; units become seconds, and rates of pytest the times that they are of."""
     first, second, python, throughput = runs_of((FILES / "data.js").read_bytes())
 
     assert first.commit is not None
@@ -380,7 +363,6 @@ def test_a_data_js_is_read_as_text() -> None:
 
 
 def test_a_series_may_have_values_of_launches() -> None:
-    """A list of values is a launch, and a single value one by itself."""
     [run] = runs_of(b'{"name": "sort", "unit": "ms", "values": [[1, 2], 3], "commit": "%s"}' % (b"a" * 40))
 
     assert [(0, (0.001, 0.002)), (1, (0.003,))] == [
@@ -405,7 +387,6 @@ def test_a_series_may_have_values_of_launches() -> None:
     ],
 )
 def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better: str, divisor: float) -> None:
-    """Times become seconds; more of a rate is better."""
     metric, by = metric_of(unit)
 
     assert (name, stored, better, divisor) == (metric.name, metric.unit, metric.better, by)
@@ -423,14 +404,12 @@ def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better:
     ],
 )
 def test_numbers_that_make_no_sense_are_said(stats: dict[str, Any], doubt: str) -> None:
-    """A CUDA kernel that nobody waited for is seen by its fastest call."""
     [run] = runs_of(json.dumps(pytest_benchmark_file(**stats)).encode())
 
     assert doubt in " ".join(run.doubts)
 
 
 def test_what_is_no_measurement_is_an_error_row() -> None:
-    """It is not dropped, and no analysis meets it."""
     outcome = outcomes_of(pytest_benchmark_file(data=[1.0, math.inf]))["tests/test_a.py::test_a[0]"]
 
     assert ("error", (), "1 value of 2 cannot be a measurement (inf)") == (
@@ -478,7 +457,6 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(data: bytes, said: str) -> None:
-    """Whatever it holds, and without running any of it."""
     with pytest.raises(UsageError) as refused:
         runs_of(data)
 
@@ -508,7 +486,6 @@ def places_in(value: object) -> list[tuple[Any, Any]]:
 @settings(max_examples=40)
 @given(data=st.data())
 def test_anything_may_stand_anywhere(name: str, data: st.DataObject) -> None:
-    """A file with a wrong value in any place is read or refused, and nothing else."""
     value = OLD_ASV if name == "asv-1" else decode((FILES / name).read_bytes())
     value = copy.deepcopy(value)
     for _ in range(data.draw(st.integers(1, 3))):

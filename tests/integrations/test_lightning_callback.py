@@ -83,7 +83,6 @@ def test_a_training_with_validations_and_accumulated_gradients(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each optimizer's step is one; the phases, the counts and the amount of work are told."""
     callback = callbacks.PerfkitCallback(warmup=2, steps=20, balance=10, counts=True)
     trainer = _trainer(
         library,
@@ -115,7 +114,6 @@ def test_steps_with_a_checkpoint_are_left_out(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """They are told, and the other steps are filed."""
     saving = library.callbacks.ModelCheckpoint(every_n_train_steps=4, dirpath="checkpoints")
     trainer = _trainer(library, callbacks.PerfkitCallback(warmup=0, balance=0), max_epochs=1)
     trainer.callbacks.append(saving)
@@ -131,7 +129,6 @@ def test_a_training_that_fails_files_what_it_had(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The error is the training's own, and torch is left as it was."""
     before = torch.nn.Module.__call__
     callback = callbacks.PerfkitCallback("mine", warmup=0, steps=5, balance=5)
     trainer = _trainer(library, callback, max_epochs=1, enable_checkpointing=False)
@@ -145,7 +142,6 @@ def test_a_training_that_fails_files_what_it_had(
 
 
 def test_without_lightning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever imports the callback learns what to install."""
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "perfkit.integrations.lightning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 

@@ -53,7 +53,6 @@ def _callback(**settings: Any) -> Any:  # noqa: ANN401 (settings of all kinds)
 def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each optimizer's step is one; the phases, the counts and the amount of work are told."""
     trainer = _trainer(
         _callback(warmup=2, steps=12, balance=10, counts=True),
         max_steps=50,
@@ -77,7 +76,6 @@ def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
 
 
 def test_a_training_that_is_too_short_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line has the reason, and the training is what it was."""
     trainer = _trainer(_callback(name="mine"), max_steps=5, save_strategy="no")
 
     trainer.train()

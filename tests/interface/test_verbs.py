@@ -49,7 +49,6 @@ def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_gate_is_a_result_that_shows_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    """Counts of identical code pass; the result prints as the command does, and says nothing by itself."""
     found = perfkit.gate("HEAD~2", "HEAD~1", exact_only=True, progress=False)
 
     assert found.passed
@@ -64,7 +63,6 @@ def test_a_gate_is_a_result_that_shows_itself(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.alone
 def test_a_gate_times_both_sides() -> None:
-    """What is slower has a verdict and a ratio with an interval; the rows are in the ledger."""
     found = perfkit.gate("HEAD~1", "HEAD", progress=False, budget_s=60)
 
     (name,) = found.verdicts
@@ -75,7 +73,6 @@ def test_a_gate_times_both_sides() -> None:
 
 
 def test_a_profile_says_where_its_files_are() -> None:
-    """The files exist, and the summary has the steps."""
     found = perfkit.profile(
         "training:train", out="here/first.stat", passes=("clean", "cprofile"), progress=False
     )
@@ -90,7 +87,6 @@ def test_a_profile_says_where_its_files_are() -> None:
 
 @pytest.mark.slow
 def test_two_profiles_are_explained() -> None:
-    """A difference is told as text, as markdown and as a page."""
     for name in ("a", "b"):
         perfkit.profile(
             "training:train",
@@ -108,7 +104,6 @@ def test_two_profiles_are_explained() -> None:
 
 
 def test_mistakes_are_exceptions_with_the_exit_code_of_the_command() -> None:
-    """A commit that is not there, a target that is not, a file that is not."""
     with pytest.raises(PerfkitError, match="nowhere") as raised:
         perfkit.gate("nowhere", progress=False)
     assert raised.value.exit_code not in (0, 1)

@@ -38,7 +38,6 @@ def _read(root: Path, files: Mapping[str, str], **variables: str) -> dict[str, C
 
 
 def test_a_steady_machine_is_good(tmp_path: Path) -> None:
-    """Fixed clock, no neighbours, no chance in memory: nothing to advise."""
     found = _read(tmp_path, STEADY)
 
     assert dict.fromkeys(FROM_FILES, "good") == {name: found[name].state for name in FROM_FILES}
@@ -46,7 +45,6 @@ def test_a_steady_machine_is_good(tmp_path: Path) -> None:
 
 
 def test_a_shaky_machine_gets_advice(tmp_path: Path) -> None:
-    """Each thing that moves the clock or the memory is named with what would help."""
     found = _read(tmp_path, SHAKY)
 
     moving = [name for name in FROM_FILES if name != "throttling"]
@@ -55,7 +53,6 @@ def test_a_shaky_machine_gets_advice(tmp_path: Path) -> None:
 
 
 def test_what_is_hidden_is_unknown(tmp_path: Path) -> None:
-    """A container without these files is not taken for a good machine."""
     found = _read(tmp_path, {})
 
     assert dict.fromkeys(FROM_FILES, "unknown") == {name: found[name].state for name in FROM_FILES}
@@ -63,7 +60,6 @@ def test_what_is_hidden_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("threads", "state"), [("1", "good"), ("64", "bad")])
 def test_more_threads_than_cores_are_bad(tmp_path: Path, threads: str, state: str) -> None:
-    """What the variable says is held against the cores that may be used."""
     found = _read(tmp_path, {"sys/fs/cgroup/cpu.max": "200000 100000\n"}, OMP_NUM_THREADS=threads)["threads"]
 
     assert state == found.state
@@ -72,7 +68,6 @@ def test_more_threads_than_cores_are_bad(tmp_path: Path, threads: str, state: st
 
 @pytest.mark.parametrize(("quota", "cpus"), [("50000 100000", 0.5), ("150000 100000", 1.5)])
 def test_a_containers_share_counts_as_cores(tmp_path: Path, quota: str, cpus: float) -> None:
-    """Half a core is half a core, whatever the host has; no share is more than the cores there are."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text(quota)
 
@@ -81,7 +76,6 @@ def test_a_containers_share_counts_as_cores(tmp_path: Path, quota: str, cpus: fl
 
 @pytest.mark.parametrize(("quota", "cpus"), [("50000", 0.5), ("150000", 1.5), ("-1", math.inf)])
 def test_a_share_in_older_control_groups_counts_as_well(tmp_path: Path, quota: str, cpus: float) -> None:
-    """Their first version has it in two files, and -1 where there is none."""
     (tmp_path / "sys/fs/cgroup/cpu").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_quota_us").write_text(f"{quota}\n")
     (tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_period_us").write_text("100000\n")
@@ -90,7 +84,6 @@ def test_a_share_in_older_control_groups_counts_as_well(tmp_path: Path, quota: s
 
 
 def test_this_machine_can_be_read() -> None:
-    """Every condition has a name, words, and advice where it is bad."""
     found = read_conditions(sample_s=0.05)
 
     assert len({one.name for one in found}) == len(found) > 8

@@ -48,7 +48,6 @@ def _devices(**told: object) -> Devices:
 
 
 def test_a_device_is_told_with_its_driver_modes_and_caps() -> None:
-    """What stays while the machine is up is a fact of the machine."""
     assert {
         "gpu_driver": "550.54.15",
         "gpu_driver_cuda": "12.4",
@@ -62,14 +61,12 @@ def test_a_device_is_told_with_its_driver_modes_and_caps() -> None:
 
 
 def test_what_forbids_a_comparison_is_of_the_environment() -> None:
-    """Another major version of the driver, or parts of devices, make times of others incomparable."""
     assert {"gpu_driver": "550"} == _devices().environment()
     parts = _devices(nvmlDeviceGetMigMode=[1, 1])
     assert {"gpu_driver": "550", "mig": "on"} == parts.environment()
 
 
 def test_the_state_of_the_moment_is_read() -> None:
-    """Temperature, clocks, power, and who else computes there."""
     others = [types.SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in (os.getpid(), 2**22 + 1)]
 
     (state,) = _devices(nvmlDeviceGetComputeRunningProcesses=others).states()
@@ -80,7 +77,6 @@ def test_the_state_of_the_moment_is_read() -> None:
 
 
 def test_what_a_driver_does_not_support_is_left_out() -> None:
-    """Nothing is guessed: an unsupported function is no fact and no error."""
     devices = Devices(FakeNvml(nvmlSystemGetDriverVersion="470.1"), variables={})
 
     assert {"gpu_driver": "470.1"} == devices.facts()
@@ -92,7 +88,6 @@ def test_what_a_driver_does_not_support_is_left_out() -> None:
     [pynvml.NVMLError_LibraryNotFound, pynvml.NVMLError_DriverNotLoaded, pynvml.NVMLError_NoPermission],
 )
 def test_without_a_driver_there_are_no_devices(error: type[pynvml.NVMLError]) -> None:
-    """Then nothing is asked for any more."""
     nvml = FakeNvml(nvmlInit=error)
     devices = Devices(nvml, variables={})
 
@@ -101,7 +96,6 @@ def test_without_a_driver_there_are_no_devices(error: type[pynvml.NVMLError]) ->
 
 
 def test_a_device_that_is_lost_tells_nothing() -> None:
-    """A fault of the device does not end what is measured."""
     (state,) = _devices(
         nvmlDeviceGetTemperature=pynvml.NVMLError_GpuIsLost,
         nvmlDeviceGetCurrentClocksEventReasons=pynvml.NVMLError_GpuIsLost,
@@ -115,8 +109,6 @@ def test_a_device_that_is_lost_tells_nothing() -> None:
     ("visible", "found"), [(None, [0, 1, 2]), ("2,0", [2, 0]), ("", []), ("1,-1,0", [1]), ("GPU-abc", [0])]
 )
 def test_only_visible_devices_are_read(visible: str | None, found: list[int]) -> None:
-    """Numbers and names of CUDA_VISIBLE_DEVICES count as they do for CUDA: up to the first that is none."""
-
     def by_name(name: str) -> str:
         if name != "GPU-abc":
             raise pynvml.NVMLError_NotFound
@@ -129,7 +121,6 @@ def test_only_visible_devices_are_read(visible: str | None, found: list[int]) ->
 
 
 def test_an_older_driver_names_reasons_by_the_older_function() -> None:
-    """The newer one does not exist in its library."""
     (state,) = _devices(
         nvmlDeviceGetCurrentClocksEventReasons=pynvml.NVMLError_FunctionNotFound,
         nvmlDeviceGetCurrentClocksThrottleReasons=pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
@@ -151,7 +142,6 @@ def test_an_older_driver_names_reasons_by_the_older_function() -> None:
     ],
 )
 def test_heat_and_faults_throttle_and_a_power_cap_is_told(reason: int, marks: tuple[str, ...]) -> None:
-    """An idle device or clocks that a person set spoil nothing."""
     before = _devices().states()
     after = _devices(nvmlDeviceGetCurrentClocksEventReasons=reason).states()
 
@@ -159,7 +149,6 @@ def test_heat_and_faults_throttle_and_a_power_cap_is_told(reason: int, marks: tu
 
 
 def test_facts_of_a_launch_stand_for_both_its_ends() -> None:
-    """Temperature and clocks before and after it, and what held clocks back."""
     old = DeviceState(index=1, temperature_c=40, sm_mhz=1980, others=0)
     new = DeviceState(index=1, temperature_c=63, sm_mhz=1410, reasons=("power brake",), others=2)
 

@@ -51,7 +51,6 @@ QUIET = Moment(
     ],
 )
 def test_what_happened_is_told_with_its_size(what: What, amount: float, changes: dict[str, float]) -> None:
-    """Seconds, or a share of all cores; a suspension moves the wall clock, and nobody has set it then."""
     assert [Disturbance(what=what, amount=amount)] == [*disturbances(BEFORE, replace(QUIET, **changes))]
 
 
@@ -63,7 +62,6 @@ def test_what_happened_is_told_with_its_size(what: What, amount: float, changes:
     ],
 )
 def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, text: str) -> None:
-    """One counts microseconds, the other nanoseconds; where there is neither, nothing is known."""
     assert read_moment(tmp_path).throttled_s is None
 
     (tmp_path / place).parent.mkdir(parents=True)
@@ -87,7 +85,6 @@ def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, te
 def test_groups_above_its_own_count(
     tmp_path: Path, said: str, own: str, quota: tuple[str, str], counter: str
 ) -> None:
-    """The least quota is what it may use, and each that is used up holds it back."""
     slice_, job = tmp_path / own / "slice", tmp_path / own / "slice/job"
     job.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -103,7 +100,6 @@ def test_groups_above_its_own_count(
 
 @pytest.mark.parametrize("said", ["0::/docker/7f3a\n", "0::/../../job\n", "1:cpu:/docker/7f3a\n", ""])
 def test_a_path_that_a_container_does_not_see_is_its_own_group(tmp_path: Path, said: str) -> None:
-    """Where the host's path is told, the group that can be seen is the container's."""
     for name, text in (("proc/self/cgroup", said), ("sys/fs/cgroup/cpu.max", "50000 100000")):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
@@ -120,7 +116,6 @@ print(subprocess.Popen([sys.executable, "-c", "while True: pass"], **mute).pid)
 
 
 def test_a_neighbour_is_other_work() -> None:
-    """What a process takes that does not descend from this one is counted whole, and a child's is not."""
     before, own = read_moment(), read_process(os.getpid())
     said = subprocess.run(
         [sys.executable, "-c", NEIGHBOUR], capture_output=True, text=True, check=True, timeout=60
@@ -138,7 +133,6 @@ def test_a_neighbour_is_other_work() -> None:
 
 
 def test_a_watch_tells_what_happened_since_it_was_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of this process is set once; it is told once."""
     watch = Watch()
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 7200)

@@ -10,7 +10,6 @@ from perfkit.runner.machine.facts import read_environment, read_machine
 
 
 def test_a_machine_is_itself_at_every_reading() -> None:
-    """Facts that move, such as load, do not change the identity."""
     first, second = read_machine(), read_machine()
 
     assert first.machine_id == second.machine_id
@@ -18,12 +17,10 @@ def test_a_machine_is_itself_at_every_reading() -> None:
 
 
 def test_the_name_of_the_cpu_is_that_of_cpuinfo() -> None:
-    """It is in the identity that ledgers hold, so reading it in less time must not change it."""
     assert cpuinfo.get_cpu_info()["brand_raw"] == read_machine().facts["cpu"]
 
 
 def test_threads_and_allocator_are_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another setting that moves times gives another environment."""
     before = read_environment()
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1073741824")
     after = read_environment()

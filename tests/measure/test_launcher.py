@@ -53,7 +53,6 @@ def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, An
 
 
 def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
-    """Its children share it, on both sides; the next preloaders' differ, in turn and when raised anew."""
     with trees.launcher(environment=PLAIN) as launcher:
         said = []
         for _ in range(3):
@@ -67,7 +66,6 @@ def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
 
 
 def test_the_temporary_files_of_a_launch_go_away_with_it(trees: TwoTrees) -> None:
-    """Those of a hundred launches would fill a disk; only the logs stay until the end of the run."""
     trees.benchmarks("""
 def test_it(benchmark, tmp_path):
     (tmp_path / "much").write_bytes(bytes(1000))
@@ -91,7 +89,6 @@ def test_it(benchmark, tmp_path):
 def test_a_second_fork_server_is_started_where_a_core_is_free(
     trees: TwoTrees, cores: float, raised: int
 ) -> None:
-    """It is there when it is needed, and has a hash seed of its own; on a single core it waits."""
     with trees.launcher(environment=PLAIN, cores=cores) as launcher:
         first = visit(trees, launcher, "head")[0]
         logs = [*trees.folder.glob("fork-server-*.log")]
@@ -104,7 +101,6 @@ def test_a_second_fork_server_is_started_where_a_core_is_free(
 
 
 def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path: Path) -> None:
-    """pytest-benchmark asks it for the name of a file that no launch writes; in a large tree that is slow."""
     asked, tools = tmp_path / "asked", tmp_path / "tools"
     tools.mkdir()
     (tools / "git").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
@@ -118,7 +114,6 @@ def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path
 
 
 def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
-    """Its thresholds are in their environment, their effect is verified, and all else is as it was."""
     with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:
         said, _ = visit(trees, launcher, "head")
 
@@ -127,7 +122,6 @@ def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
 
 
 def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
-    """Of equal length on both sides: the length of a path moves what lies behind it in memory."""
     with trees.launcher() as launcher:
         places = [
             visit(trees, launcher, side)[0]["environment"]["TMPDIR"] for side in ("base", "head", "base")
@@ -139,7 +133,6 @@ def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees)
 
 
 def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
-    """A configured library is there without the child importing it; one that cannot be imported is none."""
     with trees.launcher(preload=["wave", "no_such_library"]) as launcher:
         said, _ = visit(trees, launcher, "head")
 
@@ -163,7 +156,6 @@ addopts = "-p no:hypothesispytest"
 def test_plugins_of_pytest_are_loaded_before_the_fork(
     trees: TwoTrees, disabled: str, loaded: set[str]
 ) -> None:
-    """They are there even in a session that does not load them, unless pytest is told to load none."""
     trees.write({"pyproject.toml": WITHOUT_HYPOTHESIS})
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": disabled}
     with trees.launcher(environment=environment) as launcher:
@@ -174,7 +166,6 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
 
 
 def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTrees) -> None:
-    """Several plugins have one of this name; a benchmark runs once in a launch."""
     trees.benchmarks(
         "import pytest\n@pytest.mark.flaky(reruns=2)\ndef test_it(benchmark): benchmark(sum, [])\n"
     )
@@ -189,7 +180,6 @@ def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTree
 def test_options_of_other_plugins_are_undone_where_these_are_loaded(
     trees: TwoTrees, addopts: str, overruled: tuple[str, ...]
 ) -> None:
-    """An installed plugin that the project switches off does not know the option that would undo its own."""
     trees.write({"pyproject.toml": PYPROJECT_WITH.format(addopts=addopts)})
     with trees.launcher() as launcher:
         _, listing = visit(trees, launcher, "head")
@@ -200,7 +190,6 @@ def test_options_of_other_plugins_are_undone_where_these_are_loaded(
 
 
 def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
-    """As in any process; only what was preloaded is never looked at."""
     with trees.launcher(preload=["wave"]) as launcher:
         said, _ = visit(trees, launcher, "head")
 
@@ -209,7 +198,6 @@ def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) ->
 
 
 def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
-    """A name that a tree has comes from the tree, though an installed copy was listed to be shared."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "thing.py").write_text("SIDE = 'installed'\n")
@@ -224,7 +212,6 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
 
 
 def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
-    """The standard library counts, too; a side's own modules never do."""
     trees.write({"thing.py": "def make():\n    import wave\nmake()\n"})
     trees.benchmarks(SAYS + "import thing\n")
     with trees.launcher(preload=None) as launcher:
@@ -249,7 +236,6 @@ except ImportError:
 
 
 def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_fork(trees: TwoTrees) -> None:
-    """Only what is certain to be imported: by a file with benchmarks, on both sides, without a condition."""
     trees.benchmarks(EXPECTS + "import aifc\ndef test_it(benchmark): ...\n", "base")
     trees.benchmarks(EXPECTS + "import sunau\ndef test_it(benchmark): ...\n", "head")
     trees.write({"benchmarks/bench_none.py": "import cgi\n", "benchmarks/bench_odd.py": "benchmark ("})
@@ -282,7 +268,6 @@ def test_it(benchmark):
 
 
 def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> None:
-    """Both sides are then forked from a fresh one, which has a number of its own."""
     with trees.launcher() as launcher:
         before, _ = visit(trees, launcher, "base")
         os.kill(before["parent"], signal.SIGKILL)
@@ -308,7 +293,6 @@ def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
 
 
 def test_a_preloader_that_dies_in_a_fork_is_replaced(trees: TwoTrees, deadly: tuple[Path, Launcher]) -> None:
-    """The order is given again to a fresh one."""
     flag, launcher = deadly
     with launcher:
         launcher.renew()
@@ -320,7 +304,6 @@ def test_a_preloader_that_dies_in_a_fork_is_replaced(trees: TwoTrees, deadly: tu
 
 
 def test_two_preloaders_that_die_in_a_row_are_told(deadly: tuple[Path, Launcher]) -> None:
-    """One line says how, and what to do; nothing goes on for ever."""
     flag, launcher = deadly
     with launcher:
         launcher.renew()
@@ -334,7 +317,6 @@ def test_two_preloaders_that_die_in_a_row_are_told(deadly: tuple[Path, Launcher]
 
 
 def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: Path) -> None:
-    """Its children died with it: neither side is accused of that."""
     flag = tmp_path / "flag"
     flag.write_text("once")
     trees.benchmarks(TREACHEROUS.format(flag=str(flag)))

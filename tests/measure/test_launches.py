@@ -19,7 +19,6 @@ names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size
 
 @given(names, st.integers(1, 12), st.integers(0, 99))
 def test_each_block_holds_every_commit_once(shas: list[str], launches: int, seed: int) -> None:
-    """A block is one launch of each commit, wherever the order begins."""
     slots = plan_launches(shas, launches, seed=seed)
 
     blocks = [{slot.sha for slot in slots if slot.block == block} for block in range(launches)]
@@ -29,14 +28,12 @@ def test_each_block_holds_every_commit_once(shas: list[str], launches: int, seed
 
 
 def test_every_commit_stands_at_every_place_equally_often() -> None:
-    """Over 2 n blocks of n commits the order is balanced exactly."""
     slots = plan_launches(["a", "b", "c"], 6, seed=1)
 
     assert {2} == set(Counter((slot.sha, slot.order) for slot in slots).values())
 
 
 def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
-    """The measured root precedes whatever the caller had on its path."""
     environment = launch_environment({"PYTHONPATH": "/mine", "HOME": "/h"}, root=Path("/root"), hash_seed=7)
 
     assert "/root:/root/src:/mine" == environment["PYTHONPATH"]
@@ -58,7 +55,6 @@ def _launch(root: Path, *, limit_s: float) -> LaunchResult:
 
 
 def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_path: Path) -> None:
-    """What it started ends with it, and the launch is a failed one that says why."""
     (tmp_path / "sitecustomize.py").write_text(
         "import pathlib, subprocess, time\n"
         "child = subprocess.Popen(['sleep', '600'])\n"
@@ -88,7 +84,6 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
 def test_a_commit_whose_configuration_is_faulty_has_a_failed_launch(
     tmp_path: Path, file: str, text: str, told: str
 ) -> None:
-    """Others can be measured all the same; the file is named as it is in the commit."""
     (tmp_path / file).write_text(text)
 
     result = _launch(tmp_path, limit_s=60)

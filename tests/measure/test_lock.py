@@ -53,7 +53,6 @@ def let_go(process: Process) -> None:
 def test_a_second_process_says_for_whom_it_waits(
     tmp_path: Path, holder: Process, end: Callable[[Process], None]
 ) -> None:
-    """It gets the machine when the first one has left, of its own will or not, and not before."""
     heard = []
 
     def log(text: str) -> None:
@@ -71,7 +70,6 @@ def test_a_second_process_says_for_whom_it_waits(
 
 
 def test_a_holder_that_stands_still_is_named_as_stopped(tmp_path: Path, holder: Process) -> None:
-    """Ctrl-Z keeps the machine: whoever waits is told what lets it go on."""
     holder.send_signal(signal.SIGSTOP)
     assert wait_until(lambda: (found := read_process(holder.pid)) is not None and found.is_stopped)
 
@@ -100,7 +98,6 @@ class Clock:
 def test_the_wait_has_an_end_where_one_was_set(
     tmp_path: Path, holder: Process, wait_s: float, told: int
 ) -> None:
-    """It tells at once and every minute, and then gives up: nothing was measured, which is exit code 4."""
     heard: list[str] = []
     clock = Clock()
 
@@ -118,7 +115,6 @@ def test_the_wait_has_an_end_where_one_was_set(
 
 
 def test_every_minute_it_says_for_how_long_it_has_waited(tmp_path: Path, holder: Process) -> None:
-    """So a log that grows no more is no riddle."""
     heard: list[str] = []
     clock = Clock()
     with (
@@ -133,7 +129,6 @@ def test_every_minute_it_says_for_how_long_it_has_waited(tmp_path: Path, holder:
 
 @pytest.mark.parametrize("wait_s", [-1.0, float("nan")])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
-    """Also where the machine is free."""
     with (
         pytest.raises(UsageError, match="--wait must be zero"),
         machine_lock(log=print, wait_s=wait_s, folder=tmp_path),
@@ -142,7 +137,6 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
 
 
 def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
-    """One after the other is no collision, also after a failure inside."""
     heard: list[str] = []
     with pytest.raises(KeyboardInterrupt), machine_lock(log=heard.append, folder=tmp_path):
         raise KeyboardInterrupt
@@ -155,7 +149,6 @@ def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
 
 
 def test_the_lock_serves_every_user_of_the_machine(tmp_path: Path) -> None:
-    """Whoever measured first, its file can be opened by others."""
     with machine_lock(log=print, folder=tmp_path):
         (file,) = tmp_path.iterdir()
 
@@ -163,7 +156,6 @@ def test_the_lock_serves_every_user_of_the_machine(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_was_tidied_away_is_made_anew(tmp_path: Path, holder: Process) -> None:
-    """A lock on a file that nobody finds any more keeps nobody out."""
     (tmp_path / NAME).unlink()
 
     with machine_lock(log=print, wait_s=0.0, folder=tmp_path):
@@ -173,7 +165,6 @@ def test_a_lock_that_was_tidied_away_is_made_anew(tmp_path: Path, holder: Proces
 
 @pytest.mark.parametrize("in_the_way", ["link", "second name", "folder"])
 def test_what_stands_in_the_place_of_the_lock_is_never_written_to(tmp_path: Path, in_the_way: str) -> None:
-    """The folder is open to all, so a link there may be a trap."""
     victim = tmp_path / "victim"
     victim.write_text("precious")
     if in_the_way == "link":
@@ -190,7 +181,6 @@ def test_what_stands_in_the_place_of_the_lock_is_never_written_to(tmp_path: Path
 
 
 def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its place follows neither from TMPDIR nor from the user; a variable names one for containers."""
     monkeypatch.delenv("PERFKIT_LOCK_FOLDER")
     found = lock_folder()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -214,7 +204,6 @@ with machine_lock(log=print):
 
 @pytest.mark.skipif(not Path("/run/lock").is_dir(), reason="there is no such folder here")
 def test_a_folder_on_a_read_only_mount_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everyone might write to it by its mode, as in a container that may write to /tmp alone."""
     monkeypatch.delenv("PERFKIT_LOCK_FOLDER")
     unshare = shutil.which("unshare")
     if unshare is None:

@@ -89,7 +89,6 @@ def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
 
 
 def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:
-    """Each benchmark has as many rounds of base as of head, those of its plan, and the proof of its code."""
     trees.benchmarks(NOTE + GOOD)
     plans: dict[str, LoopPlan] = {}
 
@@ -109,7 +108,6 @@ def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) ->
 
 
 def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, launcher: Launcher) -> None:
-    """Where head does fifty times the work, each of its rounds takes longer than base's best."""
     trees.benchmarks("import code_\ndef test_it(benchmark): benchmark(code_.work)\n")
     trees.write({"code_.py": "def work(): return sum(range(1_000))\n"}, "base")
     trees.write({"code_.py": "def work(): return sum(range(50_000))\n"}, "head")
@@ -124,7 +122,6 @@ def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, launcher: Launc
 def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
     trees: TwoTrees, launcher: Launcher
 ) -> None:
-    """It was stopped for a second: that is told of its side, and no other wait is."""
     trees.benchmarks("import code_\ndef test_it(benchmark): code_.measure(benchmark)\n")
     measure = "def measure(benchmark): benchmark.pedantic({}, rounds=5, iterations=20)\n"
     trees.write({"code_.py": measure.format("sum, args=(range(1_000),)")}, "base")
@@ -139,7 +136,6 @@ def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
 
 
 def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
-    """What an earlier launch planned is neither learned again nor changed."""
     trees.benchmarks(GOOD)
     plan = LoopPlan(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
 
@@ -151,7 +147,6 @@ def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < len(SIDES), reason="there is one core only")
 def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> None:
-    """Also where they came to be on different ones: a slow core then slows both; none is held there."""
     for side, core in zip(SIDES, (min, max), strict=True):
         trees.benchmarks(ON_A_CORE.format(core=core.__name__), side)
     plan = LoopPlan(loops=1, rounds=1, untimed=0, turns=40, most_turns=40, first_untimed=1)
@@ -167,7 +162,6 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> No
 
 
 def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, launcher: Launcher) -> None:
-    """Pedantic rounds without a setup are neither rehearsed nor repeated."""
     trees.benchmarks(
         NOTE
         + """
@@ -184,7 +178,6 @@ def test_it(benchmark):
 
 
 def test_many_allowed_calls_are_a_bound_and_no_duty(trees: TwoTrees, launcher: Launcher) -> None:
-    """Calls that would last for seconds are measured like others; of quick ones all are made and no more."""
     trees.benchmarks(
         NOTE
         + """
@@ -227,7 +220,6 @@ MISHAPS = {
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: Launcher, side: Side) -> None:
-    """Each is told with its side, its status and what happened; every later benchmark is still measured."""
     trees.benchmarks(
         f"import os, pytest\nHERE = os.path.basename(os.getcwd()) == {side!r}\n"
         + "".join(
@@ -279,7 +271,6 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.mark.parametrize("way", AGAIN)
 def test_a_test_that_a_plugin_runs_again_counts_once(trees: TwoTrees, launcher: Launcher, way: str) -> None:
-    """Its first end is told; those after it keep their own times, and the process still proves its code."""
     trees.write({"benchmarks/conftest.py": AGAIN[way]})
     body = "def test_{name}(benchmark):\n    assert benchmark({call}) == {result}\n"
     trees.benchmarks(
@@ -307,7 +298,6 @@ def test_a_test_that_a_plugin_runs_again_counts_once(trees: TwoTrees, launcher: 
 
 
 def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees, launcher: Launcher) -> None:
-    """It costs the launch, as one does that ends its process; those after it are measured in the next one."""
     trees.benchmarks(
         "import os, pytest\nHERE = os.path.basename(os.getcwd()) == 'head'\n"
         + GOOD
@@ -324,7 +314,6 @@ def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees
 
 
 def test_a_module_that_makes_its_attributes_up_costs_no_report(trees: TwoTrees, launcher: Launcher) -> None:
-    """Lazy stand-ins import what is not installed once they are asked anything."""
     trees.benchmarks(
         "import sys\nclass Lazy:\n    def __getattr__(self, name):\n        raise ImportError(name)\n"
         + GOOD
@@ -351,7 +340,6 @@ ENDS = {
 def test_a_lost_process_ends_the_launch_and_is_told(
     trees: TwoTrees, launcher: Launcher, side: Side, end: str
 ) -> None:
-    """What was measured before stands, what would come after is neither measured nor accused."""
     code, status, message = ENDS[end]
     trees.benchmarks(
         "import ctypes, os, signal, subprocess, sys\n"
@@ -411,7 +399,6 @@ def test_served(benchmark, worker):
 
 
 def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, launcher: Launcher) -> None:
-    """They are stopped and resumed with it, and never leave it waiting."""
     trees.benchmarks(WORKER)
 
     record = trees.launch(launcher, "test_served", "test_alone")
@@ -447,7 +434,6 @@ def test_it(benchmark, stray): benchmark(sum, range(100))
 def test_a_busy_stray_is_found_and_stopped_with_its_side(
     trees: TwoTrees, launcher: Launcher, way: str
 ) -> None:
-    """Its tree is known by descent, whatever group and session it went to, and ends with the launch."""
     trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
     base, head = trees.children(launcher, "test_it")
     for child in (base, head):
@@ -483,7 +469,6 @@ def test_it(benchmark):
 
 
 def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, launcher: Launcher) -> None:
-    """No time is given that was taken while the other side used the machine."""
     trees.benchmarks(RESTLESS)
 
     record = trees.launch(launcher, "test_it", launch_s=0.6)
@@ -502,7 +487,6 @@ class cuda:
 
 
 def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -> None:
-    """Where fork cannot be had, the launch is the same but for its speed; failures and ends too."""
     (tmp_path / "torch.py").write_text(GPU_IN_USE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     trees.benchmarks(
@@ -527,7 +511,6 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
 
 
 def test_fresh_processes_can_be_given_thousands_of_benchmarks(trees: TwoTrees, tmp_path: Path) -> None:
-    """Their ids together are longer than an argument of a command may be."""
     (tmp_path / "torch.py").write_text(GPU_IN_USE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     trees.benchmarks(GOOD)
@@ -559,7 +542,6 @@ def test_odd(benchmark, request):
 def test_counts_of_a_process_without_its_proof_are_counted_once_more(
     trees: TwoTrees, launcher: Launcher
 ) -> None:
-    """In a process without the benchmark that ended it; the other side's stand."""
     trees.benchmarks(SILENT + NOTE + GOOD)
     wanted = nodes("test_before", "test_ends", "test_after")
 
@@ -575,7 +557,6 @@ def test_counts_of_a_process_without_its_proof_are_counted_once_more(
 
 
 def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: Launcher) -> None:
-    """Nobody knows which code they are of, so that there are none."""
     trees.benchmarks(SILENT)
 
     found = count_benchmarks(launcher, nodes("test_odd"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
@@ -590,7 +571,6 @@ def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: La
 def test_a_training_that_failed_with_code_from_elsewhere_is_told(
     trees: TwoTrees, launcher: Launcher, tmp_path: Path
 ) -> None:
-    """The other code may be why it failed: that is no mistake of the training's."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "helper.py").write_text("")

@@ -30,7 +30,6 @@ def seconds_of(plan: LoopPlan, iteration_s: float) -> float:
 
 @given(iteration_times)
 def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
-    """Quick iterations are looped until a round has its length; slow ones are a round each."""
     plan = plan_loops(iteration_s, launch_s=LAUNCH_S)
 
     assert plan.loops * iteration_s >= min(ROUND_S / 2, iteration_s)
@@ -58,7 +57,6 @@ def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None
 
 @pytest.mark.parametrize(("iteration_s", "rounds"), [(0.06, 4), (0.1, 4), (0.25, 1), (0.3, 1), (5.0, 1)])
 def test_a_slow_call_has_few_rounds_in_each_launch(iteration_s: float, rounds: int) -> None:
-    """Launches replicate it, so that no more rounds are added where it scatters."""
     plan = plan_loops(iteration_s, launch_s=0.05)
 
     assert (rounds, rounds) == (plan.turns * plan.rounds, plan.most_turns * plan.rounds)
@@ -68,7 +66,6 @@ def test_a_slow_call_has_few_rounds_in_each_launch(iteration_s: float, rounds: i
 @given(iteration_s=st.floats(1e-8, 0.15))
 @example(iteration_s=0.15)
 def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: bool) -> None:
-    """Whole rounds begin after the after-effects of a switch, sliced ones after half, or one long call."""
     plan = plan_loops(iteration_s, launch_s=LAUNCH_S, pipeline=pipeline)
 
     least_s = 0.002 if plan.slices == 1 else 0.001
@@ -80,7 +77,6 @@ def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: b
 def test_a_benchmark_that_counts_its_calls_gets_those_and_no_more(
     iteration_s: float, rounds: int, loops: int
 ) -> None:
-    """Rounds times loops calls, none of them untimed, however quick it is."""
     plan = plan_loops(iteration_s, launch_s=LAUNCH_S, fixed_loops=loops, most_rounds=rounds)
 
     untimed = plan.first_untimed + (plan.turns - 1) * plan.untimed
@@ -90,7 +86,6 @@ def test_a_benchmark_that_counts_its_calls_gets_those_and_no_more(
 
 @given(iteration_times)
 def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
-    """All slices hold equally many calls, about a quarter of a millisecond of them, or one."""
     plan = plan_loops(iteration_s, launch_s=LAUNCH_S)
 
     assert 0 == plan.loops % plan.slices
@@ -101,7 +96,6 @@ def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
 
 
 def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
-    """A benchmark's own rounds, and those of workers, whose quickest calls find their batch waiting."""
     given_rounds = plan_loops(1e-5, launch_s=LAUNCH_S, fixed_loops=500)
     counted = plan_loops(1e-5, launch_s=LAUNCH_S, most_rounds=9)
     piped = plan_loops(1e-5, launch_s=LAUNCH_S, pipeline=True)
@@ -111,7 +105,6 @@ def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
 
 
 def test_scattered_rounds_ask_for_more_until_there_are_many() -> None:
-    """The error falls with the number of rounds."""
     base, head = [1e-3, 1e-3, 1e-3, 1e-3], [1e-3, 1.04e-3, 0.96e-3, 1.02e-3]
 
     assert not is_precise(base, head)
@@ -120,7 +113,6 @@ def test_scattered_rounds_ask_for_more_until_there_are_many() -> None:
 
 @given(st.lists(st.tuples(st.floats(1e-7, 1.0), st.floats(1e-7, 1.0)), min_size=3, max_size=30))
 def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
-    """With the sides swapped, a launch stops at the same round."""
     base, head = zip(*rounds, strict=True)
 
     assert is_precise(base, head) == is_precise(head, base)
@@ -128,7 +120,6 @@ def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
 
 @pytest.mark.parametrize("count", [101, 1000])
 def test_the_error_of_a_median_is_that_of_normal_values(count: int) -> None:
-    """The deviation times the root of half of pi, over the root of their number."""
     normal = statistics.NormalDist(mu=5.0, sigma=0.2)
     values = [normal.inv_cdf((place + 0.5) / count) for place in range(count)]
 
@@ -136,7 +127,6 @@ def test_the_error_of_a_median_is_that_of_normal_values(count: int) -> None:
 
 
 def test_a_plan_from_calls_that_met_a_stall_is_corrected() -> None:
-    """A call of 100 us that was taken for one of 8 ms gets rounds of many calls, and keeps them."""
     mistaken = plan_loops(8e-3, launch_s=LAUNCH_S)
     rounds = [1.0e-4] * 20 + [8e-3] * 5
 
@@ -151,14 +141,12 @@ def test_a_plan_from_calls_that_met_a_stall_is_corrected() -> None:
     ("seen_s", "stays"), [(2.01e-2, False), (2e-2, True), (1.5e-2, True), (5e-3, True), (4.99e-3, False)]
 )
 def test_a_plan_stays_within_a_factor_of_two(seen_s: float, *, stays: bool) -> None:
-    """Of calls that were taken for ones of 10 ms: what is within it is the noise of a machine."""
     plan = plan_loops(1e-2, launch_s=LAUNCH_S)
 
     assert stays == (plan == corrected(plan, [seen_s] * 5, [seen_s] * 5, launch_s=LAUNCH_S))
 
 
 def test_a_corrected_plan_keeps_what_is_known_of_the_benchmark() -> None:
-    """That processes work for it, and after how many calls its accelerator has warmed up."""
     mistaken = replace(plan_loops(1e-2, launch_s=LAUNCH_S, pipeline=True), warmup=7)
 
     better = corrected(mistaken, [1e-4] * 5, [1e-4] * 5, launch_s=LAUNCH_S)
@@ -167,7 +155,6 @@ def test_a_corrected_plan_keeps_what_is_known_of_the_benchmark() -> None:
 
 
 def test_what_a_benchmark_fixes_itself_is_never_corrected() -> None:
-    """Its own loops and rounds stay, however long they take."""
     counted = plan_loops(1.0, launch_s=LAUNCH_S, most_rounds=5)
     looped = plan_loops(1.0, launch_s=LAUNCH_S, fixed_loops=3)
 

@@ -25,7 +25,6 @@ GIB = 1 << 30
     ],
 )
 def test_measured_peaks_decide(free: int, base: int | None, head: int | None, decided: str) -> None:
-    """Two peaks, two contexts and a tenth of the device to spare; what is not known yet runs alone."""
     room = Room(total=80 * GIB, free=free * GIB)
     peaks = [None if peak is None else peak * GIB for peak in (base, head)]
 
@@ -54,14 +53,12 @@ def _held(peak: int, *, index: int = 0, free: int) -> DeviceMemory:
 def test_what_both_said_beside_one_another_decides(
     base: tuple[DeviceMemory, ...], head: tuple[DeviceMemory, ...], *, apart: bool
 ) -> None:
-    """What is free now and what they hold is what was free before."""
     memory: dict[Side, tuple[DeviceMemory, ...]] = {"base": base, "head": head}
 
     assert apart == (why_alone(memory) is not None)
 
 
 def test_a_drift_is_not_taken_for_the_other_side() -> None:
-    """Times that rise by two per cent from block to block, whatever is there, show no effect."""
     found = effect_of([1.0] * 8, [1.02] * 8, [1.0404] * 8)
 
     assert found.low < 0 < found.high
@@ -69,7 +66,6 @@ def test_a_drift_is_not_taken_for_the_other_side() -> None:
 
 
 def test_the_effect_of_the_other_side_has_an_interval() -> None:
-    """Steady rounds prove a small effect; scattered ones say nothing."""
     steady = effect_of([1.0], [1.01], [1.0])
     assert (0.01, 0.01) == pytest.approx((steady.low, steady.high))
     assert effect_of([1.0] * 8, [1.01] * 8, [1.0] * 8).disturbs

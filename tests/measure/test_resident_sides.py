@@ -108,7 +108,6 @@ NODE = f"{FILE}::test_device"
 
 
 def test_sides_that_have_room_stay_together(scene: Scene, launcher: Launcher) -> None:
-    """Their first launch counts, and tells what each of them reserves."""
     scene.needs(10, 20)
 
     record = scene.launch(launcher, "test_device")
@@ -127,7 +126,6 @@ def test_sides_that_have_room_stay_together(scene: Scene, launcher: Launcher) ->
 def test_sides_without_room_alternate(
     scene: Scene, launcher: Launcher, base: int, head: int, set_aside: int
 ) -> None:
-    """Whether the device was full or nearly so: the launch is made again, each side having it to itself."""
     scene.needs(base, head)
 
     first = scene.launch(launcher, "test_host", "test_device")
@@ -149,7 +147,6 @@ def test_sides_without_room_alternate(
 
 
 def test_what_does_not_fit_alone_fails(scene: Scene, launcher: Launcher) -> None:
-    """It is tried by itself, and then told with what torch says."""
     scene.needs(10, 90)
 
     record = scene.launch(launcher, "test_host", "test_device")
@@ -160,7 +157,6 @@ def test_what_does_not_fit_alone_fails(scene: Scene, launcher: Launcher) -> None
 
 
 def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launcher: Launcher) -> None:
-    """No call of it is spent on warming up, and both sides have its rounds."""
     scene.needs(50, 50)
 
     record = scene.launch(launcher, "test_few_rounds")
@@ -174,7 +170,6 @@ def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launche
 def test_a_skip_is_told_as_where_both_are_together(
     scene: Scene, launcher: Launcher, test: str, *, both: bool
 ) -> None:
-    """On both sides it is none of one side, on one it is that side's."""
     launcher.residents.alone[f"{FILE}::{test}"] = "of this test"
 
     record = scene.launch(launcher, test, "test_host")
@@ -186,7 +181,6 @@ def test_a_skip_is_told_as_where_both_are_together(
 def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
     scene: Scene, launcher: Launcher
 ) -> None:
-    """Each launch has its first call; the first one learns how many calls pass until times have settled."""
     record = scene.launch(launcher, "test_device")
     again = scene.launch(launcher, "test_device", number=1)
 
@@ -199,7 +193,6 @@ def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
 
 
 def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launcher: Launcher) -> None:
-    """It is made once, of a benchmark on the device; whatever it finds is kept."""
     record = scene.launch(launcher, "test_host", "test_device", check_s=60.0)
     found = launcher.residents.presence
     scene.launch(launcher, "test_device", check_s=60.0, number=1)
@@ -211,7 +204,6 @@ def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launc
 
 
 def test_a_check_that_would_take_too_long_is_not_made(scene: Scene, launcher: Launcher) -> None:
-    """The reason is kept, so that nobody takes it for proven."""
     scene.launch(launcher, "test_device", check_s=0.001)
 
     assert launcher.residents.presence is None
@@ -219,7 +211,6 @@ def test_a_check_that_would_take_too_long_is_not_made(scene: Scene, launcher: La
 
 
 def test_sides_that_disturb_one_another_alternate(tmp_path: Path) -> None:
-    """Where each takes half as long again beside the other, what was measured so is set aside."""
     scene = Scene(tmp_path)
     scene.needs(10, 10)
     environment = {**os.environ, "FAKE_DEVICE": str(scene.place), "FAKE_DISTURBS": "1"}
@@ -238,7 +229,6 @@ def test_sides_that_disturb_one_another_alternate(tmp_path: Path) -> None:
 def test_sides_without_room_are_counted_and_profiled_one_after_the_other(
     scene: Scene, launcher: Launcher
 ) -> None:
-    """Counting finds that out by itself, and later work knows it."""
     scene.needs(50, 50)
 
     counted = count_benchmarks(

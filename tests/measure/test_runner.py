@@ -75,7 +75,6 @@ def timed(node: str, *values: float) -> Message:
 
 
 def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> None:
-    """What it sends once it is over is dropped, and it is told to end; the next one gets its own values."""
     scripted.says(finished("a", "error", "AssertionError"), ready("a"), finished("a"), ready("b"))
     scripted.says(timed("b", 2.0), finished("b"))
 
@@ -93,7 +92,6 @@ def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> 
 
 
 def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Scripted) -> None:
-    """Its second beginning is no answer to the order that waits for one."""
     runner = scripted.runner("a")
     scripted.says(ready("a"), ready("a"), finished("a", "skipped", "told to end"))
     runner.arrive()
@@ -117,7 +115,6 @@ def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Sc
 def test_a_benchmark_that_does_not_come_has_failed_alone(
     scripted: Scripted, messages: list[Message], words: str
 ) -> None:
-    """The message of another one, or of the session, is kept for whoever waits for it."""
     scripted.says(*messages)
     first = scripted.runner("a")
 
@@ -145,7 +142,6 @@ def test_a_benchmark_that_does_not_come_has_failed_alone(
 def test_a_benchmark_that_is_left_by_its_session_has_failed(
     scripted: Scripted, message: Message, told: str, *, fatal: bool
 ) -> None:
-    """What comes instead of its answer is not taken for one; with its session the launch is over."""
     runner = scripted.runner("a")
     scripted.says(ready("a"), message)
     runner.arrive()
@@ -156,7 +152,6 @@ def test_a_benchmark_that_is_left_by_its_session_has_failed(
 
 
 def test_a_test_that_passed_after_all_is_over_when_it_is_given_up(scripted: Scripted) -> None:
-    """It was told to go on before the other side failed: its end is not waited for twice."""
     runner = scripted.runner("a")
     scripted.says(ready("a"), timed("a", 1.0), finished("a"), ready("b"))
     runner.arrive()

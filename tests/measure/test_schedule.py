@@ -17,7 +17,6 @@ def first_slots(seed: int, count: int) -> list[Slot]:
 
 @given(st.integers(0, 2**32), st.integers(1, 20))
 def test_each_block_of_four_has_every_combination_once(seed: int, blocks: int) -> None:
-    """Which side is forked first says nothing of which begins, and neither favours a side."""
     slots = first_slots(seed, 4 * blocks)
 
     for block in range(blocks):
@@ -27,7 +26,6 @@ def test_each_block_of_four_has_every_combination_once(seed: int, blocks: int) -
 
 
 def test_a_seed_draws_its_own_order_again_and_again() -> None:
-    """The same seed repeats to the letter, and seeds differ."""
     drawn = {tuple(first_slots(seed, 12)) for seed in range(10)}
 
     assert first_slots(7, 40) == first_slots(7, 40)

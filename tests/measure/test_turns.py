@@ -33,7 +33,6 @@ def _runner(side: Side, values: list[float], typical: list[float]) -> Runner:
 def test_typical_times_are_kept_where_every_round_has_them(
     base_typical: list[float], head_typical: list[float], kept: tuple[tuple[float, ...], tuple[float, ...]]
 ) -> None:
-    """A side that uses an accelerator, from its start or later, tells none: all calls are compared then."""
     values = {"base": [1.2, 2.2], "head": [1.7, 2.7]}
     runners = {
         side: _runner(side, values[side], typical)
@@ -47,7 +46,6 @@ def test_typical_times_are_kept_where_every_round_has_them(
 
 
 def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
-    """A side whose first rounds were on no accelerator keeps its marks, and no times that would not pair."""
     runners = {side: _runner(side, [1.0, 2.0], []) for side in SIDES}
     runners["base"].host_s, runners["base"].device_s = [0.1, 0.2], [0.9, 1.9]
     runners["head"].host_s, runners["head"].marks = [0.2], {"launch-bound"}
@@ -61,7 +59,6 @@ def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
 
 
 def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
-    """Nothing stands for what there was not."""
     assert {} == turns.timing_of({side: _runner(side, [1.0], []) for side in SIDES}, PLAN).devices
 
 
@@ -78,5 +75,4 @@ def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
 def test_a_round_that_stands_still_is_told_from_one_that_waits(
     waited_s: tuple[float, ...], rounds_s: tuple[float, ...], seconds: float
 ) -> None:
-    """One that waits for a neighbour's slices, or always for something of its own, is as usual."""
     assert seconds == pytest.approx(turns.stood_still(waited_s, rounds_s), abs=0.01)

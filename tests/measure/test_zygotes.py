@@ -74,7 +74,6 @@ def said(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
 
 
 def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
-    """The code is imported once; each launch has a process, a state and a place for its files of its own."""
     with trees.launcher() as launcher:
         listed = launcher.survey()
         records = [launch(launcher) for _ in range(3)]
@@ -90,7 +89,6 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
 
 
 def test_each_launch_proves_its_code(trees: TwoTrees) -> None:
-    """What it says at its end names the files of its side that were imported, before or after the fork."""
     with trees.launcher() as launcher:
         launcher.survey()
         record = launch(launcher)
@@ -100,7 +98,6 @@ def test_each_launch_proves_its_code(trees: TwoTrees) -> None:
 
 
 def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
-    """It has a number of its own; now and then it has another hash seed, too."""
     with trees.launcher() as launcher:
         launcher.survey()
         numbers = []
@@ -116,7 +113,6 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
 
 
 def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
-    """Where a generation costs many launches, it makes several; where it costs none, one."""
     with trees.launcher() as launcher:
         launcher.survey()
         launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
@@ -136,7 +132,6 @@ def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
 
 
 def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
-    """However long a generation takes, a second launch of it would say no more than its first."""
     with trees.launcher() as launcher:
         launcher.survey()
         launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
@@ -154,7 +149,6 @@ def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
 @pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the kernel does not say")
 @pytest.mark.parametrize("served", [True, False])
 def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: TwoTrees, served: bool) -> None:  # noqa: FBT001
-    """Where it lies changes times, so it is drawn by lot; both sides draw the same lot."""
     trees.benchmarks(STACK if served else THREADED + STACK)
     with trees.launcher() as launcher:
         launcher.survey()
@@ -172,7 +166,6 @@ def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: Tw
 
 
 def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) -> None:
-    """A fork would lack the threads, so that nothing is forked from such a process; the reason is told."""
     trees.benchmarks(THREADED + SAYS)
     with trees.launcher() as launcher:
         listed = launcher.survey()
@@ -186,7 +179,6 @@ def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) ->
 
 
 def test_a_server_that_died_is_replaced(trees: TwoTrees) -> None:
-    """The launch is made from new ones."""
     with trees.launcher() as launcher:
         launcher.survey()
         (imported,) = said(trees, "imported")
@@ -215,7 +207,6 @@ VANISHING = {
 
 @pytest.mark.parametrize("text", VANISHING, ids=["another id", "an error", "a skip"])
 def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: str) -> None:
-    """It has failed on that side, for the reason that is known; others keep their own times."""
     trees.write({"benchmarks/bench_other.py": "def test_other(benchmark): benchmark(sum, [])\n"})
     trees.benchmarks(SEEN + text, "base")
     trees.benchmarks(FIRST, "head")
@@ -233,7 +224,6 @@ def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: 
 
 
 def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
-    """Neither a server nor a launch."""
     with trees.launcher() as launcher:
         launcher.survey()
         launch(launcher)
@@ -243,7 +233,6 @@ def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
 
 
 def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
-    """Such as scipy, which imports the environment's numpy: its forks could not measure a side's own."""
     trees.benchmarks(PLAIN)
     trees.write({"numpy/__init__.py": ""})
     with trees.launcher(preload=["scipy.linalg"]) as launcher:
@@ -256,7 +245,6 @@ def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees
 def test_a_collection_that_takes_long_says_where_it_is(
     trees: TwoTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that pytest imports is named while one waits for it."""
     monkeypatch.setattr(collection, "_FIRST_WORD_S", 0.5)
     trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
     said: list[str] = []

@@ -52,14 +52,12 @@ def python(code: str, *arguments: str) -> list[str]:
     ],
 )
 def test_how_a_command_ended_is_told(tmp_path: Path, code: str, words: str) -> None:
-    """The guard ends as its command did, by exit status or signal; the last line of output says why."""
     ending = run_command(python(code), output=tmp_path / "log", limit_s=60)
 
     assert words == ending.words
 
 
 def test_a_command_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    """Its name stands in its output."""
     ending = run_command(["/no/such/command"], output=tmp_path / "log", limit_s=60)
 
     assert "ended with exit status 127; /no/such/command cannot be started: No such file" in ending.words
@@ -67,7 +65,6 @@ def test_a_command_that_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ends", "limit_s", "status"), [("pass", 60.0, 0), (SLEEPS, 0.0, None)])
 def test_nothing_outlives_a_command(tmp_path: Path, ends: str, limit_s: float, status: int | None) -> None:
-    """Stopped processes, strays and daemons are gone when the call returns, whichever way it ended."""
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = GuardedCommand(python(FAMILY, ends), output=output.fileno())
@@ -83,7 +80,6 @@ def test_nothing_outlives_a_command(tmp_path: Path, ends: str, limit_s: float, s
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_outlives_a_coordinator_that_is_killed(tmp_path: Path, number: signal.Signals) -> None:
-    """Its socket's end is the guard's sign: the command, its stopped children and its daemon end, too."""
     log = tmp_path / "log"
     with subprocess.Popen(python(COORDINATOR, FAMILY, str(log), SLEEPS)) as coordinator:
         try:
@@ -96,7 +92,6 @@ def test_nothing_outlives_a_coordinator_that_is_killed(tmp_path: Path, number: s
 
 
 def test_a_command_ends_with_its_guard(tmp_path: Path) -> None:
-    """Whoever kills the guard itself still ends the command: the kernel does it."""
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = GuardedCommand(python("import signal; signal.pause()"), output=output.fileno())
@@ -109,7 +104,6 @@ def test_a_command_ends_with_its_guard(tmp_path: Path) -> None:
 
 
 def test_a_command_inherits_what_it_is_given_and_no_more(tmp_path: Path) -> None:
-    """A session of its own, an empty input, and no descriptor of the guard's."""
     tell = "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read(), os.listdir('/proc/self/fd'))"
     reading, writing = os.pipe()
     log = tmp_path / "log"

@@ -31,7 +31,6 @@ def _run(path: Path) -> None:
 
 
 def test_cells_run_in_order_in_one_namespace(tmp_path: Path) -> None:
-    """What a cell defines the next ones see; empty cells have no number, as in Jupyter."""
     told = tmp_path / "told"
     path = write_notebook(
         tmp_path / "n.ipynb",
@@ -48,7 +47,6 @@ def test_cells_run_in_order_in_one_namespace(tmp_path: Path) -> None:
 
 
 def test_a_failing_line_is_found_in_its_cell(tmp_path: Path) -> None:
-    """The traceback names the notebook, the cell and the line, and has the line's text."""
     path = write_notebook(tmp_path / "n.ipynb", "a = 1", "%%time\n%matplotlib inline\nraise ValueError(a)")
 
     with pytest.raises(ValueError, match="1") as caught:
@@ -61,7 +59,6 @@ def test_a_failing_line_is_found_in_its_cell(tmp_path: Path) -> None:
 
 
 def test_magics_that_change_no_result_are_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of display and reloading are skipped, timed code runs, variables of the environment are set."""
     monkeypatch.setenv("PERFKIT_TRIED", "before")
     path = write_notebook(
         tmp_path / "n.ipynb",
@@ -91,7 +88,6 @@ def test_magics_that_change_no_result_are_handled(tmp_path: Path, monkeypatch: p
     ],
 )
 def test_other_commands_of_ipython_are_refused(tmp_path: Path, cell: str, shown: str) -> None:
-    """The line names the notebook, the cell and the command."""
     path = write_notebook(tmp_path / "n.ipynb", "a = 1", cell)
 
     with pytest.raises(UsageError, match=r"^n\.ipynb, cell 2: `.*` is a command of IPython") as caught:
@@ -116,7 +112,6 @@ def test_other_commands_of_ipython_are_refused(tmp_path: Path, cell: str, shown:
     ],
 )
 def test_what_is_no_notebook_is_told(tmp_path: Path, text: str, message: str) -> None:
-    """It is one line with the file and what to do."""
     path = tmp_path / "n.ipynb"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError) as caught:
@@ -132,14 +127,12 @@ def test_what_is_no_notebook_is_told(tmp_path: Path, text: str, message: str) ->
     ],
 )
 def test_a_kernel_of_another_language_is_refused(tmp_path: Path, metadata: object) -> None:
-    """The line names the language."""
     path = write_notebook(tmp_path / "n.ipynb", "x <- 1", metadata=metadata)
     with pytest.raises(UsageError, match=r"is a notebook for R \(kernel"):
         read_notebook(path)
 
 
 def test_what_nbformat_writes_is_read(tmp_path: Path) -> None:
-    """The library of Jupyter itself writes the notebook."""
     nbformat = pytest.importorskip("nbformat")
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("a = 1\nb = a")])
     nbformat.write(made, tmp_path / "n.ipynb")

@@ -85,7 +85,6 @@ def spend_cpu(seconds: float) -> None:
 
 
 def test_a_process_is_read_as_the_kernel_shows_it() -> None:
-    """Parent, group, state and CPU time are those that the process itself knows."""
     spend_cpu(0.03)
     before = time.process_time()
     found = read_process(os.getpid())
@@ -103,7 +102,6 @@ def test_a_process_is_read_as_the_kernel_shows_it() -> None:
 
 
 def test_a_name_with_parentheses_and_spaces_confuses_nobody(tmp_path: Path) -> None:
-    """The fields are counted from the end of the name, which may hold anything."""
     odd = tmp_path / "a) R (b"
     odd.symlink_to(shutil.which("cat") or "")
     with subprocess.Popen([odd], stdin=subprocess.PIPE) as process:
@@ -123,7 +121,6 @@ def _children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("_children")
 def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
-    """Descendants belong to it even in a session of their own; other processes do not."""
     assert set(family.everyone) == {process.pid for process in tree(family.leader)}
     strays = [process.pid for process in tree(family.leader) if process.group != family.leader]
     assert [family.stray] == strays
@@ -131,7 +128,6 @@ def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
 
 @pytest.mark.usefixtures("_children")
 def test_the_children_of_a_process_are_its_own_alone(family: Family) -> None:
-    """Those of any of its threads; none of one that is gone."""
     assert {family.child, family.stray} == set(processes.children(family.leader))
     assert () == processes.children(family.child)
     with ThreadPoolExecutor(1) as threads:
@@ -144,7 +140,6 @@ def test_the_children_of_a_process_are_its_own_alone(family: Family) -> None:
 
 @pytest.mark.usefixtures("_children")
 def test_a_tree_holds_no_process_that_is_over(family: Family) -> None:
-    """One that nobody has waited for yet is still shown by the kernel, but does nothing any more."""
     os.kill(family.child, signal.SIGKILL)
 
     assert wait_until(lambda: states(family.child) == ["Z"])
@@ -152,7 +147,6 @@ def test_a_tree_holds_no_process_that_is_over(family: Family) -> None:
 
 
 def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
-    """Its CPU time stands still while others run, and moves again afterwards."""
     processes.stop(family.leader, known(family.stray))
     assert wait_until(lambda: states(*family.everyone) == ["T", "T", "T"])
     stopped = cpu_s(*family.everyone)
@@ -168,7 +162,6 @@ def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: bool) -> None:
-    """Stopped or not, the stray that left the group included."""
     if stopped:
         processes.stop(family.leader, known(family.stray))
 
@@ -178,7 +171,6 @@ def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: boo
 
 
 def test_a_known_stray_is_ended_after_its_leader_is_gone(family: Family) -> None:
-    """Whose tree it was can no longer be seen, but it was seen before."""
     for pid in (family.leader, family.child):
         os.kill(pid, signal.SIGKILL)
     assert wait_until(lambda: states(family.leader) == ["Z"])
@@ -189,7 +181,6 @@ def test_a_known_stray_is_ended_after_its_leader_is_gone(family: Family) -> None
 
 
 def test_a_number_that_another_process_has_by_now_is_left_alone(family: Family) -> None:
-    """Numbers are given again; the start is not."""
     (stray,) = known(family.stray)
     for pid in (family.leader, family.child):
         os.kill(pid, signal.SIGKILL)

@@ -191,7 +191,6 @@ def _typical(balance: Balance) -> dict[str, float]:
 def test_phases_inside_a_step_are_found(
     tmp_path: Path, launcher: PassLauncher, text: str, libraries: tuple[str, ...], times: int
 ) -> None:
-    """Forward and backward have their own time, whoever calls them; only the rest is the optimizer's."""
     for library in libraries:
         pytest.importorskip(library)
 
@@ -206,7 +205,6 @@ def test_phases_inside_a_step_are_found(
 
 
 def test_what_no_hook_sees_in_a_closure_is_residual(tmp_path: Path, launcher: PassLauncher) -> None:
-    """The loop's own code in a closure is no optimizer, just as outside of one."""
     balance = _balance(tmp_path, launcher, AUTOMATIC)
 
     assert statistics.median(balance.residual_s) >= 0.002

@@ -66,7 +66,6 @@ def _files(project: Path) -> set[str]:
 
 
 def test_outputs_go_to_the_pass_and_overrides_count(project: Path, launcher: PassLauncher) -> None:
-    """The configuration lies beside the script, the folder is the person's, the repository stays clean."""
     result = _run(project, launcher, "lr=0.5", "+more=1", "steps=4")
 
     assert result.problem is None
@@ -78,7 +77,6 @@ def test_outputs_go_to_the_pass_and_overrides_count(project: Path, launcher: Pas
 
 
 def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher: PassLauncher) -> None:
-    """Whoever names a place gets it."""
     result = _run(project, launcher, "hydra.run.dir=mine", "hydra.job.chdir=true")
 
     assert result.problem is None
@@ -94,14 +92,12 @@ def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher:
     ],
 )
 def test_what_went_wrong_is_told(project: Path, launcher: PassLauncher, argument: str, message: str) -> None:
-    """It is the error itself, and not that hydra has printed one and exited."""
     problem = _run(project, launcher, argument).problem
     assert problem is not None
     assert problem.message.startswith(message)
 
 
 def test_a_function_under_hydra_is_a_target(project: Path, launcher: PassLauncher) -> None:
-    """Hydra composes its configuration, which is then a package's, so that it needs no argument."""
     (project / "conf" / "__init__.py").touch()
     result = _run(project, launcher, "steps=3", place="fit:main")
     assert result.problem is None
@@ -110,7 +106,6 @@ def test_a_function_under_hydra_is_a_target(project: Path, launcher: PassLaunche
 
 
 def test_nothing_waits_where_hydra_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of that name without ``main`` is imported as it is, and arguments stay."""
     (tmp_path / "hydra.py").write_text("heads = 9\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "hydra", raising=False)

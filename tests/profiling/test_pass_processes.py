@@ -102,7 +102,6 @@ def _run(root: Path, call: str, launcher: PassLauncher, *arguments: str) -> Pass
 
 
 def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassLauncher) -> None:
-    """Its own group, folder, arguments and output, an empty input, and no descriptor of anybody else."""
     told = tmp_path / "facts.json"
     result = _run(tmp_path, "main", either, str(told))
     facts = json.loads(told.read_text())
@@ -123,7 +122,6 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
 
 
 def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
-    """A signal, or an exit status that nobody expected."""
     for call, said in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
         problem = _run(tmp_path / call, call, either).problem
@@ -133,7 +131,6 @@ def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
 
 
 def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) -> None:
-    """One that dies takes nothing from the next."""
     for name, call in (("first", "dies"), ("second", "main")):
         (tmp_path / name).mkdir()
         result = _run(tmp_path / name, call, either, str(tmp_path / "facts.json"))
@@ -143,7 +140,6 @@ def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) ->
 
 
 def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) -> None:
-    """Its status is told as often as it is asked for, its pipe ends, and nothing of its group is left."""
     (tmp_path / "nothing.json").write_text("{}")
     reading, writing = os.pipe()
     process = either.start(
@@ -186,7 +182,6 @@ def _parent(process: ChildProcess) -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a fork is not safe here")
 def test_a_fork_server_that_is_lost_takes_its_pass_along_and_is_replaced(tmp_path: Path) -> None:
-    """The pass was killed with it, and the next one comes from a fresh one."""
     with PassLauncher(shared=()) as launcher:
         first = _start(tmp_path, launcher)
         server = _parent(first)
@@ -205,7 +200,6 @@ def test_a_fork_server_that_is_lost_takes_its_pass_along_and_is_replaced(tmp_pat
 def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
 ) -> None:
-    """The second one in a row ends it, with its last words and what to do."""
     site, flag = tmp_path / "site", tmp_path / "flag"
     site.mkdir()
     flag.write_text("x" * deaths)
@@ -232,7 +226,6 @@ with here.PassLauncher(shared=()) as launcher:
 
 
 def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
-    """The pass, its stopped child in another session and its daemon end with the parent of them all."""
     # What is killed leaves its folder, which the next perfkit on this machine would sweep up and tell.
     temporary = tmp_path / "temporary"
     temporary.mkdir()

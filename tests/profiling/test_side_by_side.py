@@ -86,7 +86,6 @@ def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> Si
 
 
 def test_each_side_makes_all_its_steps_in_times_of_its_own(both: SideBySide) -> None:
-    """A side's clocks stand still while the other has its turn; the ratio is that of the steps."""
     (first, second), balance, ratio = _summaries(both), both.results[1].balance, both.ratio
 
     assert [24, 24] == [first.steps, second.steps]
@@ -103,7 +102,6 @@ def test_each_side_makes_all_its_steps_in_times_of_its_own(both: SideBySide) -> 
 
 
 def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: PassLauncher) -> None:
-    """Its problem is told, the other side has its times, and there is no ratio."""
     both = run_side_by_side(
         (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None, launcher
     )

@@ -98,7 +98,6 @@ def test_each_worker_leaves_its_profile(
     start: str,
     stay: bool,  # noqa: FBT001 (a case)
 ) -> None:
-    """Two epochs of twelve numbers: half of them are each worker's, whatever processes it had."""
     result = _run(tmp_path, "cprofile", launcher, start=start, stay=stay)
 
     assert None is result.problem
@@ -113,7 +112,6 @@ def test_each_worker_leaves_its_profile(
 
 
 def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLauncher) -> None:
-    """Spawned workers too, which know of the balance pass by their environment alone."""
     result = _run(tmp_path, "balance", launcher, start="spawn", stay=False)
 
     assert None is result.problem
@@ -131,7 +129,6 @@ def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLaunc
 def test_a_step_takes_as_many_batches_as_its_loaders_make_one_after_another(
     tmp_path: Path, launcher: PassLauncher, loop: str, steps: int, batches: int
 ) -> None:
-    """Batches that accumulate add up, those of two loaders do not, and an evaluation is in no step."""
     setup = TRAINING.format(start="fork", stay=False).partition("    for _ in range(2):")[0]
 
     result = _run_loop(tmp_path, "balance", launcher, setup + loop)

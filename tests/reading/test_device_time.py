@@ -47,7 +47,6 @@ _STEP = [_event("ProfilerStep#1", "user_annotation", 0, 1000)]
 
 
 def test_idle_time_is_the_hosts_a_synchronisations_or_the_queues() -> None:
-    """By whether what ends it was launched in time, and by what the host did when it began."""
     events = [
         *_STEP,
         _event("enumerate(DataLoader)#_Iter.__next__", "cpu_op", 0, 90),
@@ -68,7 +67,6 @@ def test_idle_time_is_the_hosts_a_synchronisations_or_the_queues() -> None:
 
 
 def test_what_is_hidden_behind_computing_costs_nothing() -> None:
-    """Of communication and copies only the time counts in which nothing was computed."""
     copy = _event("Memcpy HtoD", "gpu_memcpy", 700, 200, correlation=4) | {"tid": 9}
     events = [
         *_STEP,
@@ -89,7 +87,6 @@ def test_what_is_hidden_behind_computing_costs_nothing() -> None:
 
 
 def test_a_trace_that_lost_work_says_so() -> None:
-    """A launch without its kernel, and a kernel without its launch."""
     whole = [*_STEP, *_launched(1, 10, 20, 4), *_launched(2, 30, 40, 6), *_launched(3, 50, 60, 6)]
     lost = [one for one in whole if one.get("args") != {"correlation": 2} or one["cat"] != "kernel"]
     unlaunched = [one for one in whole if one.get("args") != {"correlation": 3} or one["cat"] == "kernel"]
@@ -101,7 +98,6 @@ def test_a_trace_that_lost_work_says_so() -> None:
 
 
 def test_what_was_launched_on_another_device_is_not_lost() -> None:
-    """Each launch counts for the device that its kernel is on, and one whose kernel is lost for both."""
     first = [*_launched(1, 10, 20, 6), *_launched(2, 100, 110, 6), *_launched(3, 200, 210, 6)]
     launch, kernel = _launched(4, 30, 40, 6)
     second = [launch, kernel | {"pid": 1, "tid": 7}]
@@ -120,7 +116,6 @@ def _audit(one: DeviceTime) -> tuple[int, int, int]:
 
 
 def test_work_that_was_launched_before_the_trace_is_not_lost() -> None:
-    """A profiler begins in the middle of things."""
     early = _event("gemm", "kernel", 1, 3, correlation=99)
 
     assert [0] == [
@@ -130,7 +125,6 @@ def test_work_that_was_launched_before_the_trace_is_not_lost() -> None:
 
 @pytest.mark.parametrize("arguments", [[1], "text", {"correlation": "x"}, {"correlation": None}, 1.5])
 def test_arguments_of_any_kind_are_no_error(arguments: object) -> None:
-    """Other tools write other arguments; without a number, work counts as launched in time."""
     kernel = _event("gemm", "kernel", 10, 10) | {"args": arguments}
 
     [device] = _read([*_STEP, kernel]).devices
@@ -146,7 +140,6 @@ _TIMES = st.floats(min_value=0, max_value=1000)
     st.lists(st.tuples(_TIMES, _TIMES, _TIMES, st.sampled_from(["gemm", "ncclKernel"]), st.integers(0, 3)))
 )
 def test_parts_add_up_to_the_window(work: list[tuple[float, float, float, str, int]]) -> None:
-    """However work of several streams overlaps."""
     events = [*_STEP]
     for number, (launch_us, begin_us, lasting_us, name, stream) in enumerate(work, start=1):
         launch, kernel = _launched(number, launch_us, begin_us, lasting_us, name)
@@ -157,7 +150,6 @@ def test_parts_add_up_to_the_window(work: list[tuple[float, float, float, str, i
 
 
 def test_the_view_names_the_cause() -> None:
-    """A person reads who waited for whom."""
     reading = _read([*_STEP, _event("enumerate(DataLoader)", "cpu_op", 0, 490), *_launched(1, 495, 500, 500)])
     console = Console(width=80, record=True, file=None)
     with console.capture() as capture:
@@ -168,7 +160,6 @@ def test_the_view_names_the_cause() -> None:
 
 
 def test_the_rank_that_the_others_wait_for_is_named() -> None:
-    """It comes last to a collective, and is the shortest in it."""
     ranks = [
         _read(
             [
@@ -198,7 +189,6 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
 def test_it_says_what_holistic_trace_analysis_says(
     workers: int, idle_s: float, compute_s: float, host_share: float
 ) -> None:
-    """From the first kernel to the last, on two real traces, to the digits that it prints."""
     data = gzip.decompress((SHARED_DATA / f"resnet50_num_workers_{workers}.trace.json.gz").read_bytes())
     timed = [one for one in json.loads(data)["traceEvents"] if one.get("ph") == "X"]
     first_us = min(one["ts"] for one in timed)

@@ -53,7 +53,6 @@ TWO_SEGMENTS = snapshot(
 
 
 def test_each_byte_is_in_one_part() -> None:
-    """By stack, rounding, waiting, fragments and unused segments: together they are what is reserved."""
     read = _read(TWO_SEGMENTS)
 
     assert 41 * MIB == read.reserved == _parts(read)
@@ -64,7 +63,6 @@ def test_each_byte_is_in_one_part() -> None:
 
 
 def test_the_peak_is_found_backwards_through_the_history() -> None:
-    """What was given back since had been there before."""
     read = _read(TWO_SEGMENTS)
 
     assert (41 * MIB, 43 * MIB, 3) == (read.peak_reserved, read.peak_allocated, read.events)
@@ -74,14 +72,12 @@ def test_the_peak_is_found_backwards_through_the_history() -> None:
 
 @pytest.mark.parametrize(("gib", "fits"), [(3.0, True), (1.5, None), (0.5, False)])
 def test_it_would_fit_or_not(gib: float, *, fits: bool | None) -> None:
-    """What was reserved fits, tensors alone do not, or in between it depends."""
     whole = snapshot(segment(block(1024 * MIB), block(1024 * MIB, "inactive")))
 
     assert fits == _read(whole).fits(gib)
 
 
 def test_devices_have_peaks_of_their_own() -> None:
-    """A model on two devices needs as much memory as the fuller one."""
     both = snapshot(segment(block(3 * MIB), device=0), segment(block(5 * MIB), device=1), traces=[[], []])
 
     read = _read(both)
@@ -91,7 +87,6 @@ def test_devices_have_peaks_of_their_own() -> None:
 
 
 def test_older_structures_are_read() -> None:
-    """The list of segments alone, blocks with their history, and a rest of which no block tells."""
     past = {"size": 4 * MIB, "state": "active_allocated", "history": [{"real_size": 3 * MIB, "frames": LOAD}]}
     old = {"total_size": 6 * MIB, "stream": 0, "blocks": [past]}
 
@@ -102,7 +97,6 @@ def test_older_structures_are_read() -> None:
 
 
 def test_an_empty_allocator_is_a_snapshot_too() -> None:
-    """Nothing was reserved, and nothing is known of peaks."""
     read = _read(snapshot())
 
     assert (0, 0, (), 0) == (read.reserved, read.segments, read.stacks, read.peak_reserved)
@@ -120,7 +114,6 @@ class _Trap:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_nothing_in_a_pickle_is_called(tmp_path: Path, protocol: int) -> None:
-    """A file that names a function is refused, wherever in it that stands."""
     trap = {**TWO_SEGMENTS, "external_annotations": [_Trap(tmp_path / "called")]}
 
     told = _message(pickle.dumps(trap, protocol=protocol))
@@ -142,7 +135,6 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path, protocol: int) -> None:
     ],
 )
 def test_other_pickles_are_refused_in_a_line(found: object, told: str) -> None:
-    """It says what is wrong, and what a snapshot is written by."""
     message = _message(pickle.dumps(found))
 
     assert told in message
@@ -150,7 +142,6 @@ def test_other_pickles_are_refused_in_a_line(found: object, told: str) -> None:
 
 
 def test_names_cannot_steer_a_terminal() -> None:
-    """Texts of a file are anybody's; numbers beyond all devices are refused."""
     hostile = frames(("/home/\x1b[31mme.py", 1, "a\nb\ud800"))
 
     (one,) = _read(snapshot(segment(block(MIB, at=hostile)))).stacks
@@ -161,12 +152,10 @@ def test_names_cannot_steer_a_terminal() -> None:
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x80\x04", pickle.dumps(TWO_SEGMENTS)[:200], b"\x80\x04h\x05."])
 def test_a_damaged_pickle_is_told(data: bytes) -> None:
-    """Cut short or not a pickle at all, it is one line."""
     assert "a.pickle is a damaged pickle" in _message(data)
 
 
 def test_a_file_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """As any other file, and a bomb in it harms nothing else."""
     read = read_memory(dumped(TWO_SEGMENTS, tmp_path / "a.pickle"))
     assert 41 * MIB == read.reserved
 
@@ -177,7 +166,6 @@ def test_a_file_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_difference_add_up() -> None:
-    """By stack and for all the rest; lines that moved make no other stack."""
     moved_lines = frames(
         ("/venv/lib/python3.11/site-packages/torch/nn/functional.py", 2100, "linear"),
         ("/home/me/train.py", 15, "forward"),
@@ -209,14 +197,12 @@ def test_parts_of_a_difference_add_up() -> None:
 
 
 def test_a_snapshot_differs_in_nothing_from_itself() -> None:
-    """Each part has moved by nothing."""
     read = _read(TWO_SEGMENTS)
 
     assert {0} == {part.moved for part in explain_memory(read, read).parts}
 
 
 def test_stacks_without_places_are_one() -> None:
-    """Where no history was recorded all tensors are together, and C++ that nobody could name is left out."""
     nameless = frames(("??", 0, "??"))
 
     read = _read(snapshot(segment(block(MIB), block(MIB, at=nameless))))
@@ -249,7 +235,6 @@ def test_stacks_without_places_are_one() -> None:
     ],
 )
 def test_a_stack_is_named_by_the_line_that_a_person_wrote(stack: tuple[str, ...], place: str) -> None:
-    """Stacks of a real snapshot begin with the allocator's own C++; a backward pass has no Python at all."""
     assert place == own_place(stack)
 
 
@@ -258,7 +243,6 @@ def _perfkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_commands_show_and_explain_snapshots(tmp_path: Path) -> None:
-    """Who holds what, whether it fits, and what moved, also as JSON; other kinds beside them are refused."""
     dumped(TWO_SEGMENTS, tmp_path / "a.pickle")
     dumped(snapshot(segment(block(90 * MIB, at=LOAD))), tmp_path / "b.pickle")
     (tmp_path / "c.json").write_text("{}")

@@ -61,13 +61,11 @@ def packed() -> bytes:
 
 @pytest.mark.parametrize("data", [PSTATS, TRACE, gzip.compress(TRACE)], ids=["pstats", "trace", "gzip"])
 def test_a_file_cut_anywhere_is_refused(data: bytes) -> None:
-    """Wherever a copy broke off, nothing is told as if it were all."""
     for size in range(len(data)):
         assert message(data[:size])
 
 
 def test_a_damaged_gzip_says_so() -> None:
-    """A changed byte in the middle is found by the checksum, or before."""
     data = bytearray(gzip.compress(TRACE))
     data[-6] ^= 0xFF
     assert "damaged gzip" in message(bytes(data))
@@ -99,19 +97,16 @@ def test_a_damaged_gzip_says_so() -> None:
     ids=lambda value: repr(value)[:30],
 )
 def test_what_is_no_profile_is_told_apart(data: bytes, expected: str) -> None:
-    """The message says what the file is, and what was expected."""
     assert expected in message(data)
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
 def test_a_real_file_of_pytest_benchmark_is_known() -> None:
-    """The hint names the command for such files."""
     said = message((SHARED_DATA / "pytest_benchmark_0001_baseline.json").read_bytes())
     assert "pytest-benchmark's" in said
 
 
 def test_a_pickle_is_refused_unopened(tmp_path: Path) -> None:
-    """What a pickle would do when opened does not happen."""
     trap = tmp_path / "sprung"
 
     class Trap:
@@ -151,35 +146,29 @@ def test_a_pickle_is_refused_unopened(tmp_path: Path) -> None:
     ids=lambda value: repr(value)[:60],
 )
 def test_a_table_that_cprofile_does_not_write_is_refused(table: object) -> None:
-    """Wrong sizes, words for numbers, and numbers that are none: nothing of it is believed."""
     assert "is no cProfile" in message(pstats_bytes(table))
 
 
 @pytest.mark.parametrize("data", [[1, 2], "text", 5, (1, 2), None, [[[[]]]]], ids=repr)
 def test_other_data_of_marshal_is_no_profile(data: Any) -> None:  # noqa: ANN401 (whatever marshal takes)
-    """Only a table is one."""
     assert "is no profile" in message(marshal.dumps(data))
 
 
 @pytest.mark.parametrize("letter", [b"(", b"[", b"u", b"s", b"<", b"l"], ids=repr)
 def test_a_claim_of_gigantic_size_is_refused(tmp_path: Path, letter: bytes) -> None:
-    """A few bytes that claim more than any memory holds end the reader alone, in one line."""
     assert file_message(tmp_path, b"{(" + b"\x03\x00\x00\x00" + letter + GIGANTIC)
 
 
 def test_a_reader_that_breaks_down_is_one_line(tmp_path: Path) -> None:
-    """Data that bring down marshal itself, by a tuple that lies within itself, harm nothing else."""
     itself = b"\xa9\x01r\x00\x00\x00\x00"
     assert file_message(tmp_path, b"{" + itself + b"N0")
 
 
 def test_marshal_nested_without_end_is_refused(tmp_path: Path) -> None:
-    """A table in a table in a table, 100,000 deep."""
     assert file_message(tmp_path, b"{(\x01\x00\x00\x00" + b"(\x01\x00\x00\x00" * 100_000)
 
 
 def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What unpacks to more than the limit stops there, also in several parts."""
     monkeypatch.setattr(formats, "LARGEST_BYTES", 1_000_000)
     part = gzip.compress(b"{" + bytes(700_000))
     assert "unpacks to more than 1 MB" in message(gzip.compress(bytes(50_000_000)))
@@ -199,13 +188,11 @@ def test_a_gzip_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["object", "list", "arguments", "events", "summary"],
 )
 def test_json_nested_without_end_is_refused(data: bytes) -> None:
-    """Nesting of 100,000 is no profile, and no crash."""
     assert message(data)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_damaged_summary_is_refused(share: float) -> None:
-    """A saved profile that was cut is told as damaged."""
     data = SAVED.read_bytes()
     assert "is damaged or" in message(data[: int(share * len(data))])
 
@@ -214,26 +201,22 @@ def test_a_damaged_summary_is_refused(share: float) -> None:
     "change", [{"passes": []}, {"passes": 5}, {"entries": [{}]}, {"recorded_at": "yesterday"}], ids=repr
 )
 def test_a_summary_with_other_content_is_refused(change: dict[str, object]) -> None:
-    """A saved profile whose parts are missing or of another kind is no summary."""
     assert "saved profile" in message(json.dumps(json.loads(SAVED.read_bytes()) | change).encode())
 
 
 def test_numbers_beyond_any_in_a_summary_are_refused() -> None:
-    """A count that no machine number holds does not bring the reader down."""
     found = json.loads(SAVED.read_bytes())
     found["entries"][0]["calls"] = 10**30
     assert message(json.dumps(found).encode())
 
 
 def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
-    """Neither is a profile; nor is a name that no file can have."""
     for file in (tmp_path / "none.prof", tmp_path, tmp_path / ("a" * 300)):
         with pytest.raises(UsageError, match="there is no file"):
             read_profile(file, CodeNames())
 
 
 def test_any_name_of_a_file_will_do(tmp_path: Path) -> None:
-    """A profile whose file's name is no text is read, and told under a name that can be written."""
     file = tmp_path / os.fsdecode(b"a\xff\x1b.prof")
     try:
         file.write_bytes(PSTATS)

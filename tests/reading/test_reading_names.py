@@ -40,7 +40,6 @@ FRAMEWORK = "/Library/Frameworks/Python.framework/Versions/3.11/lib/python3.11"
     ],
 )
 def test_a_file_is_named_from_its_library_or_project_on(file: str, kind: str, shown: str) -> None:
-    """Paths of Linux, macOS and Windows, and perfkit's relative ones, lead to the same short names."""
     code = CodeNames(present=frozenset({"mine"}))
     assert (kind, shown) == (code.kind(file), code.shown(file))
 
@@ -61,7 +60,6 @@ def test_a_file_is_named_from_its_library_or_project_on(file: str, kind: str, sh
     ],
 )
 def test_a_root_says_what_is_own_and_whence_it_is_named(file: str, kind: str, shown: str) -> None:
-    """Two checkouts of one project name their files alike; what lies elsewhere is a library's."""
     code = CodeNames(root="/home/me/base")
     assert (kind, shown) == (code.kind(file), code.shown(file))
 
@@ -83,5 +81,4 @@ def test_a_root_says_what_is_own_and_whence_it_is_named(file: str, kind: str, sh
     ],
 )
 def test_the_reader_says_what_is_own(own: str, file: str, kind: str) -> None:
-    """A package, a module, a folder or a dotted name makes what lies within one's own, and nothing else."""
     assert kind == CodeNames(own=(own,)).kind(file)

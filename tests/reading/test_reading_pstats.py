@@ -44,7 +44,6 @@ def named(reading: Reading, function: str) -> FunctionTime:
 
 
 def test_a_real_profile_is_read_as_pstats_reads_it(dumped: Path) -> None:
-    """Totals, both counts of calls, callers by their place, and whose each function is."""
     stats: Any = pstats.Stats(str(dumped))
     reading = reading_of(dumped.read_bytes())
 
@@ -67,13 +66,11 @@ def test_a_real_profile_is_read_as_pstats_reads_it(dumped: Path) -> None:
     ids=["a script as it was typed", "perfkit's portable form"],
 )
 def test_relative_names_are_own_beside_absolute_ones(files: tuple[str, str], kinds: list[str]) -> None:
-    """Where every file is relative, a folder that the project does not have is a library's."""
     table = {(file, 1, "f"): row() for file in files}
     assert kinds == [one.kind for one in reading_of(pstats_bytes(table)).functions]
 
 
 def test_the_module_profile_counts_calls_alone(tmp_path: Path) -> None:
-    """A profile of the older module is read, whose callers have no times."""
     file = tmp_path / "old.prof"
     profiler = profile.Profile()
     profiler.runcall(own_work)
@@ -85,19 +82,16 @@ def test_the_module_profile_counts_calls_alone(tmp_path: Path) -> None:
 
 
 def test_a_caller_without_its_own_entry_is_left_out() -> None:
-    """A profile that was cut by hand keeps what it has."""
     (found,) = reading_of(pstats_bytes({MAIN: row(callers={ADAM: (1, 1, 0.1, 0.1)})})).functions
     assert () == found.callers
 
 
 def test_an_empty_profile_says_so() -> None:
-    """A profile without functions is no error; it has a warning."""
     reading = reading_of(pstats_bytes({}))
     assert (0.0, ("the profile holds no function",)) == (reading.total_s, reading.warnings)
 
 
 def test_letters_that_steer_a_terminal_are_replaced() -> None:
-    """Neither an escape sequence nor half a letter of a file's name gets out of a profile."""
     (found,) = reading_of(pstats_bytes({("/a/b\udcff.py", 1, "\x1b[2Jf\n"): row()})).functions
     assert ("a/b\ufffd.py", "\ufffd[2Jf\ufffd") == (found.file, found.function)
 
@@ -124,5 +118,4 @@ def test_letters_that_steer_a_terminal_are_replaced() -> None:
 def test_steps_are_told_by_what_a_step_cannot_do_without(
     table: dict[Any, Any], expected: StepTimes | None
 ) -> None:
-    """An optimizer's step counts, else its wrapper's, else the backward pass; a schedule's never."""
     assert expected == reading_of(pstats_bytes(table)).steps

@@ -11,7 +11,6 @@ pytestmark = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shar
 
 
 def test_a_cprofile_of_colab() -> None:
-    """Two steps of 164 s, 94 % of it standing still for the loader's workers."""
     reading = reading_of((SHARED_DATA / "first_profile.stat").read_bytes())
     assert 328.638 == pytest.approx(reading.total_s, abs=5e-4)
     assert (904_343, 2) == (reading.calls, reading.steps.count if reading.steps else 0)
@@ -24,7 +23,6 @@ def test_a_cprofile_of_colab() -> None:
     ("workers", "step_ms", "data_ms", "device_ms"), [(0, 175, 69, 100.6), (4, 140, 1.4, 102.4)]
 )
 def test_traces_of_a_resnet(workers: int, step_ms: float, data_ms: float, device_ms: float) -> None:
-    """Six steps: without workers the loop waits for data, with four it hardly does."""
     reading = reading_of((SHARED_DATA / f"resnet50_num_workers_{workers}.trace.json.gz").read_bytes())
     assert reading.steps is not None
     assert reading.step_s is not None

@@ -54,7 +54,6 @@ def operator(reading: Reading, name: str) -> OperatorTime:
 
 
 def test_a_real_trace_has_steps_phases_and_operators(real_trace: Path) -> None:
-    """What torch writes today is understood: its steps, and all phases of a training loop."""
     reading = reading_of(real_trace.read_bytes())
     assert reading.steps is not None
     assert (STEPS, "ProfilerStep") == (reading.steps.count, reading.steps.sign)
@@ -65,7 +64,6 @@ def test_a_real_trace_has_steps_phases_and_operators(real_trace: Path) -> None:
 
 
 def test_a_packed_trace_is_the_same(real_trace: Path) -> None:
-    """A .json.gz says what its .json says, in one part or several."""
     plain = real_trace.read_bytes()
     assert reading_of(plain) == reading_of(gzip.compress(plain))
     assert reading_of(plain) == reading_of(gzip.compress(plain[:900]) + gzip.compress(plain[900:]))
@@ -110,7 +108,6 @@ NEW = trace_bytes(
 
 
 def test_the_old_schema_is_read() -> None:
-    """Operator, Runtime, Kernel and Memcpy, threads named by words: each phase gets its time."""
     reading = reading_of(OLD)
     assert reading.steps is not None
     assert (1, "ProfilerStep") == (reading.steps.count, reading.steps.sign)
@@ -131,7 +128,6 @@ def test_the_old_schema_is_read() -> None:
 
 
 def test_the_new_schema_is_read() -> None:
-    """Fractions of microseconds, a backward on two threads of its own, and a phase that the user named."""
     reading = reading_of(NEW)
     assert phases(reading) == pytest.approx(
         {
@@ -148,7 +144,6 @@ def test_the_new_schema_is_read() -> None:
 
 
 def test_phases_of_the_user_give_way_to_known_ones() -> None:
-    """A named phase has the operators in it and what lies between them; a phase in it has its own time."""
     reading = reading_of(
         trace_bytes(
             event("ProfilerStep#1", 0, 1_000, cat="user_annotation"),
@@ -178,7 +173,6 @@ def test_phases_of_the_user_give_way_to_known_ones() -> None:
 
 
 def test_own_time_is_without_what_lies_within() -> None:
-    """An operator's own time is its whole less that of the operators in it, to any depth."""
     reading = reading_of(
         trace_bytes(event("a", 0, 100), event("b", 10, 50), event("c", 20, 30), event("b", 70, 10))
     )
@@ -188,7 +182,6 @@ def test_own_time_is_without_what_lies_within() -> None:
 
 
 def test_steps_end_with_an_optimizers() -> None:
-    """Without marks of steps, they are told by the optimizer; what came before the first end is left out."""
     reading = reading_of(
         trace_bytes(
             *(event("aten::linear", at, 500) for at in (0, 1_000, 2_000)),
@@ -204,7 +197,6 @@ def test_steps_end_with_an_optimizers() -> None:
 
 
 def test_a_trace_without_steps_says_so() -> None:
-    """Its times are totals, without phases, and a warning says how to get steps."""
     reading = reading_of(trace_bytes(event("aten::linear", 5, 20)))
     assert (None, ()) == (reading.steps, reading.phases)
     assert 20e-6 == pytest.approx(reading.total_s)
@@ -214,7 +206,6 @@ def test_a_trace_without_steps_says_so() -> None:
 
 
 def test_neighbours_that_rounding_makes_overlap_keep_their_phases() -> None:
-    """An event that begins a hair before the last one's end is told, from that end on."""
     reading = reading_of(
         trace_bytes(
             event("ProfilerStep#1", 0, 100, cat="user_annotation"),
@@ -228,7 +219,6 @@ def test_neighbours_that_rounding_makes_overlap_keep_their_phases() -> None:
 
 
 def test_numbers_that_json_does_not_know_are_accepted() -> None:
-    """Kineto writes inf and nan; neither in arguments nor as a duration do they stop the reading."""
     data = trace_bytes(
         event("aten::linear", 5, 20, args={"occupancy": 1, "all": [2, 3]}), event("aten::add", 30, 4)
     )
@@ -238,7 +228,6 @@ def test_numbers_that_json_does_not_know_are_accepted() -> None:
 
 
 def test_names_are_made_printable() -> None:
-    """Bytes that are no letter are replaced, and escape sequences do not leave the trace."""
     reading = reading_of(trace_bytes(event("a\x1b]0;b\n", 5, 20)))
     assert ["a\ufffd]0;b\ufffd"] == [one.name for one in reading.operators]
     data = trace_bytes(event("name??", 5, 20)).replace(b"name??", b"name\xc3")
@@ -246,7 +235,6 @@ def test_names_are_made_printable() -> None:
 
 
 def test_events_may_lack_anything() -> None:
-    """Events without a category, a time, a thread or a name are passed over or taken for nothing."""
     lacking: list[dict[str, object]] = [
         {},
         {"ph": "X"},
@@ -259,21 +247,18 @@ def test_events_may_lack_anything() -> None:
 
 @pytest.mark.parametrize("time", ["nan", "inf", "-Infinity", 1e300])
 def test_a_time_that_is_none_is_passed_over(time: object) -> None:
-    """An event whose time is no time does not make all others vanish beside it."""
     odd = {"ph": "X", "cat": "cpu_op", "name": "odd", "ts": time, "dur": 1}
     reading = reading_of(trace_bytes(odd, event("aten::linear", 5, 20)))
     assert ["aten::linear"] == [one.name for one in reading.operators]
 
 
 def test_numbers_may_be_written_as_words() -> None:
-    """Times and ids in quotation marks are the numbers that they say."""
     worded = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": "9", "tid": "9", "ts": "10", "dur": "5"}
     reading = reading_of(trace_bytes(event("aten::linear", 5, 20), worded, distributedInfo={"rank": "0"}))
     assert 15e-6 == pytest.approx(operator(reading, "aten::linear").own_s)
 
 
 def test_time_stamps_since_1970_keep_their_precision() -> None:
-    """Microseconds of 16 digits are told apart, and own times come out to a part of one."""
     since = 1.6e15
     reading = reading_of(trace_bytes(event("a", since, 8.5), event("b", since + 1, 2.25)))
     assert 8.5e-6 == pytest.approx(reading.total_s)
@@ -281,7 +266,6 @@ def test_time_stamps_since_1970_keep_their_precision() -> None:
 
 
 def test_the_order_of_keys_and_events_does_not_matter(real_trace: Path) -> None:
-    """A trace that another tool sorted or wrote anew says the same."""
     found = json.loads(real_trace.read_bytes())
     padding = {"note": "x" * 3_000}
     moved = {**padding, **found, "traceEvents": found["traceEvents"][::-1]}
@@ -311,7 +295,6 @@ MARK = event("ProfilerStep#1", 1_000, 100, cat="user_annotation")
 
 @pytest.mark.parametrize("begin", [500, 1_200])
 def test_kernels_outside_the_steps_do_not_count(begin: float) -> None:
-    """A device that has nothing to do within the steps was busy for no time, not for less than none."""
     kernel = event("gemm", begin, 300, cat="kernel", pid=0, tid=7)
     within = event("relu", 1_010, 20, cat="kernel", pid=0, tid=7)
 
@@ -320,7 +303,6 @@ def test_kernels_outside_the_steps_do_not_count(begin: float) -> None:
 
 
 def test_what_ends_after_the_steps_counts_up_to_their_end() -> None:
-    """An operator, a wait and a kernel that begin in the last step have their time in it."""
     reading = reading_of(
         trace_bytes(
             MARK,
@@ -342,7 +324,6 @@ def test_what_ends_after_the_steps_counts_up_to_their_end() -> None:
 
 
 def test_what_runs_on_two_threads_at_once_has_its_share_of_the_time_once() -> None:
-    """Threads add up in its own time; its share is of the time in which it ran on at least one."""
     reading = reading_of(
         trace_bytes(
             MARK,
@@ -381,7 +362,6 @@ def test_what_runs_on_two_threads_at_once_has_its_share_of_the_time_once() -> No
     )
 )
 def test_no_share_lies_outside_the_whole(events: list[tuple[tuple[str, str], int, int, int]]) -> None:
-    """However events overlap, on whatever threads, no part is below nothing or above the whole."""
     data = trace_bytes(
         *(event(name, begin, dur, cat=cat, tid=tid) for (name, cat), begin, dur, tid in events)
     )

@@ -45,7 +45,6 @@ def _as_tuple(stretch: Stretch) -> tuple[float, float | None, int]:
     "runs", [12, 13, 14, 15, 17, 18, 24, 30, 36, 49, 61, 99, 111, 150, 199, 201, 299, 300, 301, 450]
 )
 def test_a_clear_step_is_found_wherever_six_runs_are_on_either_side(runs: int) -> None:
-    """Of any number of runs, and as near to either end."""
     places = {6, 7, 8, 11, 12, runs // 3, runs // 2, runs - 12, runs - 7, runs - 6}
     for place in sorted(place for place in places if 6 <= place <= runs - 6):
         levels = np.exp(_with_steps(_noise(runs, seed=runs), {place: 0.3}))
@@ -55,7 +54,6 @@ def test_a_clear_step_is_found_wherever_six_runs_are_on_either_side(runs: int) -
 
 @pytest.mark.parametrize("late", [False, True])
 def test_five_runs_at_an_end_are_no_level(*, late: bool) -> None:
-    """However far off they are, and however many there are beside them."""
     for runs in (12, 18, 40, 60, 100):
         levels = np.exp(_with_steps(_noise(runs, seed=runs), {runs - 5 if late else 5: 0.3}))
 
@@ -83,7 +81,6 @@ def test_five_runs_at_an_end_are_no_level(*, late: bool) -> None:
 def test_three_sessions_on_either_side_make_a_step_the_codes(
     lasting: tuple[int, ...], *, found: bool
 ) -> None:
-    """Two on one side do not, however many are on the other."""
     sessions = [number for number, runs in enumerate(lasting) for _ in range(runs)]
     levels = np.exp(_with_steps(_noise(40, seed=1), {20: 0.3}))
 
@@ -92,7 +89,6 @@ def test_three_sessions_on_either_side_make_a_step_the_codes(
 
 @pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 6), (6, 5), (5, 5), (7, 9)])
 def test_a_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
-    """Five on a side are too few: they may be slow by a burst."""
     sessions = ["a"] * 12 + ["b"] * before + ["c"] * (22 - before) + ["b"] * after + ["d"] * (22 - after)
     place = 12 + before
     levels = np.exp(_with_steps(_noise(len(sessions), seed=1), {place: 0.3}))
@@ -107,7 +103,6 @@ def test_a_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, a
 
 
 def test_any_value_that_three_runs_repeat_is_a_level_of_counts() -> None:
-    """What lies between two of them belongs to the first one's runs, and tells nothing of the ratio."""
     counts = [5.0] * 3 + [6.0, 6.0, 7.0] + [8.0] * 4 + [2.0] + [8.0] * 3 + [4.0] * 5
 
     first, second = find_steps(counts, exact=True)
@@ -140,7 +135,6 @@ def test_any_value_that_three_runs_repeat_is_a_level_of_counts() -> None:
     ],
 )
 def test_a_step_of_counts_lies_between_two_levels(counts: list[int], places: list[int]) -> None:
-    """Most runs have to repeat the one before, or else the counts are judged like times."""
     steps = find_steps(counts, exact=True)
 
     assert places == [step.place for step in steps]
@@ -149,7 +143,6 @@ def test_a_step_of_counts_lies_between_two_levels(counts: list[int], places: lis
 
 
 def test_a_count_may_fall_to_zero() -> None:
-    """Then its ratio is zero; one that rises from zero has an infinite one."""
     fall, rise = find_steps([4, 4, 4, 0, 0, 0, 1, 1, 1], exact=True)
 
     assert (0.0,) * 3 == _figures(fall)
@@ -157,7 +150,6 @@ def test_a_count_may_fall_to_zero() -> None:
 
 
 def test_counts_that_scatter_about_zero_have_no_step() -> None:
-    """No ratio can be told of them, nor a logarithm taken."""
     counts = [0, 1, 2, 1, 0, 3, 1, 2, 10, 11, 12, 10, 11, 13, 12, 11]
 
     with warnings.catch_warnings():
@@ -169,7 +161,6 @@ def test_counts_that_scatter_about_zero_have_no_step() -> None:
 
 @pytest.mark.parametrize("level", [-1.0, math.nan, math.inf, -math.inf])
 def test_a_count_is_a_finite_number_not_below_zero(level: float) -> None:
-    """Another is a mistake of the caller."""
     with pytest.raises(ValueError, match="not a finite number above zero"):
         find_steps([level] * 20, exact=True)
 
@@ -184,7 +175,6 @@ def _with_a_small_step(runs: int, place: int) -> FloatArray:
 @pytest.mark.parametrize("apart", [-140, -60, 60, 140])
 @pytest.mark.parametrize("beyond", [0, 30, 60, 90])
 def test_a_small_step_is_found_beside_a_large_one(place: int, apart: int, beyond: int) -> None:
-    """Where no more runs than those beside the large one show it, these are looked at once more."""
     logs = _with_steps(np.roll(_with_a_small_step(1200, place), beyond), {place + beyond + apart: 1.0})
     logs[:beyond] -= 0.008
 

@@ -70,7 +70,6 @@ def _places(levels: FloatArray, *, exact: bool = False) -> list[int]:
 
 @pytest.mark.parametrize("noise", [_normal, _heavy, _skewed, _correlated, _wandering, _walk, _bursts])
 def test_noise_has_hardly_ever_a_step(noise: Noise) -> None:
-    """Of 300 trends without a step so few have one that a share above 1 % is not proved (at 99.9 %)."""
     alarms = sum(bool(_places(_trend(noise, seed=seed))) for seed in range(300))
 
     assert lower_bound(alarms, 300, confidence=0.999) <= 0.01
@@ -78,7 +77,6 @@ def test_noise_has_hardly_ever_a_step(noise: Noise) -> None:
 
 @pytest.mark.parametrize("noise", [_normal, _heavy, _bursts])
 def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
-    """At least 95 of 100 such steps are found, each within one run, and nothing else is."""
     found = [_places(_trend(noise, seed=seed, steps={10 + seed % 81: 1.05})) for seed in range(100)]
 
     right = sum(
@@ -88,7 +86,6 @@ def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
 
 
 def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
-    """The interval holds the true ratio and is narrow; mean, sd and number are those of its runs."""
     levels = _trend(steps={40: 1.05})
 
     (step,) = find_steps(levels)
@@ -103,7 +100,6 @@ def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
 
 
 def test_the_interval_holds_the_true_ratio() -> None:
-    """Where neighbours resemble each other, at least 90 % of steps have the truth in their interval."""
     found = [find_steps(_trend(_wandering, seed=seed, steps={50: 1.06})) for seed in range(200)]
 
     steps = [found_steps[0] for found_steps in found if len(found_steps) == 1]
@@ -115,7 +111,6 @@ def test_the_interval_holds_the_true_ratio() -> None:
 @pytest.mark.parametrize("place", [0, 1, 50, 95, 98, 99])
 @pytest.mark.parametrize("size", [1.5, 20.0, 0.3])
 def test_an_outlier_is_no_step(place: int, size: float) -> None:
-    """One run far off is no step, wherever it is."""
     levels = _trend()
     levels[place] *= size
 
@@ -123,18 +118,15 @@ def test_an_outlier_is_no_step(place: int, size: float) -> None:
 
 
 def test_a_burst_at_the_end_is_no_step_until_it_lasts() -> None:
-    """Five slow runs at the end are none, eight are."""
     assert [] == _places(_trend(steps={95: 1.3}))
     assert [92] == _places(_trend(steps={92: 1.3}))
 
 
 def test_a_slow_rise_is_no_step() -> None:
-    """A trend that rises little by little has no step."""
     assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
 
 
 def test_few_runs_have_no_step() -> None:
-    """Of fewer than twelve runs nothing is claimed, however clear it looks; of twelve it can be."""
     levels = np.array([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 2.0, 2.01, 1.99, 2.0, 2.01, 1.99])
 
     assert 2 * SHORTEST == len(levels)
@@ -145,7 +137,6 @@ def test_few_runs_have_no_step() -> None:
 
 
 def test_a_constant_trend_with_a_step_has_one() -> None:
-    """Levels that repeat to the digit on either side make one step of finite figures."""
     (step,) = find_steps(np.where(np.arange(RUNS) < 50, 0.003, 0.0033))
 
     assert 50 == step.place
@@ -154,7 +145,6 @@ def test_a_constant_trend_with_a_step_has_one() -> None:
 
 
 def test_any_lasting_change_of_an_exact_count_is_a_step() -> None:
-    """One operator more for three runs is a step; for two runs, or at the last one, it is not."""
     counts = np.array([812.0] * 5 + [813.0] * 3 + [812.0] * 6 + [815.0] * 2 + [812.0] * 3 + [900.0])
 
     first, second = find_steps(counts, exact=True)
@@ -166,14 +156,12 @@ def test_any_lasting_change_of_an_exact_count_is_a_step() -> None:
 
 
 def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
-    """Bytes that scatter are not believed to be exact."""
     levels = _trend(steps={50: 1.05})
 
     assert find_steps(levels) == find_steps(levels, exact=True)
 
 
 def test_a_step_between_two_sessions_needs_three_on_either_side() -> None:
-    """What differs between two hours may be the hour; within one, or after three, it is the code."""
     levels = _trend(steps={50: 1.05})
 
     assert () == find_steps(levels, sessions=[run // 50 for run in range(RUNS)])
@@ -184,7 +172,6 @@ def test_a_step_between_two_sessions_needs_three_on_either_side() -> None:
 @pytest.mark.parametrize("apart", [1.5, 2.0, 3.0])
 @pytest.mark.parametrize("runs", [(50, 50), (95, 5), (92, 8)])
 def test_a_step_beside_the_end_of_an_session_is_none(runs: tuple[int, int], apart: float) -> None:
-    """Noise moves the clearest place into a session, or its six runs begin in the one before it."""
     source = np.random.default_rng(1)
     hours = [0] * runs[0] + [1] * runs[1]
     series = 0.01 * source.standard_normal((60, RUNS)) + 0.01 * apart * np.array(hours)
@@ -195,7 +182,6 @@ def test_a_step_beside_the_end_of_an_session_is_none(runs: tuple[int, int], apar
 
 
 def test_a_step_some_runs_into_an_session_is_found() -> None:
-    """The runs between the hour's beginning and the step say which of both it is."""
     hours = [run // 50 for run in range(RUNS)]
 
     (step,) = find_steps(_trend(steps={58: 1.05}), sessions=hours)
@@ -205,14 +191,12 @@ def test_a_step_some_runs_into_an_session_is_found() -> None:
 
 @pytest.mark.parametrize("levels", [[1.0, math.nan], [1.0, 0.0], [1.0, -1.0], [1.0, math.inf]])
 def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
-    """Times that are not finite and above zero are a mistake of the caller."""
     with pytest.raises(ValueError, match="above zero"):
         find_steps(levels)
 
 
 @pytest.mark.parametrize("sessions", [[], ["a"], ["a"] * 3])
 def test_sessions_are_one_for_each_run(sessions: list[str]) -> None:
-    """Another number of them is refused."""
     message = f"expected a session for each of 2 runs, found {len(sessions)}"
     with pytest.raises(ValueError, match=message):
         find_steps([1.0, 2.0], sessions=sessions)
@@ -228,7 +212,6 @@ def test_sessions_are_one_for_each_run(sessions: list[str]) -> None:
 def test_a_unit_changes_nothing_and_a_mirror_mirrors(
     scale: float, seed: int, place: int, ratio: float
 ) -> None:
-    """In any unit the steps are the same; backwards they are at the mirrored places with inverse ratios."""
     levels = _trend(_heavy, seed=seed, steps={place: ratio})
 
     steps, scaled, mirrored = find_steps(levels), find_steps(scale * levels), find_steps(levels[::-1])
@@ -245,7 +228,6 @@ def test_a_unit_changes_nothing_and_a_mirror_mirrors(
     exact=st.booleans(),
 )
 def test_no_figure_is_ever_undefined(levels: list[float], *, exact: bool) -> None:
-    """Whatever the levels, each figure of each step is a number, and an interval holds its ratio."""
     for step in find_steps(levels, exact=exact):
         assert 0 < step.place < len(levels)
         assert 0 <= step.chance <= 0.0100001
@@ -256,7 +238,6 @@ def test_no_figure_is_ever_undefined(levels: list[float], *, exact: bool) -> Non
 
 
 def test_a_long_trend_has_its_steps_only() -> None:
-    """In 5,000 runs all of four steps are found, and hardly anything else."""
     source = np.random.default_rng(3)
     levels = np.exp(0.01 * source.standard_t(3, 5000))
     for place in (500, 3000, 3040, 4985):
@@ -272,14 +253,12 @@ def test_a_long_trend_has_its_steps_only() -> None:
     not TIGERBEETLE.exists(), reason="the series of tigerbeetle is not beside this repository"
 )
 def test_a_real_series_has_its_steps_and_not_its_outlier() -> None:
-    """A nightly benchmark of a database has an outlier at 10, a slow rise later on, and four clear steps."""
     values = json.loads(TIGERBEETLE.read_text())["values"]
 
     assert [15, 61, 71, 95] == _places(np.array(values, dtype=float))
 
 
 def test_clear_steps_are_where_another_detector_has_them() -> None:
-    """PELT (Killick et al. 2012) finds the same places of steps that are clear."""
     ruptures = pytest.importorskip("ruptures")
     levels = _trend(steps={30: 1.15, 65: 0.8})
 
@@ -290,7 +269,6 @@ def test_clear_steps_are_where_another_detector_has_them() -> None:
 
 @pytest.mark.parametrize("second", range(18, 24))
 def test_two_steps_in_few_runs_are_both_found(second: int) -> None:
-    """A window that holds only one of them begins at any run."""
     noise = np.random.default_rng(second).normal(0, 0.005, 30)
     levels = np.exp(noise + 0.09 * (np.arange(30) >= 10) + 0.09 * (np.arange(30) >= second))
 

@@ -29,7 +29,6 @@ def reachable(nodes: int, edges: list[tuple[int, int]], start: int) -> set[int]:
 def test_members_reach_one_another_and_nobody_else_both_ways(
     graph: tuple[int, list[tuple[int, int]]],
 ) -> None:
-    """Two nodes have one number where each is reached from the other, and only there."""
     nodes, edges = graph
     labels = strong_components(nodes, edges)
     reach = [reachable(nodes, edges, start) for start in range(nodes)]
@@ -40,20 +39,17 @@ def test_members_reach_one_another_and_nobody_else_both_ways(
 
 
 def test_without_edges_each_node_is_alone() -> None:
-    """Nodes that nothing joins have a number each; no nodes have none."""
     assert [0, 1, 2] == strong_components(3, [])
     assert [] == strong_components(0, [])
 
 
 @pytest.mark.parametrize("times", [127, 128, 256])
 def test_an_edge_that_is_said_often_stays_one(times: int) -> None:
-    """However many times an edge is named, it does not vanish."""
     first, second = strong_components(2, [(0, 1), (1, 0)] * times)
     assert first == second
 
 
 def test_a_long_circle_is_one_and_a_long_chain_is_none() -> None:
-    """A hundred thousand nodes in a row overflow nothing."""
     nodes = 100_000
     chain = [(node, node + 1) for node in range(nodes - 1)]
     assert nodes == len(set(strong_components(nodes, chain)))

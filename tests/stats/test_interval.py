@@ -27,7 +27,6 @@ def _bounds(interval: Interval) -> tuple[float, float]:
 
 
 def test_few_launches_give_students_interval() -> None:
-    """Below ten launches nothing is trimmed: mean, and t of 3 degrees at 95 % is 3.182."""
     interval = location_interval([1.0, 2.0, 3.0, 4.0], [0, 0, 0, 0], error=0.05)
 
     assert pytest.approx(2.5) == float(interval.centre)
@@ -35,7 +34,6 @@ def test_few_launches_give_students_interval() -> None:
 
 
 def test_many_launches_are_trimmed_by_a_tenth_at_each_end() -> None:
-    """Of ten, one at each end is left out; its place in the deviation takes its neighbour."""
     interval = location_interval([*range(1, 10), 1000.0], [0] * 10, error=0.05, trimmed_from=10)
     winsorised_sd = np.std([2, 2, 3, 4, 5, 6, 7, 8, 9, 9], ddof=1)
 
@@ -45,7 +43,6 @@ def test_many_launches_are_trimmed_by_a_tenth_at_each_end() -> None:
 
 
 def test_fewer_than_twenty_launches_are_not_trimmed() -> None:
-    """Where nearly all of few agree by chance, the one that does not is needed to see that they scatter."""
     values = [0.03] * 18 + [-0.03]
 
     nineteen = location_interval(values, [0] * 19, error=0.05)
@@ -57,21 +54,18 @@ def test_fewer_than_twenty_launches_are_not_trimmed() -> None:
 
 
 def test_one_launch_bounds_nothing() -> None:
-    """The scatter of one value is not known."""
     interval = location_interval([0.5], [0], error=0.05)
 
     assert (-math.inf, math.inf) == _bounds(interval)
 
 
 def test_launches_that_agree_have_no_width() -> None:
-    """Where nothing scatters, nothing is uncertain, whatever the preloaders."""
     interval = location_interval([0.25] * 8, [0, 0, 0, 0, 1, 1, 1, 1], error=0.05)
 
     assert (0.25, 0.25) == _bounds(interval)
 
 
 def test_differing_preloaders_are_the_unit() -> None:
-    """Two tight groups far apart are two values, and t of 1 degree at 95 % is 12.706."""
     interval = location_interval([0.0, 0.01, 1.0, 1.01], [3, 3, 7, 7], error=0.05)
 
     assert bool(interval.by_preloaders)
@@ -80,7 +74,6 @@ def test_differing_preloaders_are_the_unit() -> None:
 
 
 def test_preloaders_that_agree_do_not_matter() -> None:
-    """Groups that scatter as one leave the launch the unit."""
     values = [0.0, 0.02, 0.01, 0.0, 0.02, 0.01]
 
     grouped = location_interval(values, [0, 0, 0, 1, 1, 1], error=0.05)
@@ -90,7 +83,6 @@ def test_preloaders_that_agree_do_not_matter() -> None:
 
 
 def test_a_preloader_for_every_launch_leaves_launches() -> None:
-    """Fresh processes are launches and preloaders in one."""
     values = [0.0, 1.0, 0.0, 1.0]
 
     interval = location_interval(values, [0, 1, 2, 3], error=0.05)
@@ -100,7 +92,6 @@ def test_a_preloader_for_every_launch_leaves_launches() -> None:
 
 
 def test_series_side_by_side_are_judged_one_by_one() -> None:
-    """Each of many series has the interval it would have alone."""
     series = np.random.default_rng(5).normal(0, 1, (50, 12)) + np.repeat([[0, 2, 0]], 4, axis=1)
     groups = np.arange(12) // 4
 
@@ -114,7 +105,6 @@ def test_series_side_by_side_are_judged_one_by_one() -> None:
 
 @given(values=logs)
 def test_swapping_the_sides_mirrors_the_interval(values: list[float]) -> None:
-    """Log ratios of the other sign have bounds of the other sign."""
     groups = [place // 4 for place in range(len(values))]
     low, high = _bounds(location_interval(values, groups, error=0.01))
 
@@ -125,7 +115,6 @@ def test_swapping_the_sides_mirrors_the_interval(values: list[float]) -> None:
 
 @pytest.mark.parametrize("units", [5, 10, 40])
 def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
-    """A plain mean of units with this variance has the interval's width; one burst adds next to nothing."""
     values = np.random.default_rng(2).normal(0, 0.02, units)
     width = float(location_interval(values, [0] * units, error=0.01).half_width)
 
@@ -141,7 +130,6 @@ def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
 def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
     distance: float, *, differ: bool
 ) -> None:
-    """Three groups of three: F of 2 and 6 degrees is 27 there, and here three times the squared distance."""
     values = [distance * group + place for group in range(3) for place in (-1.0, 0.0, 1.0)]
 
     interval = location_interval(values, [0, 0, 0, 1, 1, 1, 2, 2, 2], error=0.05)
@@ -150,8 +138,6 @@ def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
 
 
 def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
-    """Two groups, of two and four: F of 1 and 4 degrees is 74.137 once in a thousand."""
-
     def differ(distance: float) -> bool:
         # The squares within are 2 + 10; those between, with weights 2 and 4, are 4/3 of the squared distance.
         values = [-1.0, 1.0, *(distance + place for place in (-2.0, -1.0, 1.0, 2.0))]
@@ -178,7 +164,6 @@ def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
 def test_what_launches_share_makes_an_interval_wider(
     preloaders: list[int], shared: float, wider: float
 ) -> None:
-    """By Kish's design effect for groups of any size; launches that share nothing leave it as it is."""
     assert pytest.approx(wider) == widening(preloaders, shared)
     if len(preloaders) > 1:
         values = [0.0, 1.0, 1.0, 0.0][: len(preloaders)]
@@ -190,7 +175,6 @@ def test_what_launches_share_makes_an_interval_wider(
 
 
 def test_launches_scatter_by_a_least_deviation() -> None:
-    """Launches that agree by chance are given it; those that scatter more have their own."""
     alike = location_interval([0.5] * 4, [0] * 4, error=0.05, least_sd=0.1)
     apart = location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05, least_sd=0.1)
 
@@ -199,7 +183,6 @@ def test_launches_scatter_by_a_least_deviation() -> None:
 
 
 def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
-    """From the given number of units on, one in ten is left out at each end, which leaves 7 degrees."""
     means = [*map(float, range(1, 10)), 1000.0]
     values = [mean + sign * 1e-3 for mean in means for sign in (-1, 1)]
     groups = [group for group in range(10) for _ in range(2)]

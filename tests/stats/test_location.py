@@ -17,7 +17,6 @@ rounds = st.lists(st.tuples(times, times), min_size=1, max_size=30)
 
 @given(sample=rounds, factor=st.floats(min_value=0.5, max_value=2), order=st.randoms(use_true_random=False))
 def test_a_location_is_a_log_ratio(sample: list[tuple[float, float]], factor: float, order: Random) -> None:
-    """Swapped sides change its sign, the order of pairs does not matter, a slowdown of all is read fully."""
     base, head = zip(*sample, strict=True)
     found = pytest.approx(location(base, head), abs=1e-9)
 
@@ -32,12 +31,10 @@ def test_a_location_is_a_log_ratio(sample: list[tuple[float, float]], factor: fl
     [([], []), ([1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0]), ([0.0, 1.0], [1.0, 1.0]), ([1.0], [-1.0])],
 )
 def test_values_without_ratios_are_refused(base: list[float], head: list[float]) -> None:
-    """Nothing, unequal numbers, zero and negative times have no location."""
     with pytest.raises(ValueError, match=r"as many|above zero"):
         location(base, head)
 
 
 def test_the_location_is_the_median() -> None:
-    """One wild pair of five moves nothing; of four pairs it is the mean of the middle two."""
     assert pytest.approx(math.log(1.02)) == location([1.0] * 5, [1.01, 1.02, 1.03, 1.0, 9.0])
     assert pytest.approx(math.log(1.02 * 1.03) / 2) == location([1.0] * 4, [1.01, 1.02, 1.03, 9.0])

@@ -189,7 +189,6 @@ RANGES = {
 
 @pytest.mark.parametrize("name", RANGES)
 def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
-    """Levels, steps, their sizes, the evidence and the scatter are those of a sum over all that can be."""
     asked = RANGES[name]
     chain, told = asked.fitted(), Told(asked)
 
@@ -210,7 +209,6 @@ def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
 
 @pytest.mark.parametrize("name", RANGES)
 def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
-    """With all signs turned, levels and sizes change theirs, and nothing else is different."""
     asked = RANGES[name]
     turned = {pair: [-value for value in found] for pair, found in asked.launches.items()}
     chain, mirror = asked.fitted(), replace(asked, launches=turned).fitted()
@@ -229,7 +227,6 @@ def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
 
 
 def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:
-    """However many places have launches, all probabilities are numbers that sum up to one."""
     source = np.random.default_rng(2)
     count, place = 60, 41
     launches = {

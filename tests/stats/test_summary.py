@@ -16,7 +16,6 @@ pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
 
 
 def test_the_deviation_is_the_samples() -> None:
-    """The standard deviation divides by n - 1."""
     summary = summarise([1.0, 2.0, 3.0, 6.0])
 
     assert summary is not None
@@ -25,7 +24,6 @@ def test_the_deviation_is_the_samples() -> None:
 
 @given(st.lists(positive, min_size=2, max_size=50))
 def test_the_deviation_is_that_of_the_standard_library(values: list[float]) -> None:
-    """It takes less time, and is the same but for the last digits; equal values have none."""
     summary = summarise(values)
     equal = summarise([values[0]] * len(values))
 
@@ -37,7 +35,6 @@ def test_the_deviation_is_that_of_the_standard_library(values: list[float]) -> N
 
 @given(pairs)
 def test_swapping_the_sides_inverts_the_ratio(sample: list[tuple[float, float]]) -> None:
-    """Base and head are treated alike."""
     forward = paired_ratio(sample)
     backward = paired_ratio([(head, base) for base, head in sample])
 
@@ -48,7 +45,6 @@ def test_swapping_the_sides_inverts_the_ratio(sample: list[tuple[float, float]])
 
 @given(pairs, st.floats(min_value=0.01, max_value=100))
 def test_scaling_all_values_changes_no_ratio(sample: list[tuple[float, float]], factor: float) -> None:
-    """A ratio has no unit."""
     plain = paired_ratio(sample)
     scaled = paired_ratio([(factor * base, factor * head) for base, head in sample])
 
@@ -58,7 +54,6 @@ def test_scaling_all_values_changes_no_ratio(sample: list[tuple[float, float]], 
 
 
 def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
-    """Four pairs that scatter as two do have an error smaller by the root of what their number allows."""
     two = paired_ratio([(1.0, 2.0), (1.0, 8.0)])
     four = paired_ratio([(1.0, 2.0), (1.0, 8.0)] * 2)
 
@@ -70,7 +65,6 @@ def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
 
 
 def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place() -> None:
-    """Another tool's summary is taken as it is; an outcome without any number has none."""
     benchmark = Benchmark(name="bench.py::test", version="v1")
     told = summarise([1.0, 2.0])
 
@@ -80,7 +74,6 @@ def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place(
 
 
 def test_single_values_have_no_deviation_and_none_have_no_summary() -> None:
-    """Nothing measured is None, not zero; the deviation of a single value or pair is not known."""
     summary, ratio = summarise([2.0]), paired_ratio([(2.0, 3.0)])
 
     assert summary is not None
@@ -107,7 +100,6 @@ def test_single_values_have_no_deviation_and_none_have_no_summary() -> None:
 def test_the_line_between_two_points_crosses_one(
     size: float, low: tuple[float, float], high: tuple[float, float]
 ) -> None:
-    """Straight on logarithmic scales, it crosses where its shares say; either point may come first."""
     assert pytest.approx(size) == crossing(low, high)
     assert pytest.approx(size) == crossing(high, low)
 
@@ -127,5 +119,4 @@ def test_the_line_between_two_points_crosses_one(
     ],
 )
 def test_where_nothing_crosses_there_is_no_size(low: tuple[float, float], high: tuple[float, float]) -> None:
-    """Both on one side, or a size that has no logarithm."""
     assert None is crossing(low, high)

@@ -49,7 +49,6 @@ def _seeded(scale: Callable[[], float] = lambda: 1.0) -> Callable[[], None]:
 
 
 def test_another_way_to_compute_the_same_update_is_the_same() -> None:
-    """The optimizer's own update is what is compared where the gradients are equal."""
     found = LoopComparison(_seeded()).with_tricks(["adam_fused"])
 
     assert (True, True, "") == (found.equal, found.used, found.problem)
@@ -58,14 +57,12 @@ def test_another_way_to_compute_the_same_update_is_the_same() -> None:
 
 
 def test_a_trick_that_a_loop_never_comes_by_is_not_used() -> None:
-    """An optimizer of another class is none of its business; of two tricks both have to be used."""
     assert not LoopComparison(_seeded()).with_tricks(["sgd_fused"]).used
     assert not LoopComparison(_seeded()).with_tricks(["adam_fused", "sgd_fused"]).used
 
 
 @pytest.mark.parametrize("gain", [0.5, 1.2, -1.0, float("nan")])
 def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trick that changes the gradients, by whatever it does to the loss."""
     # Each of three runs gets as far as its second backward pass.
     scales = iter([1.0] * 4 + [gain] * 2)
 
@@ -79,7 +76,6 @@ def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.Monke
 
 
 def test_another_update_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the gradients are."""
     _stand_in(monkeypatch, lambda: constructing(Adam, lambda _: {"lr": 0.3}))
 
     found = LoopComparison(_seeded()).with_tricks(["identical"])
@@ -95,7 +91,6 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
 
 
 def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
-    """It is said, with what to do."""
     count = itertools.count(1)
     found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
 
@@ -104,7 +99,6 @@ def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
 
 
 def test_a_loop_without_steps_tells_nothing() -> None:
-    """As of an evaluation."""
     found = LoopComparison(lambda: None).with_tricks(["one_thread"])
 
     assert not found.equal
@@ -112,7 +106,6 @@ def test_a_loop_without_steps_tells_nothing() -> None:
 
 
 def test_a_step_without_gradients_tells_nothing() -> None:
-    """It is no loop without steps."""
     parameter = nn.Parameter(torch.ones(1))
 
     found = LoopComparison(SGD([parameter], lr=0.1).step).with_tricks(["sgd_fused"])
@@ -129,8 +122,6 @@ def test_a_step_may_make_its_gradients_itself(
     trick: str,
     used: bool,  # noqa: FBT001 (a case)
 ) -> None:
-    """A closure that a step is given runs the model, as LBFGS and Lightning want it."""
-
     def run() -> None:
         torch.manual_seed(0)
         model = nn.Linear(4, 2)
@@ -152,7 +143,6 @@ def test_a_step_may_make_its_gradients_itself(
 
 
 def test_the_loop_is_left_before_its_second_step() -> None:
-    """What follows is not waited for, however long it is."""
     steps: list[int] = []
 
     def run() -> None:
@@ -191,7 +181,6 @@ def _loop(folder: Path, **arguments: int) -> Loop:
 
 
 def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
-    """Drawing from the same random numbers each time, though it has no seed of its own."""
     cases = tuple(TrickCase(trick=name, loop="train.py", title="") for name in ("adam_fused", "sgd_fused"))
 
     found = check(Checks(cases=cases, loop=_loop(tmp_path, steps=2)), tmp_path, environment=os.environ)
@@ -202,7 +191,6 @@ def test_a_script_is_compared_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
-    """A named one that cannot is a mistake."""
     chosen = choose_for_loop((), "train")
 
     assert all(trick_named(case.trick).on_loop for case in chosen.cases)
@@ -212,7 +200,6 @@ def test_only_what_can_be_applied_from_outside_is_chosen_for_a_loop() -> None:
 
 
 def test_the_two_best_are_those_that_go_together() -> None:
-    """One optimizer cannot be two things at once."""
     cases = [TrickCase(trick=name, loop="train", title=name) for name in ("adam_fused", "adam_foreach")]
     other = TrickCase(trick="one_thread", loop="train", title="One thread")
 
@@ -258,21 +245,18 @@ def test_what_may_differ_is_the_tricks_to_say(
     relative: float,
     equal: bool,  # noqa: FBT001
 ) -> None:
-    """No more, and never a result that is no number."""
     found = compare_sides(_trick(_gives(*with_), absolute=absolute, relative=relative), 1)
 
     assert equal == found.equal
 
 
 def test_the_largest_difference_is_a_share_of_what_is_allowed() -> None:
-    """Half of it, say."""
     found = compare_sides(_trick(_gives(1.0, 100.5), absolute=1.0), 1)
 
     assert 0.5 == found.largest
 
 
 def test_sides_that_grow_apart_are_caught() -> None:
-    """Though their first results agree."""
     calls: list[int] = []
 
     def growing() -> tuple[Tensor, ...]:
@@ -283,7 +267,6 @@ def test_sides_that_grow_apart_are_caught() -> None:
 
 
 def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:
-    """And says of each what it found; one that is not there is told as well."""
     cases = tuple(
         TrickCase(trick=name, size=size, title="")
         for name, size in (("identical", 16), ("no_grad", 4), ("nothing", 1))
@@ -296,7 +279,6 @@ def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:
 
 
 def test_a_choice_is_all_that_can_be_tried() -> None:
-    """At the default size, or at all; compiling is left for those who name it."""
     everything = choose((), (), sweep=False)
     swept = choose(("no_grad",), (), sweep=True)
     sized = choose(("no_grad",), (3, 5), sweep=False)
@@ -310,6 +292,5 @@ def test_a_choice_is_all_that_can_be_tried() -> None:
 
 
 def test_an_unknown_trick_is_told_with_the_nearest() -> None:
-    """As a mistake of the user's."""
     with pytest.raises(UsageError, match="did you mean 'channels_last'"):
         choose(("chanels_last",), (), sweep=False)

@@ -61,18 +61,15 @@ def _result(
     ],
 )
 def test_each_verdict_is_an_answer(verdict: Verdict, answer: str) -> None:
-    """In the words of one who asks whether to use it."""
     assert answer == _result(verdict).answer
 
 
 def test_sides_that_differ_have_no_answer() -> None:
-    """However fast one of them is."""
     assert "not the same" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, largest=7.0)).answer
     assert "failed" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, problem="broken")).answer
 
 
 def test_those_that_help_most_come_first() -> None:
-    """Then those that hurt, and last what could not be tried; what was not timed ranks as no gain."""
     results = [
         _result("FAILED", name="g"),
         _result("INCONCLUSIVE", 1.1, name="f"),
@@ -87,7 +84,6 @@ def test_those_that_help_most_come_first() -> None:
 
 
 def test_where_the_answer_turns() -> None:
-    """Between the sizes that were decided; an undecided one between them is passed over."""
     results = [
         _result("REGRESSED", 2.0, size=4),
         _result("INCONCLUSIVE", 1.01, size=16),
@@ -127,13 +123,11 @@ def _count(metric: str, base: float | None, head: float | None) -> ExactComparis
 def test_the_peak_is_told_where_both_sides_have_one(
     counts: list[ExactComparison], moved: float | None
 ) -> None:
-    """In bytes; no other count stands for it."""
     assert moved == replace(_result("UNCHANGED", 1.0), exact=tuple(counts)).peak_moved
 
 
 @pytest.mark.parametrize("sd", [0.005, 0.03])
 def test_identical_sides_never_help_in_a_hundred_simulated_runs(sd: float) -> None:
-    """Nor hurt, at any look that is taken."""
     source = random.Random(7)  # noqa: S311 (a simulation)
     found = set()
     for _ in range(100):
@@ -166,7 +160,6 @@ def _on_loop(
 
 
 def test_only_what_helps_a_loop_is_suggested() -> None:
-    """The best first; neither two tricks at once nor one that was tried by itself."""
     results = [
         _on_loop("IMPROVED", 0.9, "b"),
         _on_loop("IMPROVED", 0.7, "a"),
@@ -185,7 +178,6 @@ def test_only_what_helps_a_loop_is_suggested() -> None:
     [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")],
 )
 def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -> None:
-    """Against the product of what each gives by itself."""
     results = [
         _on_loop("IMPROVED", 0.8, "a"),
         _on_loop("IMPROVED", 0.9, "b"),
@@ -199,7 +191,6 @@ def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -
 
 
 def test_the_interval_of_an_interaction_is_made_of_all_three() -> None:
-    """From the shortest time over the longest ones to the longest over the shortest."""
     results = [
         _on_loop("IMPROVED", 0.8, "a", low=0.7, high=0.9),
         _on_loop("IMPROVED", 0.9, "b", low=0.8, high=0.95),
@@ -213,7 +204,6 @@ def test_the_interval_of_an_interaction_is_made_of_all_three() -> None:
 
 
 def test_tricks_without_a_time_of_their_own_have_no_interaction() -> None:
-    """As where one of them failed; nor have three together."""
     both = _on_loop("IMPROVED", 0.72, "a+b")
     without = replace(_on_loop("IMPROVED", 0.9, "b"), comparison=_comparison("FAILED"))
 

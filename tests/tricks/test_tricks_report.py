@@ -87,7 +87,6 @@ def _words(text: str) -> str:
 
 
 def test_those_that_help_come_first_and_fit_80_columns() -> None:
-    """With their change, its interval, and what was left out."""
     text = _terminal(
         _report(
             _result("REGRESSED", 1.5, trick="last", size=16),
@@ -104,7 +103,6 @@ def test_those_that_help_come_first_and_fit_80_columns() -> None:
 
 
 def test_sides_that_differ_have_no_time() -> None:
-    """However much faster one of them was."""
     report = _report(_result("IMPROVED", 0.5, size=64, same=Equivalence(equal=False, largest=3.0)))
 
     assert "-50.0 %" not in _terminal(report)
@@ -112,7 +110,6 @@ def test_sides_that_differ_have_no_time() -> None:
 
 
 def test_a_size_at_which_the_answer_turns_is_told() -> None:
-    """Half-way on the scale of logarithms."""
     report = _report(_result("REGRESSED", 1.25, size=4), _result("IMPROVED", 0.8, size=64))
 
     said = "fused pays from about 16 rows (tried: 4 and 64)."
@@ -123,7 +120,6 @@ def test_a_size_at_which_the_answer_turns_is_told() -> None:
 
 
 def test_a_loop_ends_in_what_to_change() -> None:
-    """The best first, each as it is written, then the two together."""
     report = _report(
         _result("IMPROVED", 0.9, trick="last", loop="train"),
         _result("IMPROVED", 0.8, loop="train"),
@@ -144,7 +140,6 @@ def test_a_loop_ends_in_what_to_change() -> None:
 
 
 def test_a_loop_that_nothing_helps_is_told_so() -> None:
-    """Rather than nothing; what is undecided may yet help."""
     same = _result("UNCHANGED", 1.0, loop="train")
     open_one = _result("INCONCLUSIVE", 0.97, trick="last", loop="train")
 
@@ -153,7 +148,6 @@ def test_a_loop_that_nothing_helps_is_told_so() -> None:
 
 
 def test_each_trick_is_explained_once() -> None:
-    """Also one that was left out."""
     descriptions = {name: _known(name.title()) for name in ("fused", "last")}
     report = _report(
         _result("IMPROVED", 0.8, size=4), _result("IMPROVED", 0.7, size=64), left_out={"last": "needs CUDA"}
@@ -166,7 +160,6 @@ def test_each_trick_is_explained_once() -> None:
 
 
 def test_sizes_are_a_picture() -> None:
-    """Of each trick that was tried at several, with the change at each of them."""
     report = _report(
         _result("REGRESSED", 1.25, size=4),
         _result("IMPROVED", 0.8, size=64),
@@ -193,13 +186,11 @@ def test_sizes_are_a_picture() -> None:
     ],
 )
 def test_without_several_sizes_there_is_no_picture(results: list[TrickResult]) -> None:
-    """A size that was not measured is none."""
     assert sizes_chart(_report(*results)) is None
     assert "![" not in tricks_document(_report(*results), {"fused": _known("Fused")})
 
 
 def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
-    """What it has nothing for is named, and explained where all tricks are."""
     descriptions = {name: _known(name.title()) for name in ("fused", "last")}
     report = _report(_result("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
     document = tricks_document(report, descriptions)

@@ -69,7 +69,6 @@ def _study(*, gates: int = 6, sd: float = 0.005, ratio: float = 1.0, reading: fl
 
 
 def test_a_good_gate_is_trusted() -> None:
-    """Nothing accused, all plants found and read right, exit code 0."""
     found = calibration_of(_study(), study="s", planned=12)
 
     assert found is not None
@@ -84,7 +83,6 @@ def test_a_good_gate_is_trusted() -> None:
 
 @pytest.mark.parametrize("reading", [-0.03, 0.1])
 def test_a_plant_is_read_as_a_change_whichever_way(reading: float) -> None:
-    """One that seems to make a benchmark faster reads below zero."""
     found = calibration_of(_study(sd=0.0, reading=1 + reading), study="s", planned=12)
 
     assert found is not None
@@ -92,7 +90,6 @@ def test_a_plant_is_read_as_a_change_whichever_way(reading: float) -> None:
 
 
 def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
-    """More accusations than alpha allows beyond doubt is exit code 1."""
     found = calibration_of(_study(ratio=1.1), study="s", planned=12)
 
     assert found is not None
@@ -100,7 +97,6 @@ def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
 
 
 def test_what_does_not_gate_is_not_held_against_alpha() -> None:
-    """It has no share of it."""
     rows = [
         replace(row, policy=replace(judged_policy(row), gating=row.outcome.benchmark.name == NAMES[0]))
         for number in range(1, 7)
@@ -115,7 +111,6 @@ def test_what_does_not_gate_is_not_held_against_alpha() -> None:
 
 @pytest.mark.parametrize(("open_ones", "code"), [(0, 0), (2, 0), (3, 3), (20, 3)])
 def test_a_tenth_may_stay_open(open_ones: int, code: int) -> None:
-    """Of twenty comparisons of identical code two, and with the third the gate leaves too much open."""
     rows = [
         row
         for number in range(1, 11)
@@ -130,7 +125,6 @@ def test_a_tenth_may_stay_open(open_ones: int, code: int) -> None:
 
 
 def test_a_noisy_machine_leaves_too_much_open() -> None:
-    """Verdicts that stay undecided are exit code 3, and the margins that could be decided are told."""
     found = calibration_of(_study(sd=0.05), study="s", planned=12)
 
     assert found is not None
@@ -140,7 +134,6 @@ def test_a_noisy_machine_leaves_too_much_open() -> None:
 
 
 def test_what_a_gate_and_an_iteration_take_is_told() -> None:
-    """Both in seconds."""
     found = calibration_of(_study(gates=1), study="s", planned=2)
 
     assert found is not None
@@ -157,7 +150,6 @@ def _without_times(rows: Iterable[Row], verdict: Verdict) -> Iterator[Row]:
 
 @pytest.mark.parametrize(("launches", "reaches"), [(0, False), (1, False), (2, True)])
 def test_a_benchmark_that_hardly_ran_has_no_scatter_to_reckon_with(launches: int, *, reaches: bool) -> None:
-    """One that failed at its first launches is told without what the gate would find of it."""
     rows = [*_gate(1, ratios={NAMES[0]: 1.0}), *_gate(1, ratios={NAMES[1]: 1.0}, launches=launches)]
     rows += _without_times(_gate(1, ratios={NAMES[1]: 1.0}, launches=1), "FAILED")
 
@@ -171,7 +163,6 @@ def test_a_benchmark_that_hardly_ran_has_no_scatter_to_reckon_with(launches: int
 
 
 def test_a_gate_whose_only_benchmark_failed_is_one_of_the_study() -> None:
-    """All that it has is the row of the failure."""
     failure, _ = _without_times(_gate(1, ratios={NAMES[0]: 1.0}, launches=1), "FAILED")
 
     found = calibration_of([failure], study="s", planned=1)
@@ -198,7 +189,6 @@ def test_what_could_not_be_measured_is_not_trusted(verdict: Verdict, missed: int
 
 
 def test_gates_that_reach_no_look_find_nothing() -> None:
-    """Five launches of a benchmark are fewer than the ten at which it is judged first."""
     found = calibration_of(list(_gate(1, ratios={NAMES[0]: 1.0}, launches=5)), study="s", planned=1)
 
     assert found is not None
@@ -207,7 +197,6 @@ def test_gates_that_reach_no_look_find_nothing() -> None:
 
 
 def test_noise_is_told_by_benchmark() -> None:
-    """A plant is no noise: the gates that slowed a benchmark are left out of its own."""
     found = calibration_of(_study(reading=1.5), study="s", planned=12)
 
     assert found is not None
@@ -221,7 +210,6 @@ def test_noise_is_told_by_benchmark() -> None:
 
 
 def test_only_finished_gates_of_the_study_count() -> None:
-    """An interrupted gate is partial or has no verdict, and another study's gates are its own."""
     alike = {NAMES[0]: 1.0}
     rows = [replace(row, partial=True) for row in _gate(8, ratios=alike)]
     rows += [build_row(0.01, name=NAMES[0]), *_gate(9, ratios=alike, finished=False)]
@@ -235,12 +223,10 @@ def test_only_finished_gates_of_the_study_count() -> None:
 
 
 def test_without_a_gate_there_is_nothing_to_say() -> None:
-    """None is not a good result."""
     assert calibration_of([], study="s", planned=4) is None
 
 
 def test_plants_alone_are_no_calibration() -> None:
-    """False alarms were not measured: exit code 4."""
     rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, planted=(NAMES[0], 0.05)))
 
     found = calibration_of(rows, study="s", planned=2)

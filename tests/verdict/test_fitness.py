@@ -48,7 +48,6 @@ def _noise(sd: float, *, seconds: float = 20, policy: Policy = POLICY) -> tuple[
 
 
 def test_noise_is_read_off_the_launches() -> None:
-    """The deviation is that of the log ratios, and the budget says how many launches a gate has."""
     (noise,) = _noise(0.01)
 
     assert pytest.approx(0.01, rel=0.1) == noise.launch_sd
@@ -60,7 +59,6 @@ def test_noise_is_read_off_the_launches() -> None:
 
 @pytest.mark.parametrize(("seconds", "launches"), [(4, 0), (5, 10), (12, 20), (1000, 40)])
 def test_the_budget_reaches_a_look(seconds: float, launches: int) -> None:
-    """What lies between two looks is of no use; below the first there is no interval."""
     (noise,) = _noise(0.01, seconds=seconds)
 
     assert launches == noise.launches
@@ -69,7 +67,6 @@ def test_the_budget_reaches_a_look(seconds: float, launches: int) -> None:
 
 @pytest.mark.parametrize(("sd", "fit", "code"), [(0.01, True, 0), (0.1, False, 3)])
 def test_a_machine_is_fit_where_identical_code_would_be_unchanged(sd: float, fit: bool, code: int) -> None:  # noqa: FBT001
-    """The interval has to fit inside the margin."""
     found = _fitness(sd)
 
     assert (fit, code) == (found.fit, found.exit_code)
@@ -77,7 +74,6 @@ def test_a_machine_is_fit_where_identical_code_would_be_unchanged(sd: float, fit
 
 
 def test_an_interval_that_reaches_the_margin_does_not_fit() -> None:
-    """A gate could not call identical code UNCHANGED then."""
     (noise,) = _noise(0.01)
     assert noise.half_width is not None
 
@@ -86,7 +82,6 @@ def test_an_interval_that_reaches_the_margin_does_not_fit() -> None:
 
 
 def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
-    """As it does in a gate, though their scatter does not show it: groups of four here."""
     (apart,) = _noise(0.01)
     (sharing,) = _noise(0.01, policy=replace(POLICY, shared_variance=1.0))
 
@@ -97,17 +92,14 @@ def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
 
 
 def test_the_noisiest_benchmark_decides() -> None:
-    """A machine is not fit because one kind of work is steady on it."""
     assert not _fitness(0.001, 0.1).fit
 
 
 def test_a_smaller_margin_asks_for_more() -> None:
-    """What is fit for 5 % need not be for half a percent."""
     assert (True, False) == (_fitness(0.015, margin=0.05).fit, _fitness(0.015, margin=0.005).fit)
 
 
 def test_too_few_launches_are_not_measured() -> None:
-    """Four launches tell no scatter, five do: that is exit code 4, never a pass."""
     assert [5] == [noise.measured for noise in _fitness(0.001, count=5).noises]
     found = _fitness(0.001, count=4)
 

@@ -139,7 +139,6 @@ def _rows(name: str, commit: int) -> list[Row]:
 @pytest.mark.parametrize("runs", [2, 3, 5])
 @pytest.mark.parametrize("draw", [_one_after_another, _in_turns, _each_at_its_hour])
 def test_runs_within_an_hour_are_refused(draw: Draw, runs: int) -> None:
-    """However many they are, they say nothing of another hour."""
     said = _verdicts(draw, runs, draws=_FEW_DRAWS)
 
     assert {"refused": len(_series()) * _FEW_DRAWS} == said
@@ -147,13 +146,11 @@ def test_runs_within_an_hour_are_refused(draw: Draw, runs: int) -> None:
 
 @pytest.mark.parametrize("draw", [_any_hours, _same_hours, _past_and_present])
 def test_two_hours_of_each_commit_are_refused(draw: Draw) -> None:
-    """Either of two may have been unusual, and the other one does not show how much."""
     assert {"refused"} == set(_verdicts(draw, 2, draws=_FEW_DRAWS, known=4))
 
 
 @pytest.mark.parametrize("runs", [2, 5])
 def test_hours_of_other_commits_do_not_replace_those_of_these(runs: int) -> None:
-    """How ten other commits differ from hour to hour is known, yet base's own hour may be unusual."""
     assert {"refused"} == set(_verdicts(_each_at_its_hour, runs, draws=_FEW_DRAWS, known=10))
 
 
@@ -162,7 +159,6 @@ def test_hours_of_other_commits_do_not_replace_those_of_these(runs: int) -> None
     ("draw", "known"), [(_any_hours, 0), (_any_hours, 4), (_same_hours, 0), (_past_and_present, 4)]
 )
 def test_identical_code_at_three_hours_is_hardly_accused(draw: Draw, known: int, runs: int) -> None:
-    """At most 1 % accuse (bound at 95 %, over the drawing), and most are judged unless they lie far apart."""
     said = _verdicts(draw, runs, draws=DRAWS, known=known)
 
     assert upper_bound(said["REGRESSED"] + said["IMPROVED"], said.total()) < 0.01
@@ -170,7 +166,6 @@ def test_identical_code_at_three_hours_is_hardly_accused(draw: Draw, known: int,
 
 
 def test_a_night_shows_that_levels_settle_within_an_hour() -> None:
-    """Levels of one minute differ less than those of an hour, and those of several hours no more."""
     for name, (seconds, levels) in _series().items():
         if name.startswith("night"):
             apart = np.abs(np.subtract.outer(seconds, seconds)) / HOUR

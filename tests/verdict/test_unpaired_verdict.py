@@ -46,7 +46,6 @@ def _compare(base: list[Row], head: list[Row], *others: Row, margin: float = 0.0
     ("factor", "verdict"), [(1.3, "REGRESSED"), (0.7, "IMPROVED"), (1.0, "UNCHANGED"), (1.06, "INCONCLUSIVE")]
 )
 def test_the_interval_alone_decides(factor: float, verdict: str) -> None:
-    """Six runs of each commit at 1 % between runs tell 30 % from nothing, and leave 6 % open."""
     found = _compare(_runs(BASE, 0.01, 6), _runs(HEAD, 0.01 * factor, 6))
 
     assert verdict == found.verdict
@@ -57,7 +56,6 @@ def test_the_interval_alone_decides(factor: float, verdict: str) -> None:
 
 
 def test_swapping_the_commits_mirrors_the_verdict() -> None:
-    """Ratio and interval turn into their inverses."""
     fast, slow = _runs(BASE, 0.01, 5), _runs(HEAD, 0.012, 5)
     there, back = _compare(fast, slow).estimate, _compare(slow, fast).estimate
 
@@ -75,7 +73,6 @@ def _later(rows: list[Row], hours: float) -> list[Row]:
 
 
 def test_noise_of_other_commits_widens_the_interval() -> None:
-    """Three alike occasions of each commit look exact; what a third commit's show says they are not."""
     base, head = (_runs(sha, 0.01, 3, noise=0.0001) for sha in (BASE, HEAD))
     alone = _compare(base, head).estimate
     informed = _compare(base, head, *_runs(OTHER, 0.02, 10, noise=0.05)).estimate
@@ -86,7 +83,6 @@ def test_noise_of_other_commits_widens_the_interval() -> None:
 
 
 def test_runs_within_an_hour_are_one_occasion() -> None:
-    """Forty runs of each commit, 59 minutes apart, say as little as one, and the message says what to do."""
     found = _compare(_runs(BASE, 0.01, 40, every=59), _runs(HEAD, 0.05, 40, every=59))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
@@ -102,7 +98,6 @@ def test_runs_within_an_hour_are_one_occasion() -> None:
 
 @pytest.mark.parametrize(("base", "head"), [(2, 5), (5, 2), (1, 5), (5, 1)])
 def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
-    """One that was measured in two hours may have met an unusual one, however well others are known."""
     found = _compare(_runs(BASE, 0.01, base), _runs(HEAD, 0.05, head), *_runs(OTHER, 0.01, 12))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
@@ -111,7 +106,6 @@ def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
 
 @pytest.mark.parametrize(("head_first", "verdict"), [(False, "REGRESSED"), (True, "IMPROVED")])
 def test_commits_of_two_days_are_not_judged_by_the_hours_of_one(verdict: str, *, head_first: bool) -> None:
-    """What lies nearer than base and head is one occasion; beside each other they can be compared."""
     fast, slow = _runs(BASE, 0.01, 5), _later(_runs(HEAD, 0.05, 5), 24 + 8.5)
     fast_again = [*fast, *_later(_runs(BASE, 0.01, 1), 24 + 9)]
 
@@ -148,7 +142,6 @@ def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
 
 
 def test_an_occasion_counts_once_however_many_launches_it_has() -> None:
-    """Launches of one hour shared it, of whatever run: they are averaged, not counted."""
     hour = [build_row(0.01, 0.02, 0.03, run=f"run-{number}", minute=30 * number) for number in range(5)]
     others = [
         build_row(seconds, run="other", minute=minute) for seconds, minute in ((0.04, 180), (0.16, 239))

@@ -13,7 +13,6 @@ from perfkit.report.gate.markdown import annotation_lines, render_comment, rende
 
 
 def test_a_regression_is_shown_where_its_time_goes() -> None:
-    """The part that moved most and has a line is named; signs that would end the command are written out."""
     waiting = Part(
         name="waiting", kind="own code", place="Engine.run", amount=Amount(base_s=0.0, head_s=5e-3)
     )
@@ -48,14 +47,12 @@ def test_a_regression_is_shown_where_its_time_goes() -> None:
     ],
 )
 def test_an_error_is_shown_at_the_line_that_raised_it(message: str, place: str) -> None:
-    """Lines of base are not those that a reviewer sees."""
     (line,) = annotation_lines(build_report(build_comparison("test_a", "FAILED", message=message)))
 
     assert place in line
 
 
 def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
-    """A count that grew beyond what is allowed names its causes, and one without a line none."""
     cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
     grown = build_count("test_a", "operators", 10.0, 12.0, cause)
     unknown = build_count("test_a", "peak", 10.0, 12.0, unit="B")
@@ -68,7 +65,6 @@ def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
 
 
 def test_a_count_is_told_in_its_unit_and_never_rounded_to_no_move() -> None:
-    """A tracked number has its digits, bytes have their unit, and a small move is told by itself."""
     tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
     peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
     grown = replace(build_count("test_a", "peak", 3 * 2**20, 3 * 2**20 + 64, unit="B"), verdict="REGRESSED")
@@ -81,7 +77,6 @@ def test_a_count_is_told_in_its_unit_and_never_rounded_to_no_move() -> None:
 
 
 def test_a_count_that_could_not_be_decided_is_a_warning() -> None:
-    """As a time is; with causes, too."""
     cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
     unsettled = replace(build_count("test_a", "operators", 10.0, 12.0, cause), verdict="INCONCLUSIVE")
 
@@ -91,7 +86,6 @@ def test_a_count_that_could_not_be_decided_is_a_warning() -> None:
 
 
 def test_what_passes_has_no_annotation() -> None:
-    """New, skipped and unchanged benchmarks are no findings."""
     report = build_report(
         build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01),
         build_comparison("test_b", "NEW"),
@@ -102,7 +96,6 @@ def test_what_passes_has_no_annotation() -> None:
 
 
 def test_no_result_never_reads_like_a_pass() -> None:
-    """Without a report, and with one in which nothing was measured, the comment says that it is not known."""
     without = render_without_report("the gate ended before it had a result", "https://example.test/1")
     failed = render_comment(build_report(build_comparison("test_a", "FAILED", message="head: no")))
 
@@ -112,7 +105,6 @@ def test_no_result_never_reads_like_a_pass() -> None:
 
 
 def test_a_long_table_folds_what_did_not_change() -> None:
-    """Among many benchmarks those that moved stand alone; a short table is whole."""
     same = [build_comparison(f"test_{number}", "UNCHANGED", 1.0, 0.99, 1.01) for number in range(12)]
     slower = build_comparison("test_slow", "REGRESSED", 1.031, 1.026, 1.036)
 

@@ -135,14 +135,12 @@ def _shown(report: BisectionReport) -> str:
     ],
 )
 def test_the_answer_is_a_sentence(report: BisectionReport, sentence: str) -> None:
-    """It comes first, in the terminal and in the document."""
     assert sentence == answer_sentence(report)
     assert " ".join(_shown(report).split()).startswith(sentence)
     assert f"\n\n{escape(sentence)}\n" in bisection_markdown(report)
 
 
 def test_the_commit_is_described() -> None:
-    """Author, date, subject, diff and the times before and after are told, and what it took."""
     shown = _shown(REPORT)
 
     assert 'cccccccccc "Change c", A Tester, 2026-01-02, 1 file +2 -3' in shown
@@ -151,13 +149,11 @@ def test_the_commit_is_described() -> None:
 
 
 def test_causes_of_a_count_and_skipped_commits_are_told() -> None:
-    """The line that the count grew by is there, and each skipped commit with its reason."""
     assert "+1 Tensor.item at a.py:3" in _shown(COUNTED)
     assert 'skipped bbbbbbbbbb "Change b": no module' in _shown(MANY)
 
 
 def test_subjects_are_no_markup() -> None:
-    """Neither where a commit is described nor in the line of what was searched."""
     good, bad = (replace(commit, subject="*<img src=x>* @ada") for commit in (COMMITS[0], COMMITS[3]))
 
     text = bisection_markdown(replace(REPORT, good=good, bad=bad))
@@ -168,7 +164,6 @@ def test_subjects_are_no_markup() -> None:
 
 
 def test_each_pair_has_a_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Launches of the same pair add none; a commit that is counted alone is named once."""
     with BisectLine() as line:
         line.begin(COMMITS, "test_x")
         for launches in range(3):

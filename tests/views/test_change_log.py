@@ -69,14 +69,12 @@ def _gated(base: str, head: str, *ratios: float, launches: int = 8, run: str = "
 
 
 def test_rows_stand_in_history_order() -> None:
-    """The oldest commit comes first, whenever it was measured; unknown commits come last."""
     rows = [build_row(1.0, sha=sha, run=sha) for sha in ("f" * 40, C, A, B)]
 
     assert [A, B, C, "f" * 40] == [entry.commit for entry in _log(rows).tables[0].entries]
 
 
 def test_mean_and_deviation_are_over_launches() -> None:
-    """Each launch counts once, whatever its number of rounds."""
     rows = [
         build_row(1.0, 3.0, launch=0, block=0),
         build_row(4.0, launch=1, block=1),
@@ -88,7 +86,6 @@ def test_mean_and_deviation_are_over_launches() -> None:
 
 
 def test_one_launch_is_summarised_over_its_rounds_and_marked() -> None:
-    """A single process has only its rounds, and the log says so."""
     cell = _cell([build_row(1.0, 3.0)])
     text = render_change_log(_log([build_row(1.0, 3.0)]))
 
@@ -98,7 +95,6 @@ def test_one_launch_is_summarised_over_its_rounds_and_marked() -> None:
 
 
 def test_a_ratio_needs_alternation_with_the_row_before() -> None:
-    """Blocks of one run give a ratio; two runs at different times give none."""
     together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
     apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]
 
@@ -110,7 +106,6 @@ def test_a_ratio_needs_alternation_with_the_row_before() -> None:
 
 
 def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
-    """A benchmark whose own source changed is not compared, and the older version is marked."""
     rows = [
         build_row(1.0, sha=A, block=0, version="v1"),
         build_row(2.0, sha=B, block=0, version="v2", minute=1),
@@ -122,7 +117,6 @@ def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
 
 
 def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
-    """Where typical calls were timed apart, that of these or of all calls, as the verdict weighs them."""
     rows = _gated(A, B, 1.10, 1.12)
     typical = [
         replace(
@@ -142,7 +136,6 @@ def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
 
 
 def test_a_gate_that_went_on_shows_the_ratio_of_all_its_launches() -> None:
-    """A second gate of one pair continues the test of the first, and is not judged at an early look anew."""
     first = _gated(A, B, 1.00, 1.04, run="first")
     second = [
         replace(
@@ -162,7 +155,6 @@ def test_a_gate_that_went_on_shows_the_ratio_of_all_its_launches() -> None:
 
 @pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED"])
 def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict: Verdict) -> None:
-    """How its sides differ is no failure of the commit; where nothing was measured the cell stays empty."""
     measured = [build_row(3.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r1")]
     policy = JudgedPolicy(rules=RULES, margin=0.02, gating=True, verdict=verdict)
     finding = build_row(
@@ -177,7 +169,6 @@ def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict:
 
 @pytest.mark.parametrize("source", ["calibrate", "tricks"])
 def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
-    """Planted slowdowns and tricks that share the ledger change no cell, and count as no dirty run."""
     rows = [build_row(1.0, sha=A, run="r1"), build_row(1.1, sha=B, run="r1")]
     planted = [
         build_row(9.0, sha=B, run="r2", minute=launch, launch=launch, source=source, dirty=launch == 3)
@@ -190,7 +181,6 @@ def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
 
 @pytest.mark.parametrize(("base", "head"), [(A, C), (C, B)])
 def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head: str) -> None:
-    """Neither a gate that skips a row nor one of a later base gives a ratio to any cell."""
     rows = [*_gated(base, head, 1.5), *(build_row(1.0, sha=sha, run=sha) for sha in (A, B, C))]
     cells = [_cell(rows, entry) for entry in range(3)]
 
@@ -198,7 +188,6 @@ def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head
 
 
 def test_a_gate_of_uncommitted_changes_says_nothing_of_its_base() -> None:
-    """A run is left out whole: its base was measured with benchmarks that no commit holds."""
     gated = _gated(A, B, 1.5)
     dirty = [replace(row, commit=replace(row.commit, dirty=row.commit.sha == B)) for row in gated]
 
@@ -208,7 +197,6 @@ def test_a_gate_of_uncommitted_changes_says_nothing_of_its_base() -> None:
 
 
 def test_an_interleaved_run_outranks_a_later_single_launch() -> None:
-    """A quick run afterwards does not replace what was measured beside its neighbour."""
     rows = [
         *_interleaved(A, 1.0, 1.0),
         *_interleaved(B, 2.0, 2.0),
@@ -220,7 +208,6 @@ def test_an_interleaved_run_outranks_a_later_single_launch() -> None:
 
 
 def test_the_newest_run_decides_about_failure() -> None:
-    """A failure after a success is shown as a failure, never as the old number; a later success heals it."""
     good = build_row(1.0, run="r1")
     bad = build_row(run="r2", minute=1, status="error", message="ValueError: no | such thing")
     healed = build_row(2.0, run="r3", minute=2)
@@ -231,7 +218,6 @@ def test_the_newest_run_decides_about_failure() -> None:
 
 
 def test_dirty_runs_are_left_out_and_counted() -> None:
-    """What was measured on uncommitted changes is no commit's result."""
     rows = [build_row(1.0), build_row(2.0, run="dirty", dirty=True, sha=B)]
 
     log = _log(rows)
@@ -240,7 +226,6 @@ def test_dirty_runs_are_left_out_and_counted() -> None:
 
 
 def test_each_machine_has_its_table() -> None:
-    """Numbers of two machines never stand in one table."""
     other = Machine(
         machine_id="m2", facts={"cpu": "Other", "logical_cpus": "8", "ram_gib": "64", "gpus": "H200"}
     )
@@ -252,7 +237,6 @@ def test_each_machine_has_its_table() -> None:
 
 
 def test_cells_of_another_environment_are_marked() -> None:
-    """The usual environment is told once, another by what differs in it, and its cells are marked."""
     other = Environment(env_id="e2", facts={"python": "CPython 3.12.0"})
     rows = [build_row(float(place + 1), sha=sha, run=sha) for place, sha in enumerate((A, B))]
 
@@ -265,14 +249,12 @@ def test_cells_of_another_environment_are_marked() -> None:
 
 
 def test_a_note_replaces_the_subject() -> None:
-    """People's own words come before the commit's subject."""
     log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))
 
     assert "Said by hand" == log.tables[0].entries[0].description
 
 
 def test_an_ambiguous_column_is_refused() -> None:
-    """A column that could mean two benchmarks names both."""
     rows = [build_row(1.0, name=f"{file}.py::test_a") for file in ("x", "y")]
 
     with pytest.raises(ConfigError, match=r"could mean x\.py::test_a or y\.py::test_a"):
@@ -280,7 +262,6 @@ def test_an_ambiguous_column_is_refused() -> None:
 
 
 def test_the_whole_log_is_as_it_was() -> None:
-    """The rendered text is that of the golden file."""
     rows = [
         *_interleaved(A, 0.5, 0.7),
         *_interleaved(B, 0.25, 0.35),
@@ -302,7 +283,6 @@ def test_the_whole_log_is_as_it_was() -> None:
 
 
 def test_a_column_links_to_the_picture_of_its_trend() -> None:
-    """Each machine has pictures of its own; a column without one is plain."""
     rows = [build_row(1.0), build_row(2.0, name="benchmarks/bench_a.py::test_b")]
     columns = (COLUMN, Column(title="other", benchmark="test_b"))
     with tempfile.TemporaryDirectory() as folder:

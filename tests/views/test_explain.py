@@ -100,20 +100,17 @@ PHASES = section(
     ids=["long names", "long places", "long sentences", "short times", "long files"],
 )
 def test_the_view_fits_80_columns(found: Difference) -> None:
-    """No line is longer than a terminal is wide, and the columns beside a name stay whole."""
     assert max(cell_len(line) for line in shown(found).splitlines()) <= 80
     cut = [row for row in rows(found) if row.startswith("a_function") and row.endswith(" 1")]
     assert all(row.endswith("… 1.00 s 4.00 s +3.00 s 1") for row in cut)
 
 
 def test_files_and_sentences_stand_at_the_top() -> None:
-    """What is compared in which unit, what matters most, and what to mind."""
     found = difference(section(own("f", 1.0)), findings=("it is slower",), warnings=("few steps",))
     assert ["before.stat -> after.stat, per step", "- it is slower", "- note: few steps"] == rows(found)[:3]
 
 
 def test_phases_stand_in_order_and_all() -> None:
-    """As a step goes through them, also those that did not move."""
     assert [
         "phases base head moved calls",
         "data wait 1.00 s 500 ms -500 ms 1",
@@ -125,7 +122,6 @@ def test_phases_stand_in_order_and_all() -> None:
 
 
 def test_functions_stand_by_their_move_and_the_rest_in_a_line() -> None:
-    """Ten at most, and what hardly moved in none; the rest is added up, so that nothing is missing."""
     by_move = [own(f"f{number}", -0.1 * number) for number in range(12, 0, -1)]
     found = rows(difference(section(*by_move, own("still", 1e-6))))
     assert "f12 src/train.py:7 1.00 s -200 ms -1.20 s 1" == found[2]
@@ -140,7 +136,6 @@ def test_functions_stand_by_their_move_and_the_rest_in_a_line() -> None:
     [(0.5, 1.0, "+500 ms"), (-0.5, 1.0, "-500 ms"), (0.0, 1.0, None), (1e-9, 0.0, None)],
 )
 def test_the_remainder_has_a_row(missing_s: float, base_s: float, row: str | None) -> None:
-    """What the whole moved beyond its parts has a row in every medium, unless it is next to nothing."""
     found = difference(section(own("f", 1.0, base_s=base_s), missing_s=missing_s))
     name = "remainder: what no part explains"
     assert (f"{name} {row}" in rows(found)) == (row is not None)
@@ -149,7 +144,6 @@ def test_the_remainder_has_a_row(missing_s: float, base_s: float, row: str | Non
 
 
 def test_callees_that_took_the_move_are_named_below() -> None:
-    """Two at most, each a fifth of the move at least; waits have rows of their own."""
     part = own(
         "f",
         1.0,
@@ -164,7 +158,6 @@ def test_callees_that_took_the_move_are_named_below() -> None:
 
 
 def test_where_it_was_stands_beside_it() -> None:
-    """A function under another name shows the old one."""
     renamed = Part(name="g", kind="own code", place="a.py:1", was="f  a.py:1", amount=moved(1.0))
     assert "g a.py:1 was f a.py:1 1.00 s 2.00 s +1.00 s 1" in rows(difference(section(renamed)))
 
@@ -174,14 +167,12 @@ def test_where_it_was_stands_beside_it() -> None:
     [(2.0, 2.0, " 2"), (1.0, 2.5, " 1 -> 2.5"), (0.0, 3.0, " 0 -> 3"), (None, 3.0, ""), (3.0, None, "")],
 )
 def test_calls_stand_once_where_they_are_equal(base: float | None, head: float | None, text: str) -> None:
-    """Both where they differ, none where they are not known."""
     amount = Amount(base_s=1.0, head_s=2.0, base_calls=base, head_calls=head)
     found = rows(difference(section(Part(name="f", kind="own code", amount=amount))))
     assert f"f 1.00 s 2.00 s +1.00 s{text}" in found
 
 
 def test_a_name_with_brackets_is_no_markup() -> None:
-    """What looks like rich's own marks is shown as it stands."""
     found = difference(section(own("f[bold]", 1.0), title="[red]x[/]"), findings=("[red]y[/]",))
     assert all(text in shown(found) for text in ("f[bold]", "[red]x[/]", "[red]y[/]"))
 
@@ -204,7 +195,6 @@ def found() -> Difference:
 
 
 def test_markdown_has_a_table_a_section(found: Difference) -> None:
-    """Names cannot break the table, and each row has as many cells as its head."""
     text = difference_markdown(found)
     table = [line for line in text.splitlines() if line.startswith("|")]
 
@@ -277,7 +267,6 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_no_other_file(found: Difference) -> None:
-    """Every tag is closed, nothing is loaded, and sentences, parts and their moves are there."""
     page = Page(difference_page(found))
 
     assert ([], []) == (page.open, page.links)
@@ -288,7 +277,6 @@ def test_the_page_is_whole_and_needs_no_other_file(found: Difference) -> None:
 
 
 def test_bars_are_of_one_scale(found: Difference) -> None:
-    """The longer side fills its row, the other has its share of it, and pieces fill each bar."""
     page = difference_page(found)
 
     assert ["75.00", "100.00"] == re.findall(r'class="bar" style="width: ([\d.]+)%', page)
@@ -391,7 +379,6 @@ def _own_widths(boxes: Sequence[Box]) -> list[float]:
 
 @pytest.mark.parametrize("widths", SIDES)
 def test_widths_add_up_to_the_whole(real: Pair, widths: Side) -> None:
-    """The outermost frame is all of a step, own widths are the whole, and both graphs make the other side."""
     root, (main, *others) = _tree(real), Page(_page(real, widths)).boxes
     other: Side = "base" if widths == "head" else "head"
 
@@ -412,7 +399,6 @@ def test_widths_add_up_to_the_whole(real: Pair, widths: Side) -> None:
 
 
 def test_differences_add_up_to_the_difference_of_totals(real: Pair) -> None:
-    """Each frame is itself and what it called, on both sides; own differences are that of the totals."""
     root = _tree(real)
 
     for frame in _all(root):
@@ -424,7 +410,6 @@ def test_differences_add_up_to_the_difference_of_totals(real: Pair) -> None:
 
 
 def test_frames_show_in_signs_and_words_what_moved(small: Pair) -> None:
-    """Slower, faster, new and gone differ by sign and word, and the sums of moves have their signs."""
     page = Page(_page(small))
 
     assert {
@@ -452,7 +437,6 @@ def test_frames_show_in_signs_and_words_what_moved(small: Pair) -> None:
 
 
 def test_widths_of_base_show_what_head_has_besides(small: Pair) -> None:
-    """What vanished has its width in the first graph then, and what is new a graph of its own."""
     page = Page(_page(small, "base"))
 
     assert "gone" == page.named(0)["log_everything"]
@@ -461,7 +445,6 @@ def test_widths_of_base_show_what_head_has_besides(small: Pair) -> None:
 
 
 def test_a_renamed_function_is_one_frame(small: Pair) -> None:
-    """It is neither gone nor new, and shows what it was called before."""
     base, _ = small
     renamed = [
         replace(one, function="log_little") if one.function == "log_everything" else one
@@ -476,7 +459,6 @@ def test_a_renamed_function_is_one_frame(small: Pair) -> None:
 
 
 def test_what_is_too_small_belongs_to_its_caller(small: Pair) -> None:
-    """A frame that nobody could see is not drawn, and its time is its caller's own."""
     base, head = (
         _reading(one.name, [*one.functions, _function("tiny", 0.01, 0.01, 1, "tiny.py")]) for one in small
     )
@@ -488,7 +470,6 @@ def test_what_is_too_small_belongs_to_its_caller(small: Pair) -> None:
 
 
 def test_the_graph_needs_no_script_and_escapes_names(small: Pair) -> None:
-    """A hostile name is text everywhere, nothing is loaded, and each frame can have the focus."""
     source = _page(small)
     page = Page(source)
 
@@ -501,7 +482,6 @@ def test_the_graph_needs_no_script_and_escapes_names(small: Pair) -> None:
 
 
 def test_a_profile_without_calls_has_no_graph(small: Pair) -> None:
-    """A trace does not know which function called which in this form, so its page has no graph."""
     trace = Reading(name="trace.json", origin="torch trace", total_s=1.0)
 
     assert flames_of(trace, trace) is None
@@ -510,7 +490,6 @@ def test_a_profile_without_calls_has_no_graph(small: Pair) -> None:
 
 @pytest.mark.skipif(browser_programs() is None, reason="chromium and chromedriver are not installed")
 def test_a_browser_shows_it_on_wide_and_narrow_screens(real: Pair, tmp_path: Path) -> None:
-    """Nothing is refused by the page's policy; Tab reaches a frame, which shows details; pixels add up."""
     file = tmp_path / "page.html"
     file.write_text(_page(real), encoding="utf-8")
     details = (

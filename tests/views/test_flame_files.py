@@ -112,7 +112,6 @@ def _own_ms(written: Mapping[str, Any], thread: int) -> dict[str, float]:
 
 
 def test_two_profiles_are_two_threads_of_one_file(readings: Sequence[Reading]) -> None:
-    """All tables are as the profiler wants them, and the weights of a thread add up to its whole profile."""
     written = json.loads(firefox_file(readings))
 
     _check(written)
@@ -122,7 +121,6 @@ def test_two_profiles_are_two_threads_of_one_file(readings: Sequence[Reading]) -
 
 
 def test_each_function_has_its_own_time(readings: Sequence[Reading]) -> None:
-    """What the profiler adds up for a function is what the profile says of it."""
     written = json.loads(firefox_file(readings[1:]))
 
     wanted: dict[str, float] = {}
@@ -132,7 +130,6 @@ def test_each_function_has_its_own_time(readings: Sequence[Reading]) -> None:
 
 
 def test_a_stack_leads_from_caller_to_callee() -> None:
-    """Walking a sample's stack outward by its offsets gives the functions that called one another."""
     inner = FunctionTime(
         file="",
         line=0,
@@ -173,14 +170,12 @@ def test_a_stack_leads_from_caller_to_callee() -> None:
 
 
 def test_a_trace_is_refused() -> None:
-    """The profiler shows its events as they are."""
     with pytest.raises(UsageError, match="the Firefox Profiler as it is"):
         firefox_file([Reading(name="trace.json", origin="torch trace", total_s=1.0)])
 
 
 @pytest.mark.parametrize("verb", ["show", "explain"])
 def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
-    """Two profiles make one file of each format, and what the command says is said all the same."""
     files = [PROFILES / "tensor_losses.stat", PROFILES / "whole_tensors.stat"]
     firefox, speedscope = tmp_path / "firefox.json", tmp_path / "speedscope.json"
 
@@ -220,7 +215,6 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_written_is_told_before_anything_else(command: str, said: str, tmp_path: Path) -> None:
-    """One line says what to change, and no file is made."""
     done = run_perfkit(*command.split(), cwd=tmp_path)
 
     assert (2, said) == (done.returncode, done.stderr)

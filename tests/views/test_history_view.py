@@ -31,12 +31,10 @@ def _report(**changes: object) -> HistoryReport:
 
 
 def test_nothing_to_look_at_is_said_in_a_sentence() -> None:
-    """With what it rests on."""
     assert "Nothing to look at: no open change point in 60 runs of 1 benchmark." == history_verdict(_report())
 
 
 def test_an_open_step_comes_first_with_its_commits() -> None:
-    """By how much, how sure, which commits, and both levels."""
     report = _report()
     point = replace(step_of(report.trends[0], 30), commits=1, chance=0.002)
     facts = {point.first_after: CommitFacts(sha=point.first_after, subject="Exact distances")}
@@ -52,7 +50,6 @@ def test_an_open_step_comes_first_with_its_commits() -> None:
 
 
 def test_several_commits_are_a_range() -> None:
-    """Any of them may have made the step."""
     report = _report()
     point = replace(step_of(report.trends[0], 30), commits=4)
 
@@ -62,7 +59,6 @@ def test_several_commits_are_a_range() -> None:
 
 
 def test_what_a_gate_found_stands_beside_a_step() -> None:
-    """It is more exact."""
     report = _report()
     gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
 
@@ -72,7 +68,6 @@ def test_what_a_gate_found_stands_beside_a_step() -> None:
 
 
 def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
-    """So is one that the machine made."""
     report = _report()
     point = step_of(report.trends[0], 30)
     accepted = replace(point, state="accepted", reason="Wanted")
@@ -84,7 +79,6 @@ def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
 
 
 def test_alarms_are_told_each_in_its_words() -> None:
-    """What all did at once, what crept, and what went silent."""
     report = _report()
     one = report.trends[0]
     shift = Shift(
@@ -129,7 +123,6 @@ def test_alarms_are_told_each_in_its_words() -> None:
 
 
 def test_texts_of_others_cannot_steer_the_terminal() -> None:
-    """Names, subjects and reasons are spelled out, and no line is wider than the terminal."""
     report = _report()
     bad = "x\x1b[31m\x07\nred"
     named = replace(report.trends[0], benchmark=f"b.py::{bad}")
@@ -146,7 +139,6 @@ def test_texts_of_others_cannot_steer_the_terminal() -> None:
 
 
 def test_a_name_in_a_command_is_quoted() -> None:
-    """The brackets of parameters are a pattern to a shell."""
     one = trend(steps={}, runs=12)
     many = tuple(replace(one, benchmark=f"b.py::test_x[{number}]") for number in range(41))
 
@@ -156,7 +148,6 @@ def test_a_name_in_a_command_is_quoted() -> None:
 
 
 def test_a_sparkline_shows_where_it_went() -> None:
-    """Noise of less than a percent is drawn flat."""
     assert "▁▁▁▁" == sparkline([1.0, 1.0005, 1.0, 1.001])
     assert "▁▁██" == sparkline([1.0, 1.0, 2.0, 2.0])
     assert 24 == len(sparkline([1.0 + number for number in range(1000)]))

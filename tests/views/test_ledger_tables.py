@@ -36,7 +36,6 @@ def _run(**changes: object) -> RunSummary:
 
 
 def test_a_run_is_one_whole_line() -> None:
-    """Nothing of a run is cut off: id, time, source, commit, benchmarks, launches, failures."""
     text = _text(runs_table([_run(failed=3, dirty=True)]))
 
     expected = ["4e596ef1", "2026-01-02", "03:04", "backfill", "aaaaaaa", "dirty", "42", "1", "3"]
@@ -44,12 +43,10 @@ def test_a_run_is_one_whole_line() -> None:
 
 
 def test_many_commits_are_counted() -> None:
-    """A run of several commits says how many."""
     assert "2 commits" in _text(runs_table([_run(commits=("a" * 40, "b" * 40))]))
 
 
 def test_brackets_and_failures_stand_as_they_are() -> None:
-    """A parameter in brackets is no markup, and a failure has its message beside its name."""
     rows = [
         build_row(0.5, 0.5, name="x/b.py::test_a[red/5]"),
         build_row(name="b.py::test_b", status="error", message="no"),
@@ -63,7 +60,6 @@ def test_brackets_and_failures_stand_as_they_are() -> None:
 
 
 def test_a_number_has_the_unit_of_its_metric() -> None:
-    """Bytes are no seconds, and a slash in the name of another tool's benchmark is of no folder."""
     row = build_row(2097152.0, name="BM_Sort/8")
     memory = replace(row, outcome=replace(row.outcome, metric=Metric(name="memory", unit="B")))
     share = replace(row, outcome=replace(row.outcome, values=(0.25,), metric=Metric(name="share", unit="1")))
@@ -75,7 +71,6 @@ def test_a_number_has_the_unit_of_its_metric() -> None:
 
 
 def test_a_commit_that_all_share_stands_in_the_title() -> None:
-    """Commit and launch have columns only where they differ."""
     one = _text(rows_table([build_row(1.0)]))
     two = _text(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
 

@@ -12,36 +12,30 @@ END = "<!-- perfkit:log end -->"
 
 
 def test_an_empty_text_gets_markers_and_block() -> None:
-    """A new file holds the block between its two markers and ends with a line end."""
     assert f"{BEGIN}\n\nrows\n\n{END}\n" == replace_between_markers("", "rows\n", name="log")
 
 
 def test_notes_around_the_markers_stay() -> None:
-    """Only what stands between the markers changes."""
     before = replace_between_markers("# Title\n\nmy note\n", "old", name="log") + "\nafter\n"
     assert before.replace("old", "new") == replace_between_markers(before, "new", name="log")
 
 
 def test_writing_twice_changes_nothing() -> None:
-    """The same block again gives the same text."""
     once = replace_between_markers("# Title\n", "rows", name="log")
     assert once == replace_between_markers(once, "rows", name="log")
 
 
 def test_begin_marker_without_its_note_is_known() -> None:
-    """A shortened begin marker is still a begin marker."""
     text = f"<!-- perfkit:log begin -->\nold\n{END}\n"
     assert f"{BEGIN}\n\nnew\n\n{END}\n" == replace_between_markers(text, "new", name="log")
 
 
 def test_other_names_are_other_blocks() -> None:
-    """Markers of another name are text like any other."""
     other = replace_between_markers("", "profiles", name="profiles")
     assert replace_between_markers(other, "rows", name="log").startswith(other)
 
 
 def test_backslashes_in_the_block_are_text() -> None:
-    """Nothing in the block is read as a replacement pattern."""
     once = replace_between_markers("", r"a\1b\g<0>", name="log")
     assert r"a\1b\g<0>" in replace_between_markers(once, r"a\1b\g<0>", name="log")
 
@@ -57,6 +51,5 @@ def test_backslashes_in_the_block_are_text() -> None:
     ],
 )
 def test_damaged_markers_are_refused(text: str) -> None:
-    """A marker that is missing, doubled or out of order ends in one clear line."""
     with pytest.raises(UsageError, match="perfkit:log begin"):
         replace_between_markers(text, "new", name="log")

@@ -31,20 +31,17 @@ NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-c
     ],
 )
 def test_a_name_is_broken_between_its_parts(name: str, columns: int, lines: list[str]) -> None:
-    """No line is wider than there is room for, and no word is broken unless it alone is wider."""
     assert lines == list(broken(name, columns))
     assert all(len(line) <= columns for line in lines)
 
 
 @pytest.mark.parametrize("columns", range(1, 60))
 def test_no_width_is_too_small(columns: int) -> None:
-    """Whatever room a table leaves, each line fits it."""
     assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
     assert len(fitted(NODE, columns)) <= columns
 
 
 def test_a_table_gives_names_what_numbers_leave() -> None:
-    """Numbers stay whole, and a bracket in a name is no markup."""
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("benchmark", ratio=1)
     table.add_column("time", no_wrap=True)
@@ -67,12 +64,10 @@ def test_a_table_gives_names_what_numbers_leave() -> None:
     ],
 )
 def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> None:
-    """Names may come from other people's files."""
     assert shown == visible(text)
 
 
 def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
-    """Nor can it begin a line of its own."""
     console = Console(width=60, highlight=False)
     with console.capture() as capture:
         console.print(BrokenName("a\x1b]0;title\x07\nb"))
@@ -97,7 +92,6 @@ def _table(name: str) -> NamedTable:
 
 
 def test_a_name_without_room_has_a_line_of_its_own() -> None:
-    """Its numbers stand below it, under their headings; a row without numbers is one line."""
     assert [
         "benchmark",
         "     base    head       interval",
@@ -109,7 +103,6 @@ def test_a_name_without_room_has_a_line_of_its_own() -> None:
 
 @pytest.mark.parametrize(("name", "columns"), [("test_a", 60), ("test_" + "long_" * 20, 80)])
 def test_a_name_with_room_stays_beside_its_numbers(name: str, columns: int) -> None:
-    """So it is where all names are short, and in a terminal of 80 columns, where names are broken."""
     lines = _lines(_table(name), columns)
 
     assert lines[0].split() == ["benchmark", "base", "head", "interval"]

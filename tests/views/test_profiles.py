@@ -111,7 +111,6 @@ TRACE = Reading(
     ids=["cprofile", "trace", "long name", "short"],
 )
 def test_a_reading_fits_80_columns(reading: Reading) -> None:
-    """Long names are cut, and the numbers beside them stay whole."""
     lines = shown(reading_view(reading)).splitlines()
 
     assert max(map(cell_len, lines)) <= 80
@@ -120,7 +119,6 @@ def test_a_reading_fits_80_columns(reading: Reading) -> None:
 
 
 def test_a_reading_has_totals_steps_phases_and_waits() -> None:
-    """Totals with six digits, steps by which sign, and shares of the whole."""
     found = [*rows(reading_view(CPROFILE)), *rows(reading_view(TRACE))]
 
     assert "first_profile.stat 328.638 s cProfile, 904,343 calls" in found
@@ -135,7 +133,6 @@ def test_a_reading_has_totals_steps_phases_and_waits() -> None:
 
 
 def test_phases_of_another_pass_are_shares_of_their_own_sum() -> None:
-    """A saved profile has phases of one pass beside the whole time of another: they add up all the same."""
     phases = (PhaseTime(name="forward", seconds=3.0), PhaseTime(name="residual", seconds=1.0))
     found = rows(reading_view(replace(TRACE, total_s=8.0, phases=phases)))
 
@@ -144,12 +141,10 @@ def test_phases_of_another_pass_are_shares_of_their_own_sum() -> None:
 
 @pytest.mark.parametrize("reading", [CPROFILE, TRACE], ids=["cprofile", "trace"])
 def test_an_empty_profile_is_shown(reading: Reading) -> None:
-    """A whole of no time divides nothing: there are no shares, and no crash."""
     assert reading.name in shown(reading_view(replace(reading, total_s=0.0)))
 
 
 def test_what_keeps_numbers_from_being_compared_is_noted() -> None:
-    """Few steps, no steps, and what the reading itself warned of."""
     assert ["only 2 steps"] == [note.partition(",")[0] for note in notes(CPROFILE)]
     assert ["no optimizer and no backward pass was called: there is no time per step"] == notes(
         replace(CPROFILE, steps=None)
@@ -159,7 +154,6 @@ def test_what_keeps_numbers_from_being_compared_is_noted() -> None:
 
 
 def test_a_name_with_brackets_is_no_markup() -> None:
-    """What looks like rich's own marks is shown as it stands."""
     text = shown(
         reading_view(replace(CPROFILE, name="[red]x[/].stat", functions=(function("f[bold]"),), total_s=2.0))
     )
@@ -168,7 +162,6 @@ def test_a_name_with_brackets_is_no_markup() -> None:
 
 
 def test_the_text_has_header_totals_and_every_function() -> None:
-    """The columns of pstats, by cumulative time; all calls, a stroke, and those from outside."""
     recursive = replace(function("f"), calls=5, primitive_calls=2)
     lines = reading_text(replace(CPROFILE, functions=(*CPROFILE.functions, recursive))).splitlines()
 
@@ -181,7 +174,6 @@ def test_the_text_has_header_totals_and_every_function() -> None:
 
 
 def test_own_code_alone_keeps_the_totals() -> None:
-    """Others' functions go; the totals stay those of the whole profile."""
     whole, own = reading_text(CPROFILE), reading_text(CPROFILE, own_only=True)
     assert whole.splitlines()[0] == own.splitlines()[0]
     assert "Own code only: 2 of 3 functions." in own
@@ -189,7 +181,6 @@ def test_own_code_alone_keeps_the_totals() -> None:
 
 
 def test_operators_are_text_too() -> None:
-    """A trace has operators in the same columns, those of the device marked."""
     text = reading_text(TRACE)
     assert "   ncalls  tottime  percall  cumtime  percall operator" in text
     assert "aten::conv2d\n" in text
@@ -280,7 +271,6 @@ def with_passes(*passes: PassSummary) -> ProfileSummary:
 
 
 def test_a_summary_has_times_passes_functions_and_commands() -> None:
-    """Each wait stands in the table of waits alone; paths are never folded."""
     assert REPORT == rows(summary_view(SUMMARY, folder=Path("profiles")))
     far = Path("a/very/long/folder/" * 6)
     assert f"  {far}/first_profile.stat\n" in shown(summary_view(SUMMARY, folder=far)).replace(" \n", "\n")
@@ -288,14 +278,12 @@ def test_a_summary_has_times_passes_functions_and_commands() -> None:
 
 @pytest.mark.parametrize("columns", [80, 60])
 def test_a_summary_fits_its_terminal(columns: int) -> None:
-    """A real one, in a wide and in a narrow terminal."""
     text = shown(summary_view(load_summary(PROFILES / "first_profile.json")), columns)
     kept = text[: text.index("\nfiles")].splitlines()
     assert [] == [line for line in kept if cell_len(line) > columns]
 
 
 def test_a_slow_loop_makes_samples_too() -> None:
-    """A rate below one a second has digits, and one of thousands has no decimals."""
     waiting = PhaseSeconds(name="data wait", seconds=(40.0, 40.0, 40.0))
     slow = replace(CLEAN, total_s=400.0, step_s=(100.0, 100.0, 100.0), samples=6, data_wait_s=90.0)
     balance = Balance(step_s=(100.0, 100.0, 100.0), phases=(waiting,), loader_s=8.0)
@@ -312,7 +300,6 @@ def test_a_slow_loop_makes_samples_too() -> None:
 
 
 def test_unknown_is_left_out() -> None:
-    """What was not seen is no zero: no samples, no wait, no line."""
     bare = with_passes(replace(CLEAN, samples=None, data_wait_s=None, data_workers=None))
     text = shown(summary_view(bare))
     assert "per sample" not in text
@@ -334,7 +321,6 @@ def test_unknown_is_left_out() -> None:
     ],
 )
 def test_warnings(summary: ProfileSummary, warning: str) -> None:
-    """A warning comes with numbers that do not mean what they seem to; a plain profile has none."""
     assert any(warning in found for found in warnings(summary))
     assert f"warning: {warning}" in shown(summary_view(summary)) or "warning: " in shown(
         summary_view(summary)
@@ -343,7 +329,6 @@ def test_warnings(summary: ProfileSummary, warning: str) -> None:
 
 
 def test_ranks_counters_workers_and_failed_passes_have_their_rows() -> None:
-    """Each where it was measured, and none in a plain profile."""
     causes = tuple(Cause(what=f"Tensor.{name}", place="train.py:31", amount=1.0) for name in ("item", "cpu"))
     syncs = Count(metric="syncs", unit="1", values=(2.0, 2.0), causes=causes)
     forward = PhaseSeconds(name="forward", seconds=(0.5, 0.5, 0.5))
@@ -375,7 +360,6 @@ def test_ranks_counters_workers_and_failed_passes_have_their_rows() -> None:
 
 
 def test_distortion_compares_watched_steps() -> None:
-    """The ratio is of median steps, those alone that the profiler watched; of few steps, of all together."""
     assert (1.5, 2.0) == (SUMMARY.distortion("cprofile"), SUMMARY.distortion("torch"))
     assert SUMMARY.distortion("clean") is None
     assert SUMMARY.distortion("lines") is None
@@ -385,7 +369,6 @@ def test_distortion_compares_watched_steps() -> None:
 
 @pytest.mark.parametrize("kind", ["summary", "reading"])
 def test_device_memory_by_phase_is_shown_where_it_was_recorded(kind: str) -> None:
-    """With the most of each, and how often the allocator gave memory back; else there is no such table."""
     balance = Balance(step_s=(1.0,), phases=(), memory=PHASES[::-1])
     view = (
         summary_view(replace(SUMMARY, balance=balance))
@@ -402,7 +385,6 @@ def test_device_memory_by_phase_is_shown_where_it_was_recorded(kind: str) -> Non
 
 
 def test_backward_is_shown_for_the_steps_that_the_trace_holds() -> None:
-    """A trace of all steps has the set-up's step in its seconds: it is divided by all of them, too."""
     window = replace(SUMMARY, backward=BACKWARD)
     everything = replace(with_passes(CLEAN, replace(TORCH, profiled_from=0)), backward=BACKWARD)
 
@@ -412,7 +394,6 @@ def test_backward_is_shown_for_the_steps_that_the_trace_holds() -> None:
 
 
 def test_without_a_step_times_are_of_the_whole_run() -> None:
-    """A loop that calls no optimizer has a backward pass and lines, and no time a step."""
     line = LineTime(file="loop.py", line=3, text="loss.backward()", hits=6, seconds=0.5)
     lines = PassSummary(name="lines", total_s=2.0, step_s=(), samples=None)
     passes = (replace(CLEAN, step_s=()), replace(TORCH, step_s=(), profiled_from=0), lines)
@@ -457,7 +438,6 @@ LARGE = LineMemory(
     ids=["leak", "none", "few", "not seen"],
 )
 def test_memory_by_line_names_what_leaks(memory: MemoryProfile, sentence: str) -> None:
-    """The largest lines come first, then what grows in each step, or why nothing can be named."""
     text = shown(summary_view(replace(SUMMARY, memory=memory)))
 
     assert sentence in " ".join(text.split())
@@ -467,7 +447,6 @@ def test_memory_by_line_names_what_leaks(memory: MemoryProfile, sentence: str) -
 
 
 def test_a_saved_profile_is_a_row_of_the_index() -> None:
-    """Name, date, commit, target, steps, times, wait and files; no link leads to a trace."""
     assert (
         "| first_profile | 2026-01-02 03:04 | aaaaaaaaaa | `train --epochs 1` | 4 | 4.00 s | 500 ms | 50.0 ms"
         " | 25.0 % | [stat](first_profile.stat), trace.json.gz, [json](first_profile.json) |"
@@ -478,7 +457,6 @@ def test_a_saved_profile_is_a_row_of_the_index() -> None:
 
 
 def test_the_index_is_in_order_of_time() -> None:
-    """The oldest profile comes first, in whatever order they were found."""
     later = replace(SUMMARY, name="second", recorded_at=datetime(2026, 2, 1, tzinfo=UTC))
     text = index_markdown([later, SUMMARY])
     assert text.index("| first_profile") < text.index("| second")
@@ -486,6 +464,5 @@ def test_the_index_is_in_order_of_time() -> None:
 
 
 def test_damaged_files_are_named_below_the_index() -> None:
-    """Their names and reasons are no markup."""
     text = index_markdown([], damaged={"a`b.json": "no <b>"})
     assert "- `` a`b.json `` cannot be read: no \\<b>" == text.splitlines()[-1]

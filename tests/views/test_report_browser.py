@@ -73,7 +73,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_page_has_an_error_or_is_wider_than_a_narrow_screen(page: Page, lively: Path) -> None:
-    """Each page loads from a disk without a word in the console, and a phone need not scroll sideways."""
     page.size(360, 800)
 
     for file in sorted(lively.rglob("*.html")):
@@ -82,7 +81,6 @@ def test_no_page_has_an_error_or_is_wider_than_a_narrow_screen(page: Page, livel
 
 
 def test_a_click_on_a_run_shows_its_commit(page: Page, lively: Path) -> None:
-    """The run below the pointer is told with commit, subject, times, mean, sd, launches and environment."""
     page.open(lively / TRIPLET)
 
     # The middle of the runs 30 of 60, between the axis of values and the right end.
@@ -108,7 +106,6 @@ def _place(page: Page, run: int, runs: int = 60) -> tuple[float, float]:
 
 
 def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
-    """The second run is compared with the first: ratio, cautions, and how to measure it well; Esc ends it."""
     page.open(lively / TRIPLET)
 
     page.click("#chart", *_place(page, 20))
@@ -123,7 +120,6 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
 
 
 def test_a_step_is_shown_in_the_chart_by_its_link(page: Page, lively: Path) -> None:
-    """A link to a step opens the page with its sentence marked, and the chart around it."""
     page.open(lively / "index.html")
     page.click(".alarm a[href*='#point-']")
     page.run(_FRAME)
@@ -133,7 +129,6 @@ def test_a_step_is_shown_in_the_chart_by_its_link(page: Page, lively: Path) -> N
 
 
 def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
-    """Choosing another series shows its value, its steps and its runs alone."""
     page.open(lively / TRIPLET)
     page.run(
         "const s = document.getElementById('series');"
@@ -147,7 +142,6 @@ def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
 
 
 def test_the_table_has_all_runs_a_hundred_at_a_time(page: Page, large: Path) -> None:
-    """The table begins with the newest run, and its buttons reach the oldest."""
     page.open(large / LARGE)
     page.click("#runs summary")
     page.run(_FRAME)
@@ -167,7 +161,6 @@ def _shown(page: Page) -> list[str]:
 
 
 def test_search_and_filters_narrow_the_table(page: Page, lively: Path) -> None:
-    """Each word of a search must be in the name; times are shown first; states can be chosen, all undone."""
     page.open(lively / "index.html")
     assert len(_shown(page)) == 9
 
@@ -185,7 +178,6 @@ def test_search_and_filters_narrow_the_table(page: Page, lively: Path) -> None:
 
 
 def test_the_overview_is_used_by_keys_alone(page: Page, lively: Path) -> None:
-    """J and k choose a row, Enter opens it, ? lists the keys, u leads back."""
     page.open(lively / "index.html")
 
     page.press("?")
@@ -199,7 +191,6 @@ def test_the_overview_is_used_by_keys_alone(page: Page, lively: Path) -> None:
 
 
 def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, lively: Path) -> None:
-    """A dark system gives dark pages; the switch chooses light or dark, for other pages as well."""
     paper = "return getComputedStyle(document.body).backgroundColor"
     page.prefer(dark=True)
     page.open(lively / "index.html")
@@ -214,7 +205,6 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, lively: Pa
 
 
 def test_without_scripts_the_numbers_are_still_there(page: Page, lively: Path) -> None:
-    """A browser without scripts shows the table of all benchmarks, and a picture in place of the chart."""
     page.scripts(allowed=False)
     try:
         page.open(lively / "index.html")
@@ -230,7 +220,6 @@ def test_without_scripts_the_numbers_are_still_there(page: Page, lively: Path) -
 
 
 def test_ten_thousand_runs_stay_smooth(page: Page, large: Path, lively: Path) -> None:
-    """With 167 times as many runs, a frame of a chart that moves takes less than 25 times as long."""
     page.open(lively / TRIPLET)
     few = min(page.run(_PAN))
 
@@ -242,7 +231,6 @@ def test_ten_thousand_runs_stay_smooth(page: Page, large: Path, lively: Path) ->
 
 
 def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:
-    """Names, subjects and facts that try to be scripts are shown as texts, of a clicked run as well."""
     folder = _written(hostile_site(), tmp_path / "hostile")
 
     for file in sorted(folder.rglob("*.html")):

@@ -74,12 +74,10 @@ def files() -> dict[str, str]:
 
 
 def test_equal_records_give_equal_files(files: dict[str, str]) -> None:
-    """Nothing in a page depends on the clock, on hashing or on the order of a mapping."""
     assert files == dict(site_files(lively_site()))
 
 
 def test_each_page_forbids_all_but_the_sites_own_files(files: dict[str, str]) -> None:
-    """No page has a script, a style or a handler inside it, and its policy would refuse one."""
     for name, text in files.items():
         if not name.endswith(".html"):
             continue
@@ -96,7 +94,6 @@ def test_each_page_forbids_all_but_the_sites_own_files(files: dict[str, str]) ->
 
 
 def test_each_link_between_files_leads_somewhere(files: dict[str, str]) -> None:
-    """Scripts, styles, pictures and pages that a page names exist in the site."""
     for name, text in files.items():
         folder = name.rpartition("/")[0]
         for _, attrs in _read(text).tags if name.endswith(".html") else []:
@@ -109,7 +106,6 @@ def test_each_link_between_files_leads_somewhere(files: dict[str, str]) -> None:
 
 
 def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> None:
-    """The overview begins with open losses, then creep, then silence, before the table of all benchmarks."""
     text = _words(files["index.html"])
 
     places = [
@@ -130,7 +126,6 @@ def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> 
 
 
 def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
-    """No step and no drift is clear, and still it asks for a look, with the gate that tells why."""
     found = trend("bench.py::test_part", runs=20)
     rise = Rise(
         benchmark=found.benchmark, machine_id=MACHINE, since=found.commits[0],
@@ -147,7 +142,6 @@ def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
 
 
 def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None:
-    """Each row says so, not only that of the benchmark measured last."""
     trends = [trend(f"bench.py::test_part[{number}]", runs=20) for number in range(3)]
     last = trends[0]
     stopped = Silence(
@@ -164,7 +158,6 @@ def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None
 
 
 def test_a_step_is_explained_with_its_range_linked(files: dict[str, str]) -> None:
-    """The page of a benchmark says how much changed, between which commits, and what a gate measured."""
     page = files[f"benchmarks/{slug_of('bench_losses.py::test_triplet[200]')}.html"]
     text = _words(page)
     links = {attrs.get("href") for tag, attrs in _read(page).tags if tag == "a"}
@@ -178,7 +171,6 @@ def test_a_step_is_explained_with_its_range_linked(files: dict[str, str]) -> Non
 
 
 def test_without_a_forge_commits_are_no_links() -> None:
-    """A commit is shown as code where no address is configured."""
     site = replace(lively_site(), commit_url=None, range_url=None)
 
     pages = "".join(text for name, text in site_files(site) if name.endswith(".html"))
@@ -188,7 +180,6 @@ def test_without_a_forge_commits_are_no_links() -> None:
 
 
 def test_hostile_names_stay_text() -> None:
-    """Names, subjects, messages and facts with markup, quotes, controls and surrogates become no markup."""
     files = dict(site_files(hostile_site()))
     known = {"img", "b", "i", "u", "s", "em", "q", "mark", "ins", "h6", "v1", "machine"}
 
@@ -211,14 +202,12 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_a_document_is_linked_by_a_path_alone() -> None:
-    """A path with spaces, signs of addresses or a scheme leads to the file of that name."""
     page = dict(site_files(hostile_site()))["profiles.html"]
 
     assert 'href="./javascript%3Aalert%281%29/a%20b%3Fc%23d.html"' in page
 
 
 def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
-    """The columns of a data file, summed and scaled, are the trend's own values to five digits or better."""
     found = trend(steps={40: 1.124}, runs=60, environment_from=25)
     data = _named(files[f"data/{slug_of(found.benchmark)}.js"])
     series = next(one for one in data["series"] if one["metric"] == "time" and one["machine"] == MACHINE)
@@ -248,7 +237,6 @@ def _summed(column: list[int]) -> list[int]:
 
 
 def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
-    """An open loss that a later step has undone leaves the series with the later step as its state."""
     found = trend(steps={20: 1.3, 35: 1 / 1.3}, runs=60)
     lost = step_of(found, 20, until=35)
 
@@ -260,7 +248,6 @@ def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
 
 
 def test_an_empty_ledger_gives_pages_that_say_what_to_do() -> None:
-    """Without a single run all pages exist, and the overview names the command that measures."""
     files = dict(site_files(Site(project="empty", history=HistoryReport(trends=()))))
 
     assert "Nothing is measured yet" in _words(files["index.html"])
@@ -269,7 +256,6 @@ def test_an_empty_ledger_gives_pages_that_say_what_to_do() -> None:
 
 
 def test_long_lists_have_pages_and_lose_nothing() -> None:
-    """More runs than a page holds go on in the next one, newest first."""
     files = dict(site_files(large_site(commits=1201, benchmarks=1)))
 
     pages = [files[name] for name in ("runs.html", "runs-2.html", "runs-3.html")]
@@ -291,13 +277,11 @@ def test_long_lists_have_pages_and_lose_nothing() -> None:
     ],
 )
 def test_a_ratio_is_told_in_percent_or_as_a_factor(ratio: float, told: str) -> None:
-    """Changes up to threefold are told in percent, larger ones as factors."""
     assert told == ratio_text(ratio)
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_words_can_be_read_on_their_paper(colours: dict[str, str]) -> None:
-    """All colours of words have a contrast of 4.5 or more with the paper and the cards (WCAG 2.2, 1.4.3)."""
     for name in ("ink", "dim", "calm", "worse", "better", "warn"):
         for paper in ("paper", "card"):
             assert _contrast(colours[name], colours[paper]) >= 4.5, (name, paper)
@@ -318,7 +302,6 @@ def _luminance(colour: str) -> float:
 
 
 def test_tables_and_fields_say_what_they_are(files: dict[str, str]) -> None:
-    """Headings of tables have a scope, fields a label around them, pictures a text, and buttons a type."""
     for name, text in files.items():
         tags = _read(text).tags if name.endswith(".html") else []
         assert not [attrs for tag, attrs in tags if tag == "th" and "scope" not in attrs], name
@@ -329,7 +312,6 @@ def test_tables_and_fields_say_what_they_are(files: dict[str, str]) -> None:
 
 
 def test_gates_and_other_runs_have_charts_of_their_own() -> None:
-    """Levels that follow from gates are not mixed with those of single runs, though all else is alike."""
     found = trend(runs=20, steps={10: 1.2})
     gates = replace(found, lockstep=True)
     point = step_of(found, 10)
@@ -342,7 +324,6 @@ def test_gates_and_other_runs_have_charts_of_their_own() -> None:
 
 
 def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
-    """Its step is told on its page and in its row, and only metrics that are watched need attention."""
     found = trend(metric=OPERATORS, level=1000, runs=20, steps={10: 1.2}, noise=0.0)
     site = Site(project="p", history=history([found], [step_of(found, 10)]))
 

@@ -26,13 +26,11 @@ from perfkit.report.surroundings import change_words, difference_of_sides, optio
     ],
 )
 def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, told: str) -> None:
-    """A fact has the name that a person gives it."""
     change = FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
     assert told == change_words(change)
 
 
 def test_a_report_tells_how_its_sides_differ() -> None:
-    """Versions come first, then what only one side has; of many packages the first are named."""
     report = build_report()
     packages = {f"package p{number}": "absent" for number in range(5)}
     base = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **packages, "package x": "1"})
@@ -46,6 +44,5 @@ def test_a_report_tells_how_its_sides_differ() -> None:
 
 
 def test_what_was_asked_for_can_be_typed_again() -> None:
-    """Each value has its option, base's first."""
     expected = ["--base-with", "a==1", "--base-with", "b", "--head-with", "c"]
     assert expected == options_of({"head": ("c",), "base": ("a==1", "b")})

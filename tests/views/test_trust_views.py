@@ -91,7 +91,6 @@ def _calibration(
     ],
 )
 def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
-    """Each exit code has its sentence."""
     failed = 3 if code == EXIT_NOT_MEASURED else 0
     words = _words(calibration_view(_calibration(code=code, accused=20 if code == 1 else 0, failed=failed)))
 
@@ -101,7 +100,6 @@ def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
 
 
 def test_a_calibration_tells_counts_with_bounds() -> None:
-    """What was counted, of how many, and how far that can be off."""
     words = _words(calibration_view(_calibration()))
 
     assert "40 of 60 gates" in words
@@ -112,7 +110,6 @@ def test_a_calibration_tells_counts_with_bounds() -> None:
 
 
 def test_margins_are_offered_where_the_given_one_is_too_narrow() -> None:
-    """The next wider round margin, or no gating where none would do; nothing where all is well."""
     offered = offered_configuration(_calibration(decidable=(0.015, 0.021, 0.9, None)))
 
     assert (
@@ -123,7 +120,6 @@ def test_margins_are_offered_where_the_given_one_is_too_narrow() -> None:
 
 
 def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
-    """A line of a configuration that is broken in two is none."""
     (one,) = _calibration(decidable=(0.021,)).benchmarks
     name = f"benchmarks/bench_losses.py::test_of_a_long_name[{'-'.join('abcdefghij' * 4)}]"
     found = replace(_calibration(), benchmarks=(replace(one, benchmark=name),))
@@ -171,7 +167,6 @@ def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
 
 
 def test_the_doctor_says_what_it_found_and_what_helps() -> None:
-    """Marks, numbers, advice with the worst first, and the decision."""
     words = _words(doctor_view(_fitness(fit=False)))
 
     assert "load BAD 3.1 over the last minute" in words
@@ -182,7 +177,6 @@ def test_the_doctor_says_what_it_found_and_what_helps() -> None:
 
 
 def test_a_fit_machine_is_told_what_it_detects() -> None:
-    """The sentence has the slowdown that would be found."""
     words = _words(doctor_view(_fitness(fit=True, noises=1)))
 
     assert "FIT for a margin of 2 %: a slowdown of 3.1 % would be found 19 times of 20; exit code 0" in words
@@ -203,7 +197,6 @@ def _apart(*comparisons: Comparison) -> ApartReport:
 
 
 def test_a_comparison_says_that_it_was_not_interleaved() -> None:
-    """The first line and the guide both do, and the decision has no time that measuring took."""
     words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
 
     assert words.startswith("compare, from the ledger: not interleaved")
@@ -216,14 +209,12 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
 
 
 def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
-    """A comparison of runs that cannot judge a benchmark has no limit to tell."""
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
     assert "nothing known yet)" in _words(compare_view(_apart(few)))
 
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
-    """Benchmarks with the same remark share a line, and without an estimate the message says all."""
     few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
     alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
 

@@ -69,7 +69,6 @@ def careful_losses(careful: TrainingConfig) -> tuple[float, ...]:
 
 
 def test_training_learns(digits: Path) -> None:
-    """Forty batches tell held-out digits apart far better than chance, and the loss falls."""
     result = train(TrainingConfig(data=digits, image_size=8, batch_size=16, batches=40))
     assert result.test_accuracy > ACCURACY_LEARNT
     assert result.last_loss < result.losses[0] / 2
@@ -79,7 +78,6 @@ def test_training_learns(digits: Path) -> None:
 def test_half_precision_gives_about_the_losses_of_the_default(
     precision: Precision, dtype: torch.dtype, careful: TrainingConfig, careful_losses: tuple[float, ...]
 ) -> None:
-    """Every convolution of training and test has results of half precision; the losses are near."""
     found: set[torch.dtype] = set()
 
     def note_dtype(module: nn.Module, _: object, output: Tensor) -> None:
@@ -93,7 +91,6 @@ def test_half_precision_gives_about_the_losses_of_the_default(
 
 
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
-    """One seed gives the same losses to the last digit, however many processes load; another does not."""
     losses = train(brief).losses
     assert losses == train(brief).losses
     assert losses == train(replace(brief, workers=2)).losses
@@ -102,7 +99,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -
 
 @pytest.mark.parametrize(("batches", "steps"), [(2, 2), (0, 3), (100, 3)])
 def test_batches_are_limited_per_epoch(batches: int, steps: int, brief: TrainingConfig) -> None:
-    """There are as many steps as asked for, or as the images suffice for; all counts and times agree."""
     result = train(replace(brief, batches=batches))
     assert (steps, steps * 8, 0) == (result.steps, result.samples, result.skipped_steps)
     assert steps == len(result.seconds_per_step)
@@ -111,7 +107,6 @@ def test_batches_are_limited_per_epoch(batches: int, steps: int, brief: Training
 
 
 def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
-    """The rate rises over its share of all epochs' steps, then falls."""
     rates: list[float] = []
 
     def note_rate(optimizer: Optimizer, *_: object) -> None:
@@ -126,7 +121,6 @@ def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
 
 
 def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without arguments of its own, main takes those of the process."""
     arguments = ["--data", str(few_digits), "--image-size", "8", "--batch-size", "4", "--batches", "2"]
     monkeypatch.setattr("sys.argv", ["program", *arguments, "--channels-last", "--precision", "bf16"])
     assert summary(main()).startswith("2 steps (0 skipped), 8 images; ")
@@ -149,7 +143,6 @@ def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pyt
 def test_mistakes_of_the_user_give_one_line(
     arguments: list[str], message: str, few_digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake ends with status 2 and one line that says what was found."""
     with pytest.raises(SystemExit) as caught:
         main(["--data", str(few_digits), *arguments])
     assert 2 == caught.value.code
@@ -162,7 +155,6 @@ def test_mistakes_of_the_user_give_one_line(
     ("stem", "classes", "parameters"), [("imagenet", 1000, 11_689_512), ("small", 10, 11_173_962)]
 )
 def test_parameters_are_those_of_the_published_layout(stem: Stem, classes: int, parameters: int) -> None:
-    """Weights, shifts and scales add up to the known number."""
     model = ResNet18(classes, stem=stem)
     assert parameters == sum(parameter.numel() for parameter in model.parameters())
 
@@ -170,7 +162,6 @@ def test_parameters_are_those_of_the_published_layout(stem: Stem, classes: int, 
 @pytest.mark.parametrize("size", [(64, 64), (33, 47)])
 @pytest.mark.parametrize("stem", ["imagenet", "small"])
 def test_any_image_gets_one_logit_per_class(stem: Stem, size: tuple[int, int]) -> None:
-    """Height and width are free, and the last feature map has the places that the module says."""
     model = ResNet18(7, stem=stem).eval()
     with torch.inference_mode():
         features = model.stages(model.stem(torch.rand(2, 3, *size)))
@@ -185,7 +176,6 @@ def shares(*, warmup_steps: int, steps: int) -> list[float]:
 
 
 def test_rate_rises_linearly_and_falls_by_half_a_cosine() -> None:
-    """The last step of the rise has the full rate; half the fall later it is half, at the end zero."""
     whole = shares(warmup_steps=4, steps=12)
     assert [0.25, 0.5, 0.75, 1] == whole[:4]
     assert pytest.approx([1, 0.853553, 0.5, 0.146447, 0], abs=1e-6) == whole[4::2]

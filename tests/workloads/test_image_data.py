@@ -38,7 +38,6 @@ def numbered(labels: list[int]) -> ImageFiles:
 
 
 def test_digits_are_exported_complete_even_by_two_at_once(tmp_path: Path) -> None:
-    """Two exports at once leave one complete folder and nothing else."""
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(digits_folder, [tmp_path, tmp_path])
     assert first == second
@@ -50,7 +49,6 @@ def test_digits_are_exported_complete_even_by_two_at_once(tmp_path: Path) -> Non
 
 
 def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
-    """Subfolders are classes; images of several formats are found, other files are left out."""
     for name in ("cats/a.png", "cats/b.JPG", "dogs/c.bmp"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (4, 3)).save(tmp_path / name)
@@ -67,7 +65,6 @@ def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
     [([], "found no folder"), (["data"], "found no subfolder"), (["data", "data/cats"], "found none")],
 )
 def test_missing_images_are_named_in_one_line(tmp_path: Path, folders: list[str], found: str) -> None:
-    """The message names the place, what was found, and what to do."""
     for name in folders:
         (tmp_path / name).mkdir()
     with pytest.raises(DataError, match=f"{tmp_path / 'data'}.*: expected .*{found}.*; ") as caught:
@@ -77,7 +74,6 @@ def test_missing_images_are_named_in_one_line(tmp_path: Path, folders: list[str]
 
 @pytest.mark.parametrize("content", [b"", b"no image", None], ids=["empty", "text", "missing"])
 def test_unreadable_images_are_named_in_one_line(tmp_path: Path, content: bytes | None) -> None:
-    """A broken or missing file gives one clear error that names it."""
     path = tmp_path / "broken.png"
     if content is not None:
         path.write_bytes(content)
@@ -87,7 +83,6 @@ def test_unreadable_images_are_named_in_one_line(tmp_path: Path, content: bytes 
 
 
 def test_split_keeps_every_class_in_its_share() -> None:
-    """A fifth of each class goes to validation, and every image to one part only."""
     images = numbered([0] * 50 + [1] * 10)
     train, validation = split_stratified(images, seed=3)
     assert (10, 2) == (validation.labels.count(0), validation.labels.count(1))
@@ -117,7 +112,6 @@ def epoch_of(dataset: LazyImages | CachedImages, workers: int, labels: tuple[int
 
 
 def test_lazy_images_repeat_by_seed_and_differ_by_epoch(images: ImageFiles) -> None:
-    """Seed, epoch and index decide an augmented image, not the order of the accesses."""
     dataset = LazyImages(images, AUGMENTATION, seed=1)
     first = dataset[0][0]
     dataset[1]
@@ -128,7 +122,6 @@ def test_lazy_images_repeat_by_seed_and_differ_by_epoch(images: ImageFiles) -> N
 
 
 def test_cached_images_are_made_once(images: ImageFiles) -> None:
-    """Cached images are those of the first lazy epoch, in every epoch, without the files."""
     first = batch_of([LazyImages(images, AUGMENTATION, seed=1)[3][0]])[0]
     dataset = CachedImages(images, AUGMENTATION, seed=1)
     images.paths[3].unlink()
@@ -139,7 +132,6 @@ def test_cached_images_are_made_once(images: ImageFiles) -> None:
 
 @pytest.mark.parametrize("how", ["lazy", "cached"])
 def test_workers_give_the_same_batches(how: Augmenting, images: ImageFiles) -> None:
-    """Two worker processes give what the training process itself would have read."""
     dataset = augmented(images, AUGMENTATION, how=how, seed=1)
     alone = epoch_of(dataset, 0, images.labels)
     assert (4, 1, 12, 12) == alone[0].shape
@@ -155,7 +147,6 @@ def as_batch(image: Image.Image) -> Tensor:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_autocontrast_equals_that_of_pil(seed: int) -> None:
-    """Every image becomes what PIL makes of it, those of one level included."""
     generator = torch.Generator().manual_seed(seed)
     darkest, brightest = sorted(torch.randint(0, 256, (2,), generator=generator).tolist())
     pixels = torch.randint(darkest, brightest + 1, (9, 7), generator=generator, dtype=torch.uint8)

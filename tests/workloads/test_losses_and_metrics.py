@@ -68,7 +68,6 @@ def as_tuple(metrics: ClusterMetrics) -> tuple[float, float, float, float]:
 
 @pytest.mark.parametrize("seed", BATCHES)
 def test_distances_are_euclidean(seed: int) -> None:
-    """Every off-diagonal distance is that of the definition, and the same in both directions."""
     embeddings, _ = random_batch(seed)
     expected = naive.distance_matrix(embeddings)
     distances = precompute_pairwise_distances(embeddings)
@@ -80,7 +79,6 @@ def test_distances_are_euclidean(seed: int) -> None:
 
 
 def test_distances_keep_their_digits_far_from_the_origin() -> None:
-    """Two near points far away keep the distance that their coordinates hold."""
     embeddings = torch.tensor([[1000.0, 1000.0], [1000.0, 1000.0625]])
     assert precompute_pairwise_distances(embeddings)[0, 1].item() == 0.0625
 
@@ -88,7 +86,6 @@ def test_distances_keep_their_digits_far_from_the_origin() -> None:
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("seed", BATCHES)
 def test_losses_and_gradients_agree_with_the_definition(name: str, seed: int) -> None:
-    """Loss and gradient equal the naive reference, duplicates and lone elements included."""
     embeddings, labels = random_batch(seed)
     loss, reference = LOSSES[name]
     expected, expected_gradient = with_gradient(lambda e, c: reference(e, c.tolist()), embeddings, labels)
@@ -100,7 +97,6 @@ def test_losses_and_gradients_agree_with_the_definition(name: str, seed: int) ->
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_collapsed_embeddings_give_finite_gradients(name: str) -> None:
-    """All points at one place, where the root in the distance is steepest, give no NaN."""
     value, gradient = with_gradient(LOSSES[name][0], torch.zeros(6, 3), torch.tensor([0, 0, 0, 1, 1, 2]))
     assert value.isfinite()
     assert gradient.isfinite().all()
@@ -109,7 +105,6 @@ def test_collapsed_embeddings_give_finite_gradients(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("labels", [[0], [0, 1, 2]], ids=["one element", "no positives"])
 def test_triplet_losses_without_a_triplet_are_zero(name: str, labels: list[int]) -> None:
-    """Without a triplet the loss is zero and can still be differentiated; far pairs cost nothing."""
     embeddings = 10 * torch.eye(3)[: len(labels)]
     value, gradient = with_gradient(LOSSES[name][0], embeddings, torch.tensor(labels))
     assert 0.0 == value.item()
@@ -118,7 +113,6 @@ def test_triplet_losses_without_a_triplet_are_zero(name: str, labels: list[int])
 
 @pytest.mark.parametrize("seed", BATCHES)
 def test_cluster_metrics_agree_with_the_definition(seed: int) -> None:
-    """Both summaries equal those of the naive reference, clusters of one element included."""
     embeddings, labels = random_batch(seed, smallest=6)
     labels[:2] = torch.tensor([0, 1])
     classes = labels.tolist()
@@ -134,13 +128,11 @@ def test_cluster_metrics_agree_with_the_definition(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", BATCHES)
 def test_recall_agrees_with_the_definition(seed: int) -> None:
-    """Recall at 1 equals that of the naive reference, ties of duplicates included."""
     embeddings, labels = random_batch(seed)
     assert naive.recall_at_1(embeddings, labels.tolist()) == pytest.approx(recall_at_1(embeddings, labels))
 
 
 def test_distance_matrix_is_symmetric_with_a_zero_diagonal() -> None:
-    """Beyond 25 elements, too, where torch would multiply matrices, no element is far from itself."""
     embeddings = 1000 + torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
     distances = precompute_pairwise_distances(embeddings)
     assert torch.equal(distances, distances.T)
@@ -149,7 +141,6 @@ def test_distance_matrix_is_symmetric_with_a_zero_diagonal() -> None:
 
 
 def test_passed_distances_take_the_place_of_the_embeddings() -> None:
-    """Losses and metrics use distances that are passed, and give what they would have computed."""
     embeddings, labels = random_batch(8, smallest=10)
     distances = precompute_pairwise_distances(embeddings)
     elsewhere = torch.zeros_like(embeddings)

@@ -56,23 +56,19 @@ def brief(few_digits: Path) -> TrainingConfig:
 
 
 def test_training_learns(quick: TrainingConfig) -> None:
-    """Held-out digits find a digit of their class as their nearest neighbour."""
     assert train(quick).validation_recall_at_1 >= RECALL_LEARNT
 
 
 def test_untrained_net_stays_below(quick: TrainingConfig) -> None:
-    """Without training the same net is clearly worse: the images alone do not explain the recall."""
     assert Training(quick).result().validation_recall_at_1 < RECALL_UNLEARNT
 
 
 def test_shuffled_labels_teach_nothing(quick: TrainingConfig) -> None:
-    """Training towards labels in random order is clearly worse: the labels do explain the recall."""
     assert train(replace(quick, shuffle_labels=True)).validation_recall_at_1 < RECALL_UNLEARNT
 
 
 @pytest.mark.parametrize("loss", ["batch-all", "contrastive"])
 def test_other_losses_fall(loss: LossName, digits: Path) -> None:
-    """Each loss ends the epoch lower than it began."""
     result = train(TrainingConfig(data=digits, epochs=1, k=4, loss=loss, logging_every=100_000))
     assert all(map(math.isfinite, result.losses))
     assert sum(result.losses[-5:]) < sum(result.losses[:5])
@@ -82,7 +78,6 @@ def test_other_losses_fall(loss: LossName, digits: Path) -> None:
 def test_losses_repeat_by_seed_with_and_without_workers(
     augmentation: Augmenting, brief: TrainingConfig
 ) -> None:
-    """One seed gives the same losses to the last digit, however many processes load; another does not."""
     config = replace(brief, augmentation=augmentation)
     losses = train(config).losses
     assert len(losses) == 4
@@ -92,7 +87,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(
 
 
 def test_result_counts_steps_samples_and_readings(brief: TrainingConfig) -> None:
-    """Steps, images and times are complete, and all loggers measure both parts at every turn."""
     result = train(brief)
     assert result.steps == len(result.seconds_per_step)
     assert result.steps == 4
@@ -110,7 +104,6 @@ def test_result_counts_steps_samples_and_readings(brief: TrainingConfig) -> None
 
 
 def test_loggers_measure_when_a_turn_is_passed() -> None:
-    """Turns come at multiples of the interval; a batch that passes several makes one measurement."""
     part = Part(name="part", images=torch.rand(6, 4), labels=torch.tensor([0, 0, 1, 1, 2, 2]))
     logger = CompoundLogger([RecordingLogger()], [part], every=10)
     for samples in (6, 6, 6, 25):
@@ -127,7 +120,6 @@ class RecordingLogger:
 
 
 def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without arguments of its own, main takes those of the process."""
     arguments = ["--data", str(few_digits), "--epochs", "2", "--p", "2", "--k", "20"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
     result = main()
@@ -150,7 +142,6 @@ def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pyt
 def test_mistakes_of_the_user_give_one_line(
     arguments: list[str], message: str, digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake ends with status 2 and one line that says what was found."""
     with pytest.raises(SystemExit) as caught:
         main(["--data", str(digits), *arguments])
     assert 2 == caught.value.code
@@ -165,7 +156,6 @@ UNBALANCED = [0] * 9 + [1] * 4 + [2] * 7 + [3] * 2 + [4] * 5
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("p", "k"), [(1, 1), (2, 2), (3, 4), (4, 3)])
 def test_batches_hold_k_images_of_p_classes_without_repeats(p: int, k: int, seed: int) -> None:
-    """Each batch has exactly P classes with K images, and no image comes twice in an epoch."""
     batches = list(PKSampler(UNBALANCED, p, k, seed=seed))
     for batch in batches:
         assert [k] * p == list(Counter(UNBALANCED[index] for index in batch).values())
@@ -174,7 +164,6 @@ def test_batches_hold_k_images_of_p_classes_without_repeats(p: int, k: int, seed
 
 
 def test_epochs_differ_and_repeat_by_seed() -> None:
-    """Seed and epoch decide the batches, nothing else does."""
     sampler, twin = PKSampler(UNBALANCED, 2, 2, seed=1), PKSampler(UNBALANCED, 2, 2, seed=1)
     first = list(sampler)
     assert first == list(sampler)
@@ -188,6 +177,5 @@ def test_epochs_differ_and_repeat_by_seed() -> None:
     ("p", "k", "message"), [(0, 2, "p=0"), (2, -1, "k=-1"), (6, 1, "found 5"), (2, 8, "found 1")]
 )
 def test_impossible_batches_are_refused(p: int, k: int, message: str) -> None:
-    """Sizes that no batch can have are refused with what was found."""
     with pytest.raises(ValueError, match=message):
         PKSampler(UNBALANCED, p, k, seed=0)

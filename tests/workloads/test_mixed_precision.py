@@ -33,7 +33,6 @@ def stepped(precision: Precision, *, steps: int) -> nn.Linear:
     [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
 )
 def test_matrix_products_run_in_the_precision_of_choice(precision: Precision, dtype: torch.dtype) -> None:
-    """Inside, a linear layer gives that type; outside, the parameters' own."""
     model = seeded_linear()
     with autocast("cpu", precision):
         inside = model(INPUTS)
@@ -42,7 +41,6 @@ def test_matrix_products_run_in_the_precision_of_choice(precision: Precision, dt
 
 
 def test_steps_of_the_default_are_those_of_the_bare_optimizer() -> None:
-    """Backward and update by hand give the same parameters to the last digit."""
     by_hand = seeded_linear()
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
     for _ in range(3):
@@ -54,14 +52,12 @@ def test_steps_of_the_default_are_those_of_the_bare_optimizer() -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_steps_in_half_precision_stay_near_those_of_the_default(precision: Precision) -> None:
-    """The scale of the loss does not reach the parameters, which stay in full precision."""
     weight = stepped(precision, steps=3).weight
     assert torch.float32 == weight.dtype
     torch.testing.assert_close(stepped("default", steps=3).weight, weight, rtol=0.02, atol=0.002)
 
 
 def test_steps_are_skipped_and_counted_until_the_scale_fits() -> None:
-    """The scale of 65536 is halved three times, until four times as much is below fp16's largest, 65504."""
     model = seeded_linear()
     optimizer = ScaledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), device="cpu", precision="fp16")
     skipped = []

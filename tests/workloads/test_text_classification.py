@@ -61,7 +61,6 @@ def model() -> EncoderClassifier:
 
 
 def test_training_learns() -> None:
-    """After an epoch held-out documentation is told apart far more often than by chance."""
     quick = TrainingConfig(hidden_size=64, max_length=32, learning_rate=2e-3)
     untrained = Training(quick).result()
     trained = train(quick)
@@ -71,7 +70,6 @@ def test_training_learns() -> None:
 
 
 def test_padding_changes_nothing(model: EncoderClassifier) -> None:
-    """A text has the same logits alone and padded."""
     tokens = torch.arange(1, 9)[None]
     mask = torch.ones_like(tokens, dtype=torch.bool)
     padded = nn.functional.pad(tokens, (0, 12))
@@ -88,7 +86,6 @@ def test_padding_changes_nothing(model: EncoderClassifier) -> None:
 def test_linear_layers_run_in_the_precision_of_choice(
     precision: Precision, dtype: torch.dtype, brief: TrainingConfig
 ) -> None:
-    """Every one of them gives that type, and the losses stay near those of the default."""
     config = replace(brief, precision=precision)
     with linear_types() as types:
         result = train(config)
@@ -112,7 +109,6 @@ def linear_types() -> Iterator[set[torch.dtype]]:
 
 
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
-    """One seed gives the same losses to the last digit, however many processes load; another does not."""
     config = replace(brief, epochs=2)
     losses = train(config).losses
     assert 8 == len(losses)
@@ -122,7 +118,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -
 
 
 def test_result_counts_steps_samples_and_times(brief: TrainingConfig) -> None:
-    """All 32 texts of the training part are seen once an epoch, or as many as the limit says."""
     result = train(brief)
     assert (4, 32, 0) == (result.steps, result.samples, result.skipped_steps)
     assert result.steps == len(result.seconds_per_step)
@@ -135,7 +130,6 @@ def test_result_counts_steps_samples_and_times(brief: TrainingConfig) -> None:
 
 
 def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig) -> None:
-    """The same weights put the same share of the texts in their class, at every repeat."""
     config = replace(brief, epochs=3, trained=True)
     once, twice = infer(config), infer(replace(config, repeats=2))
     assert train(config).test_accuracy == once.test_accuracy == twice.test_accuracy
@@ -146,7 +140,6 @@ def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig
 
 
 def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without arguments of its own, main takes those of the process."""
     arguments = ["--data", str(few_texts), "--hidden-size", "32", "--batch-size", "8", "--precision", "bf16"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
     trained = main()
@@ -175,7 +168,6 @@ def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest
 def test_mistakes_of_the_user_give_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake ends with status 2 and one line that says what was found."""
     assert message in line_of_mistake(arguments, capsys)
 
 

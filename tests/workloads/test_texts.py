@@ -23,7 +23,6 @@ def documentation() -> LabelledTexts:
 
 
 def test_every_topic_has_documentation(documentation: LabelledTexts) -> None:
-    """There are hundreds of texts of each class, none of them twice, each of several words."""
     assert tuple(sorted(TOPICS)) == documentation.classes
     assert all(documentation.labels.count(label) >= 200 for label in range(len(TOPICS)))
     assert len(documentation) == len(set(documentation.texts)) == len(documentation.labels)
@@ -31,7 +30,6 @@ def test_every_topic_has_documentation(documentation: LabelledTexts) -> None:
 
 
 def test_a_python_without_its_sources_is_named(tmp_path: Path) -> None:
-    """The message says which topic is missing, where, and what else can be done."""
     with pytest.raises(DataError, match=f"{tmp_path}: expected .*, found none on concurrency; pass a folder"):
         standard_library_texts(tmp_path)
 
@@ -46,7 +44,6 @@ def test_a_python_without_its_sources_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_missing_texts_are_named_in_one_line(tmp_path: Path, folders: list[str], found: str) -> None:
-    """The message names the place, what was found, and what to do."""
     for name in folders:
         (tmp_path / name).mkdir()
     with pytest.raises(DataError, match=f"{tmp_path / 'data'}.*expected .*; ") as caught:
@@ -59,7 +56,6 @@ TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
 
 
 def test_words_come_back_from_their_numbers() -> None:
-    """A known text survives but for its case and its punctuation, after the token of the class."""
     vocabulary = Vocabulary.from_texts(TEXTS, size=100)
     words = vocabulary.decode(vocabulary.encode(TEXTS[1], max_length=100))
     assert "[CLS] open the file the socket or the http server" == " ".join(words)
@@ -67,7 +63,6 @@ def test_words_come_back_from_their_numbers() -> None:
 
 
 def test_vocabulary_keeps_the_most_frequent_words() -> None:
-    """The special words come first, then others by their number, then by name; the rest is unknown."""
     vocabulary = Vocabulary.from_texts(TEXTS, size=6)
     assert len(vocabulary) == 6
     assert [*SPECIAL, "the", "file", "close"] == vocabulary.decode(range(6))
@@ -83,7 +78,6 @@ def encoded() -> EncodedTexts:
 
 
 def test_a_batch_is_as_long_as_its_longest_text() -> None:
-    """Shorter texts are padded, and the mask covers exactly the words."""
     texts = encoded()
     batch = collate([texts[index] for index in range(3)])
     assert (3, 10) == tuple(batch.tokens.shape)
@@ -95,7 +89,6 @@ def test_a_batch_is_as_long_as_its_longest_text() -> None:
 
 
 def test_a_loader_gives_the_same_batches_with_any_number_of_workers() -> None:
-    """Two processes load what one does, in the same order, the last batch with what is left."""
     texts = encoded()
     alone, with_workers = (
         list(
