@@ -59,10 +59,7 @@ _FIXED_AT_START = ("PYTHON", "LC_", "LANG", "OMP_", "TZ")
 
 
 def run_perfkit(
-    *arguments: str | Path,
-    cwd: str | Path = ".",
-    env: Mapping[str, str] | None = None,
-    check: bool = False,
+    *arguments: str | Path, cwd: str | Path = ".", env: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of perfkit to its end, as ``subprocess.run`` does; its standard input is empty."""
     variables = dict(os.environ if env is None else env)

@@ -216,10 +216,7 @@ def test_equal_work_is_not_claimed_of_what_was_not_counted() -> None:
 
 
 def test_the_residual_may_explain_it_alone() -> None:
-    found = explain(
-        trace(*OTHERS, ("residual", 0.1, None)),
-        trace(*OTHERS, ("residual", 0.4, None)),
-    )
+    found = explain(trace(*OTHERS, ("residual", 0.1, None)), trace(*OTHERS, ("residual", 0.4, None)))
     assert saying(found, "the difference is what no event covers alone: +300 ms a step")
 
 
@@ -388,12 +385,7 @@ def test_two_profiles_add_up_as_in_pstats(tmp_path: Path) -> None:
 
     def numbers(found: Reading) -> dict[object, tuple[float, ...]]:
         of_functions: dict[object, tuple[float, ...]] = {
-            (one.file, one.line, one.function): (
-                one.calls,
-                one.primitive_calls,
-                one.own_s,
-                one.cumulative_s,
-            )
+            (one.file, one.line, one.function): (one.calls, one.primitive_calls, one.own_s, one.cumulative_s)
             for one in found.functions
         }
         return of_functions | {

@@ -157,10 +157,7 @@ def test_asv_gives_samples_where_it_kept_them() -> None:
     assert {"size": "10", "kind": "'list'"} == sorted_list.benchmark.params
     assert sorted_list.benchmark.version.startswith("247bd8fc20b7bb2b39b85a698fa0b356")
     assert 1991 == found["sorting.time_join"].loops
-    assert ("memory", "B") == (
-        found["sorting.mem_list"].metric.name,
-        found["sorting.mem_list"].metric.unit,
-    )
+    assert ("memory", "B") == (found["sorting.mem_list"].metric.name, found["sorting.mem_list"].metric.unit)
     assert ("peak memory", (28049408.0,)) == (
         found["sorting.peakmem_list"].metric.name,
         found["sorting.peakmem_list"].values,

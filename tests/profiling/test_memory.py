@@ -177,13 +177,7 @@ def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path)
 def _spec(root: Path, **changes: Any) -> PassSpec:  # noqa: ANN401 (any field of a spec)
     target = Target(name="train.py", place=str(root / "train.py"))
     spec = PassSpec(
-        name="memory",
-        target=target,
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root),
-        artifact="train",
+        name="memory", target=target, arguments=(), root=str(root), own=(), folder=str(root), artifact="train"
     )
     return replace(spec, **changes)
 

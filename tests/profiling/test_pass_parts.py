@@ -347,13 +347,7 @@ def test_time_that_no_hook_saw_is_a_straggler_s_too() -> None:
 
 @pytest.mark.parametrize(
     "together",
-    [
-        [[0.0, 0.5, 0.0, 0.5], [0.5, 0.0, 0.5, 0.0]],
-        [[0.03] * 4, [0.0] * 4],
-        [[0.0] * 4],
-        [[], []],
-        [],
-    ],
+    [[[0.0, 0.5, 0.0, 0.5], [0.5, 0.0, 0.5, 0.0]], [[0.03] * 4, [0.0] * 4], [[0.0] * 4], [[], []], []],
     ids=["by turns", "by little", "one rank", "no steps", "no ranks"],
 )
 def test_no_straggler_is_invented(together: list[list[float]]) -> None:

@@ -229,11 +229,7 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     # What is killed leaves its folder, which the next perfkit on this machine would sweep up and tell.
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "TMPDIR": str(temporary),
-    }
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}
     log = tmp_path / "folder/output.log"
     with subprocess.Popen([sys.executable, "-c", COORDINATOR, str(tmp_path)], env=environment) as coordinator:
         try:

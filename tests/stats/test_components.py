@@ -56,8 +56,7 @@ def test_what_launches_of_a_group_share_is_told_in_parts_of_their_own_variance()
 
 
 @pytest.mark.parametrize(
-    ("groups", "shared"),
-    [([[0.1, 0.2]], 0.0), ([[0.1], [0.2]], 0.0), ([[0.1, 0.1], [0.1, 0.1]], 0.0)],
+    ("groups", "shared"), [([[0.1, 0.2]], 0.0), ([[0.1], [0.2]], 0.0), ([[0.1, 0.1], [0.1, 0.1]], 0.0)]
 )
 def test_nothing_is_shared_where_nothing_shows_it(groups: list[list[float]], shared: float) -> None:
     assert shared == shared_variance(groups)

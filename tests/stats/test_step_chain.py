@@ -27,10 +27,7 @@ class Range:
     def fitted(self) -> Chain:
         """Return what is said of it."""
         return fit_chain(
-            self.launches,
-            shares=np.array(self.shares),
-            least_step=self.least,
-            confidence=self.confidence,
+            self.launches, shares=np.array(self.shares), least_step=self.least, confidence=self.confidence
         )
 
 

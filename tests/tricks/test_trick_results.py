@@ -173,10 +173,7 @@ def test_only_what_helps_a_loop_is_suggested() -> None:
     assert ["a", "b"] == [case.trick for case in helping(tried)]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")],
-)
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")])
 def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -> None:
     results = [
         _on_loop("IMPROVED", 0.8, "a"),

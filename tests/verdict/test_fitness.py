@@ -25,11 +25,7 @@ def _launches(sd: float, count: int) -> tuple[LaunchPair, ...]:
 
 
 def _fitness(
-    *sds: float,
-    count: int = 200,
-    seconds: float = 20,
-    policy: Policy = POLICY,
-    margin: float = 0.02,
+    *sds: float, count: int = 200, seconds: float = 20, policy: Policy = POLICY, margin: float = 0.02
 ) -> Fitness:
     """Return the fitness of a machine on which benchmarks scatter by these deviations."""
     return judge_fitness(

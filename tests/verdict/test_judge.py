@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noise import (
-    FOLLOWED,
-    LAUNCHES_PER_GENERATION,
-    POLICY,
-    as_pairs,
-    decide,
-    normal,
-    shared_bias,
-)
+from noise import FOLLOWED, LAUNCHES_PER_GENERATION, POLICY, as_pairs, decide, normal, shared_bias
 
 from perfkit.gating.judge import LEAST_SD, compare, estimate, need, timed_verdict
 from perfkit.model import Benchmark

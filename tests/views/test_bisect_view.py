@@ -105,14 +105,8 @@ def _shown(report: BisectionReport) -> str:
 @pytest.mark.parametrize(
     ("report", "sentence"),
     [
-        (
-            REPORT,
-            "cccccccccc made test_x[4] 5.2 % slower (95 % interval 4.6 to 5.8 %), probability 0.991.",
-        ),
-        (
-            FASTER,
-            "cccccccccc made test_x[4] 10.0 % faster (95 % interval 8.0 to 12.0 %), probability 0.999.",
-        ),
+        (REPORT, "cccccccccc made test_x[4] 5.2 % slower (95 % interval 4.6 to 5.8 %), probability 0.991."),
+        (FASTER, "cccccccccc made test_x[4] 10.0 % faster (95 % interval 8.0 to 12.0 %), probability 0.999."),
         (
             MANY,
             (

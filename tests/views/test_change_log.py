@@ -19,9 +19,7 @@ from perfkit.model import TYPICAL_TIME, Environment, Machine, Row, Side, Source
 from perfkit.model.change_log import Cell, ChangeLog, Column, History
 from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import JudgedPolicy, judged_policy
-from perfkit.report.change_log import (
-    render_change_log,
-)
+from perfkit.report.change_log import render_change_log
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 RULES = Policy(alpha=0.05, family=1, looks=(8, 12))

@@ -201,10 +201,7 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
             "profile train.py --passes clean,torch --firefox one.json",
             "perfkit: --firefox shows what the cprofile pass sees; add cprofile to --passes\n",
         ),
-        (
-            "explain a.stat b.stat --widths both",
-            'perfkit: --widths must be "base" or "head", found "both"\n',
-        ),
+        ("explain a.stat b.stat --widths both", 'perfkit: --widths must be "base" or "head", found "both"\n'),
         (
             "show env HEAD --firefox one.json",
             (

@@ -305,8 +305,7 @@ def _decision(report: GateReport) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "comparisons",
-    [[B_SAME, A_SLOWER], [build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)], [B_SAME]],
+    "comparisons", [[B_SAME, A_SLOWER], [build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)], [B_SAME]]
 )
 def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> None:
     last = " ".join(_decision(build_report(*comparisons)))

@@ -87,14 +87,7 @@ def test_a_click_on_a_run_shows_its_commit(page: Page, lively: Path) -> None:
     page.click("#chart", *_place(page, 30))
 
     told = page.text("#picked")
-    for part in (
-        sha_of(30)[:10],
-        "Reuse the distance matrix (30)",
-        "9.90 ms",
-        "Ada",
-        "torch 2.9.1",
-        "gate",
-    ):
+    for part in (sha_of(30)[:10], "Reuse the distance matrix (30)", "9.90 ms", "Ada", "torch 2.9.1", "gate"):
         assert part in told
 
 

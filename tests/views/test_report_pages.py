@@ -23,11 +23,7 @@ from synthetic_history import (
 )
 
 from perfkit.features.site.pages import site_files
-from perfkit.features.site.series import (
-    Site,
-    series_of,
-    state_of,
-)
+from perfkit.features.site.series import Site, series_of, state_of
 from perfkit.model.history import HistoryReport, Rise, Silence
 from perfkit.report.change_log import slug_of
 from perfkit.report.history_wording import ratio_text

@@ -78,14 +78,8 @@ def _calibration(
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (
-            0,
-            "0 of 20 gates of identical code accused or praised it (at most 20.0 %, at 95 % confidence)",
-        ),
-        (
-            1,
-            "NOT TO BE TRUSTED: 20 of 20 gates of identical code accused or praised it, more than",
-        ),
+        (0, "0 of 20 gates of identical code accused or praised it (at most 20.0 %, at 95 % confidence)"),
+        (1, "NOT TO BE TRUSTED: 20 of 20 gates of identical code accused or praised it, more than"),
         (3, "TOO NOISY for a margin of 2 %: 17 % of the verdicts stayed undecided"),
         (4, "NOT MEASURED: 3 of 120 verdicts on identical code came of a benchmark that failed or took too"),
     ],

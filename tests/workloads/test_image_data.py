@@ -16,14 +16,7 @@ from workloads.image_loading import (
     batch_of,
     levels_of,
 )
-from workloads.images import (
-    DataError,
-    ImageFiles,
-    digits_folder,
-    find_images,
-    read_image,
-    split_stratified,
-)
+from workloads.images import DataError, ImageFiles, digits_folder, find_images, read_image, split_stratified
 from workloads.metric_learning.augmentation import Augmentation, autocontrast
 from workloads.metric_learning.sampler import PKSampler
 

@@ -7,11 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from workloads.metric_learning.distances import precompute_pairwise_distances
-from workloads.metric_learning.losses import (
-    BatchAllTripletLoss,
-    BatchHardTripletLoss,
-    ContrastiveLoss,
-)
+from workloads.metric_learning.losses import BatchAllTripletLoss, BatchHardTripletLoss, ContrastiveLoss
 from workloads.metric_learning.metrics import (
     ClusterMetrics,
     compute_intercluster_metrics,

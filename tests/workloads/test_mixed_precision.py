@@ -29,8 +29,7 @@ def stepped(precision: Precision, *, steps: int) -> nn.Linear:
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+    ("precision", "dtype"), [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
 )
 def test_matrix_products_run_in_the_precision_of_choice(precision: Precision, dtype: torch.dtype) -> None:
     model = seeded_linear()

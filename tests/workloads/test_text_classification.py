@@ -80,8 +80,7 @@ def test_padding_changes_nothing(model: EncoderClassifier) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
+    ("precision", "dtype"), [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
 )
 def test_linear_layers_run_in_the_precision_of_choice(
     precision: Precision, dtype: torch.dtype, brief: TrainingConfig
