@@ -80,8 +80,8 @@ def run_perfkit(
         code = server.run(order, out.fileno(), err.fileno())
         for stream in (out, err):
             stream.seek(0)
-        said, told = (stream.read().decode() for stream in (out, err))
-    done = subprocess.CompletedProcess(command, code, said, told)
+        output, shown = (stream.read().decode() for stream in (out, err))
+    done = subprocess.CompletedProcess(command, code, output, shown)
     if check:
         done.check_returncode()
     return done

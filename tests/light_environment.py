@@ -56,7 +56,7 @@ class LightEnvironment:
         """Run commands of perfkit one after the other in one process; return exit codes and both streams."""
         done = self.run(self.python, "-c", _COMMANDS, json.dumps(commands), cwd=cwd)
         assert 0 == done.returncode, done.stderr
-        return [(code, said, told) for code, said, told in json.loads(done.stdout)]
+        return [(code, output, shown) for code, output, shown in json.loads(done.stdout)]
 
     def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run any command; what the caller's PYTHONPATH names is not found in it."""

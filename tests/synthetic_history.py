@@ -1,4 +1,4 @@
-"""Builders of synthetic histories: trends with planted steps, and sites around them."""
+"""Builders of synthetic histories: trends with injected steps, and sites around them."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def history(trends: Sequence[Trend], points: Sequence[ChangePoint] = (), **other
 
 
 def lively_site(runs: int = 60) -> Site:
-    """Return a site on which everything occurs: losses, gains, creep, silence, machines, metrics, gates."""
+    """Return a site on which everything occurs: losses, gains, drift, silence, machines, metrics, gates."""
     slower = trend(steps={40: 1.124}, runs=runs, environment_from=25)
     back = trend("bench_losses.py::test_contrastive[200]", steps={20: 1.3, 35: 1 / 1.31}, runs=runs)
     faster = trend(

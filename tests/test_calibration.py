@@ -1,4 +1,4 @@
-"""The studies of the gate's error rates follow their plans, and their document says what rows say."""
+"""The studies of the gate's error rates follow their plans, and their document holds what the rows hold."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
     } == cases
 
 
-def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
+def test_injected_slowdowns_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
     plan = scripts["plan"]
     planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
     planted |= {("NEWER", one.kind) for one in plan.PLANTS}
@@ -134,7 +134,7 @@ def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleTyp
             assert case.rare or str(case.base) in before
 
 
-def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) -> None:
+def test_an_injected_slowdown_has_the_size_of_its_kind(scripts: dict[str, ModuleType]) -> None:
     cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
 
     assert {
@@ -205,9 +205,9 @@ def test_each_neutral_change_is_committed_and_imports(
         else:
             assert {"work.py"} == changed
 
-    said = _works_of(list(checkouts.values()))
-    assert len(cases) + 1 == len(said)
-    assert {said[0]} == set(said)
+    output = _works_of(list(checkouts.values()))
+    assert len(cases) + 1 == len(output)
+    assert {output[0]} == set(output)
 
 
 def _works_of(checkouts: list[Path]) -> list[str]:
@@ -302,10 +302,10 @@ def test_the_riskiest_cases_are_gated(
 def test_a_gate_is_put_off_until_the_machine_is_fit(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
+    output: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
 
     def doctor(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        noises = [{"effect": effect} for effect in next(said)]
+        noises = [{"effect": effect} for effect in next(output)]
         return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"noises": noises}), stderr="")
 
     monkeypatch.setattr(subprocess, "run", doctor)
@@ -455,7 +455,7 @@ def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: lis
     assert found > 0
 
 
-def test_an_accusation_and_a_gate_that_broke_are_told(
+def test_an_accusation_and_a_gate_that_broke_are_reported(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
     alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
@@ -503,7 +503,7 @@ def test_the_older_study_is_judged_anew(
     assert "| A/A at margin 2 %: verdicts that are UNCHANGED | at least 90 % | 595 of 600 (99.2 %) |" in text
 
 
-def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType], older: list[Any]) -> None:
+def test_the_documents_are_what_the_rows_hold(scripts: dict[str, ModuleType], older: list[Any]) -> None:
     render, readme = scripts["render"], scripts["readme"]
     newer = scripts["gates"].read_gates(scripts["plan"].NEWER)
     text = readme.README.read_text()

@@ -1,4 +1,4 @@
-"""The study of detectors of steps: its series are what it says, and its document is what came out."""
+"""The study of detectors of steps: its series are what it states, and its document is what came out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "change_points"
 DOCUMENT = ROOT / "docs" / "measured" / "change-points.md"
 _SCRIPTS = ("point_study", "point_tables", "detectors", "series", "plan", "neutral")
-# Of these more than one series in a hundred has a step, as the document says.
+# Of these more than one series in a hundred has a step, as the document states.
 _BEYOND = {"... by the whole sd", "every fifth run slow, at random"}
 
 

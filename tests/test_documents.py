@@ -196,9 +196,9 @@ def _lines_of_make(line: str, project: Path) -> set[str]:
     """Return what a call of make runs, as one types it with the environment active; else nothing."""
     if not line.startswith("make "):
         return set()
-    said = _run(f"{line} --dry-run", project)
-    assert 0 == said.returncode, said.stderr
-    return {command.removeprefix(".venv/bin/") for command in said.stdout.splitlines()}
+    output = _run(f"{line} --dry-run", project)
+    assert 0 == output.returncode, output.stderr
+    return {command.removeprefix(".venv/bin/") for command in output.stdout.splitlines()}
 
 
 def _run(line: str, project: Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""A gate needs no library of perfkit's extras, and what needs one says so in a line."""
+"""A gate needs no library of perfkit's extras, and what needs one reports it in a line."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return made
 
 
-def test_the_extras_bring_what_perfkit_says_they_bring() -> None:
+def test_the_extras_bring_what_perfkit_promises() -> None:
     distributions = importlib.metadata.packages_distributions()
     extras = {
         extra: {canonicalize_name(Requirement(line).name) for line in lines}
@@ -94,17 +94,17 @@ def test_the_doctor_knows_the_oldest_torch_of_the_extra() -> None:
     assert f">={'.'.join(map(str, OLDEST_TORCH))}" == str(Requirement(line).specifier)
 
 
-def test_what_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "snakeviz", None)
 
     need("line_profiler", by="this")
-    with pytest.raises(MissingLibraryError) as told:
+    with pytest.raises(MissingLibraryError) as shown:
         need("torch", "line_profiler", "snakeviz", by="this")
 
-    said = "this needs torch and snakeviz, found none; install it: pip install 'perfkit[torch,profile]'"
-    assert said == str(told.value)
-    assert EXIT_USAGE == told.value.exit_code
+    output = "this needs torch and snakeviz, found none; install it: pip install 'perfkit[torch,profile]'"
+    assert output == str(shown.value)
+    assert EXIT_USAGE == shown.value.exit_code
 
 
 def test_a_module_made_by_hand_counts_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,14 +175,14 @@ def test_a_profile_has_the_passes_that_need_no_torch(
     )
 
     assert 0 == done.returncode, done.stderr
-    told = json.loads((tmp_path / "it.json").read_text())
-    assert ["clean", "cprofile"] == [one["name"] for one in told["passes"]]
-    assert "absent" == told["environment"]["facts"]["torch"]
+    shown = json.loads((tmp_path / "it.json").read_text())
+    assert ["clean", "cprofile"] == [one["name"] for one in shown["passes"]]
+    assert "absent" == shown["environment"]["facts"]["torch"]
     assert "warning: torch is not installed" in done.stdout
     assert "optimizer step was seen" not in done.stdout
 
 
-def test_commands_that_need_an_extra_say_so(
+def test_commands_that_need_an_extra_state_so(
     light: LightEnvironment, project: Repository, tmp_path: Path
 ) -> None:
     profile = tmp_path / "some.stat"
@@ -200,11 +200,11 @@ def test_commands_that_need_an_extra_say_so(
 
     done = light.several(*needs, cwd=project.root)
 
-    told = (
+    shown = (
         f"perfkit: {what} needs {library}, found none; install it: pip install 'perfkit[{extra}]'\n"
         for what, library, extra in needs.values()
     )
-    assert [(2, "", line) for line in told] == done
+    assert [(2, "", line) for line in shown] == done
     assert before == sorted(project.root.rglob("*"))
 
 

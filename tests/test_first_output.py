@@ -1,4 +1,4 @@
-"""Every command says something before it makes anybody wait, in a terminal and in a pipe."""
+"""Every command prints something before it makes anybody wait, in a terminal and in a pipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfkit.runner.lock import machine_lock
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "first_output"
-# A command that is about to import a library says so and ends.
+# A command that is about to import a library reports it and ends.
 PROGRAM = """
 import os, sys
 class Telling:
@@ -75,10 +75,10 @@ def test_no_command_is_forgotten(study: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("verb", sorted(whole_command_line().commands))
-def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
+def test_a_terminal_shows_a_line_before_any_library_is_imported(
     study: ModuleType, verb: str, tmp_path: Path
 ) -> None:
-    said = study.first_words(
+    output = study.first_words(
         [sys.executable, "-c", PROGRAM, verb],
         "terminal",
         cwd=tmp_path,
@@ -88,27 +88,27 @@ def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
     at_once = verb in ("help", "schema", "work")
     first = "" if at_once else f"starting perfkit {verb}"
     # Who reads late on a busy machine reads what follows as well.
-    assert said.words in {first or "imports typer", f"{first}imports typer"}
+    assert output.words in {first or "imports typer", f"{first}imports typer"}
 
 
 @pytest.mark.parametrize("name", SLOWER)
-def test_a_pipe_hears_of_a_command_before_it_measures(
+def test_a_pipe_shows_a_line_before_it_measures(
     study: ModuleType, project: GitProject, name: str, tmp_path: Path
 ) -> None:
     environment = project.environment({"PERFKIT_LOCK_FOLDER": str(tmp_path)})
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path))
         with machine_lock(log=print):
-            said = study.first_words(
+            output = study.first_words(
                 [str(PERFKIT), *MEASURING[name]], "pipe", cwd=project.root, environment=environment
             )
 
-    assert said.words
-    assert not said.words.startswith("perfkit: ")
+    assert output.words
+    assert not output.words.startswith("perfkit: ")
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("output", "words"),
     [
         (b"", ""),
         (b"\x1b[?25l\r\x1b[2K", ""),
@@ -116,8 +116,8 @@ def test_a_pipe_hears_of_a_command_before_it_measures(
         (b"\x1b[1mreading\x1b[0m the ledger\r\nmore", "reading the ledger"),
     ],
 )
-def test_only_what_a_person_can_read_is_a_word(study: ModuleType, said: bytes, words: str) -> None:
-    assert words == study.spoken(said)
+def test_only_what_a_person_can_read_is_a_word(study: ModuleType, output: bytes, words: str) -> None:
+    assert words == study.spoken(output)
 
 
 def test_the_document_has_the_numbers_that_were_measured(study: ModuleType) -> None:

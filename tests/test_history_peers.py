@@ -1,4 +1,4 @@
-"""What is said of perfkit beside other tools on equal histories is what was measured."""
+"""What is reported of perfkit beside other tools on equal histories is what was measured."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _WORDS = ("title", "description")
 
 
 def _present(document: Document) -> dict[str, Any]:
-    """Return what the code says of a document, without what is said to people."""
+    """Return what the code reads of a document, without what is written for people."""
 
     def without_words(found: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in found.items() if key not in _WORDS or not isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""Imports go down only, and each foreign library has one home, as the architecture says."""
+"""Imports go down only, and each foreign library has one home, as the architecture states."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_imports_go_down_only() -> None:
 def test_a_foreign_library_has_one_home(library: str) -> None:
     users = {file for file, imported in _imports() if imported == library}
 
-    strangers = {file for file in users if not any(file.startswith(f"{home}/") for home in HOMES[library])}
+    misplaced = {file for file in users if not any(file.startswith(f"{home}/") for home in HOMES[library])}
     assert users
-    assert not strangers, f"{library} is imported in {sorted(strangers)}"
+    assert not misplaced, f"{library} is imported in {sorted(misplaced)}"
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The documents of perfkit's own experiments and tricks say what the committed ledger says."""
+"""The documents of perfkit's own experiments and tricks state what the committed ledger states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECTIONS = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
-def test_a_report_is_what_the_ledger_says(document: Path, tmp_path: Path) -> None:
+def test_a_report_is_what_the_ledger_holds(document: Path, tmp_path: Path) -> None:
     named = re.search(r"run `([0-9a-f-]{36})`", document.read_text())
     assert named is not None
 
@@ -37,7 +37,7 @@ def test_a_report_is_what_the_ledger_says(document: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("document", TRICKS, ids=lambda document: document.stem)
-def test_tricks_are_told_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
+def test_tricks_are_reported_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
     named = re.search(r"run `([0-9a-f]{12})`", document.read_text())
     assert named is not None
 

@@ -1,4 +1,4 @@
-"""perfkit's own log says what the committed ledger says, over launches of commits that exist."""
+"""perfkit's own log states what the committed ledger states, over launches of commits that exist."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def committed_ledger(repository: git.Repo, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_log_is_what_the_ledger_says(
+def test_the_log_is_what_the_ledger_holds(
     committed_ledger: Path, repository: git.Repo, tmp_path: Path
 ) -> None:
     committed = tmp_path / "perf_log.md"

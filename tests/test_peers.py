@@ -43,7 +43,7 @@ python: Mean +- std dev: [a] 477 us +- 100 us -> [b] 333 us +- 21 us: 1.43x fast
 Benchmark hidden because not significant (4): tensor, loss, loading, allocation
 Geometric mean: 1.32x faster
 """
-# A call takes as long as it says, whatever else the machine does.
+# A call takes a given time, however busy the machine is.
 _BY_ITS_OWN_CLOCK = """
 ticks = 0
 
@@ -352,9 +352,9 @@ def test_a_plain_process_times_the_works_that_are_named(scripts: dict[str, Modul
         environment={"PYTHONPATH": str(FOLDER / "calibration" / "suite")},
     )
 
-    said = json.loads(done.stdout)
-    assert ["python", "loss"] == list(said)
-    assert all(0 < seconds < 1 for seconds in said.values())
+    output = json.loads(done.stdout)
+    assert ["python", "loss"] == list(output)
+    assert all(0 < seconds < 1 for seconds in output.values())
 
 
 def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
@@ -442,8 +442,8 @@ def _outcome(pair: Any, tool: str, *judgements: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _judgement(rule: str, **said: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {"rule": rule, "slower": [], "faster": [], "undecided": None, "ratios": {}, **said}
+def _judgement(rule: str, **output: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"rule": rule, "slower": [], "faster": [], "undecided": None, "ratios": {}, **output}
 
 
 def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
@@ -467,7 +467,7 @@ def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
     return outcomes
 
 
-def test_the_table_counts_what_each_rule_said(scripts: dict[str, ModuleType]) -> None:
+def test_the_table_counts_what_each_rule_found(scripts: dict[str, ModuleType]) -> None:
     table = scripts["table"]
     in_study = table.Judged(
         rule="perfkit in its own study",
@@ -546,7 +546,7 @@ def test_a_place_in_the_readme_is_filled_and_all_else_stays(scripts: dict[str, M
         with_lines("# perfkit\n", place, [])
 
 
-def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -> None:
+def test_the_documents_are_what_the_tools_found(scripts: dict[str, ModuleType]) -> None:
     table, contest, pairs = scripts["table"], scripts["contest"], scripts["pairs"]
     newer, older = contest.read_outcomes(pairs.NEWER), contest.read_outcomes(pairs.OLDER)
     machines = table.name_machines(Ledger(contest.LEDGERS / (pairs.NEWER if newer else pairs.OLDER)).rows())
@@ -576,7 +576,7 @@ def test_the_study_stands_beside_its_peers_by_the_gates_that_are_like_theirs(
     assert [{"loss": 1.05}] * 70 == [one.ratios for one in studied]
 
 
-def test_the_older_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) -> None:
+def test_the_older_table_counts_what_each_tool_found(scripts: dict[str, ModuleType]) -> None:
     common = {"faster": [], "ratios": {"loss": 1.06}, "wall_s": 60.0}
     outcomes = [
         {"pair": 1, "benchmark": None, "tool": "perfkit", "slower": [], **common},

@@ -11,7 +11,7 @@ from perfkit.phases import listen_to_phases
 
 
 class Ear:
-    """Writes down what it hears."""
+    """Records what it is given."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -34,7 +34,7 @@ def ear() -> Iterator[Ear]:
     end()
 
 
-def test_a_phase_is_heard(ear: Ear) -> None:
+def test_a_phase_is_reported(ear: Ear) -> None:
     @perfkit.phase("decorated")
     def fail() -> None:
         raise RuntimeError

@@ -63,9 +63,9 @@ def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> No
 
     assert len(found) > 25
     assert "perfkit log" in dict(found)
-    for path, told in found:
+    for path, reported in found:
         section = text.partition(f"\n## {path}\n")[2].partition("\n## ")[0]
-        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", told, re.MULTILINE)) - {"--help"}
+        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", reported, re.MULTILINE)) - {"--help"}
         assert options == set(re.findall(r"^\| `(--[a-z][a-z0-9-]+)", section, re.MULTILINE)), path
         assert f"[{path}](#{path.replace(' ', '-')})" in text or path == "perfkit"
     assert "## perfkit work" not in text
@@ -76,10 +76,10 @@ def _helps() -> Iterator[tuple[str, str]]:
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
     def look(words: list[str]) -> Iterator[tuple[str, str]]:
-        told = runner.invoke(app, [*words, "--help"]).output
-        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", told, re.DOTALL))
+        reported = runner.invoke(app, [*words, "--help"]).output
+        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", reported, re.DOTALL))
         if not words or not below or words == ["log"]:
-            yield " ".join(["perfkit", *words]), told
+            yield " ".join(["perfkit", *words]), reported
         for name in re.findall(r"^│ ([a-z]+)", below, re.MULTILINE):
             yield from look([*words, name])
 
@@ -107,14 +107,14 @@ def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> N
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
-    told = pages.meanings()
+    reported = pages.meanings()
     keys = {table: set(struct.__struct_fields__) for table, _, struct in pages.tables()}
 
-    assert keys == {table: set(words) for table, words in told["configuration"].items()}
-    assert set(pages.SCHEMA.names) == set(told["columns"])
+    assert keys == {table: set(words) for table, words in reported["configuration"].items()}
+    assert set(pages.SCHEMA.names) == set(reported["columns"])
 
 
-def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
+def test_what_documents_show_to_type_exists(pages: ModuleType) -> None:
     known = dict(pages.each_command())
     groups = {path.rpartition(" ")[0] for path in known if path.count(" ") == 2}
     typed = []
@@ -131,7 +131,7 @@ def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
 
 
 def _is_known(line: str, known: dict[str, Any], groups: set[str]) -> bool:
-    """Tell whether a command exists, each option before what is for somebody else, and so many arguments."""
+    """Return whether a command exists, and each option before what is for another program."""
     own = re.split(r" -- | torchrun | > | \\$", line)[0]
     words = re.sub(r"\"[^\"]*\"|'[^']*'", "TEXT", own).split()
     path = next((" ".join(words[:size]) for size in (3, 2) if " ".join(words[:size]) in known), "")
@@ -256,20 +256,20 @@ def _tutorial() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 @pytest.mark.slow
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
     project = tmp_path / "spirals"
     project.mkdir()
-    said = ""
+    stated = ""
     for _, code, kind, block, name in _tutorial():
         if kind == "python":
             (project / name).parent.mkdir(exist_ok=True)
             (project / name).write_text(block)
         elif kind == "bash":
-            said = "".join(_typed(line, project, int(code or 0)) for line in block.strip().splitlines())
+            stated = "".join(_typed(line, project, int(code or 0)) for line in block.strip().splitlines())
         else:
-            printed = {_shape(line) for line in said.splitlines()}
+            printed = {_shape(line) for line in stated.splitlines()}
             lost = [line for line in block.splitlines() if not any(_shape(line) in one for one in printed)]
-            assert [] == lost, said
+            assert [] == lost, stated
 
 
 def _typed(line: str, folder: Path, code: int) -> str:

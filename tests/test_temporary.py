@@ -71,7 +71,7 @@ def test_a_folder_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch
     assert [] == [*tmp_path.iterdir()]
 
 
-def test_who_interrupts_the_removal_is_heard_after_it(
+def test_an_interrupt_during_the_removal_takes_effect_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""``make versions`` leaves nothing out unsaid, and tries what the package says of itself."""
+"""``make versions`` reports what it leaves out, and tries what the package declares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_lowest_supported_python_is_the_lowest_allowed() -> None:
     assert f"py{lowest.replace('.', '')}" == PYPROJECT["tool"]["ruff"]["target-version"]
 
 
-def test_a_python_that_is_missing_is_told_and_no_success() -> None:
+def test_a_python_that_is_missing_is_reported_and_no_success() -> None:
     done = subprocess.run(
         [sys.executable, versions.__file__, "2.99"], capture_output=True, text=True, check=False
     )

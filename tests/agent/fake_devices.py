@@ -24,7 +24,7 @@ torch._register_device_module("fakedev", module)
 
 
 def can_build() -> bool:
-    """Tell whether this machine has what the backend is built with."""
+    """Return whether this machine has what the backend is built with."""
     return shutil.which("c++") is not None and shutil.which("ninja") is not None
 
 

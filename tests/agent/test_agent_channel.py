@@ -1,4 +1,4 @@
-"""Messages between the coordinator and its processes arrive whole and in order, or an error says why not."""
+"""Messages between the coordinator and its processes arrive whole and in order, or an error explains it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, 
     assert {"kind": "answer"} == ours.receive()
 
 
-def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> None:
+def test_an_end_that_is_gone_is_reported_at_once(ends: tuple[Channel, Channel]) -> None:
     ours, theirs = ends
     theirs.send({"kind": "last words"})
     theirs.close()

@@ -1,4 +1,4 @@
-"""A child imports its own side's code, however the environment serves the user's tree; else it says so."""
+"""A child imports the code of its own side, however the environment serves the user tree, or reports it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Trees:
         self.site = self._environment(self.origin / ".venv")
 
     def hold(self, *files: str) -> None:
-        """Put modules into both trees; their SIDE says which tree they lie in."""
+        """Put modules into both trees; their SIDE names the tree they lie in."""
         for tree in (self.origin, self.root):
             write_modules(tree, *files)
 
@@ -114,7 +114,7 @@ class Trees:
         (self.site / name).write_text(text)
 
     def run(self, code: str, *, environment: Mapping[str, str] | None = None, cwd: Path | None = None) -> Any:  # noqa: ANN401
-        """Run code in a child that has the environment's packages; return what it said last."""
+        """Run code in a child that has the environment's packages; return what it reported last."""
         script = f"{PRELUDE}\nsite.addsitedir({str(self.site)!r})\n{textwrap.dedent(code)}"
         folder = str(Path(agent.__file__).parent)
         done = subprocess.run(
@@ -194,7 +194,7 @@ def test_python_path_entries_of_the_origin_are_pointed_at_root(trees: Trees) -> 
     top = trees.origin.parent
     write_modules(top / "elsewhere", "other.py")
 
-    said = trees.run(
+    output = trees.run(
         """
         sys.path[:0] = ["origin/tools", "elsewhere"]
         point_imports(ROOT, ORIGINS)
@@ -205,13 +205,13 @@ def test_python_path_entries_of_the_origin_are_pointed_at_root(trees: Trees) -> 
         cwd=top,
     )
 
-    assert ["root", "root", "elsewhere"] == said
+    assert ["root", "root", "elsewhere"] == output
 
 
 def test_the_innermost_of_two_origins_decides(trees: Trees) -> None:
     trees.hold("lib/thing.py", "inner/lib/thing.py")
 
-    said = trees.run(
+    output = trees.run(
         """
         sys.path.append(str(ORIGINS[0] / "inner" / "lib"))
         point_imports(ROOT, [*ORIGINS, ORIGINS[0] / "inner"])
@@ -220,7 +220,7 @@ def test_the_innermost_of_two_origins_decides(trees: Trees) -> None:
         """
     )
 
-    assert [str(trees.root / "lib/thing.py"), {}] == said
+    assert [str(trees.root / "lib/thing.py"), {}] == output
 
 
 def test_a_place_that_root_lacks_leaves_the_path(trees: Trees) -> None:
@@ -420,9 +420,9 @@ def test_a_name_that_would_come_from_elsewhere_is_named_before_it_is_imported(tr
     trees.hold("src/thing/__init__.py")
     trees.install("thing/__init__.py")
 
-    strangers, loaded = trees.run("say([check_before_import(ROOT, own_names(ROOT)), 'thing' in sys.modules])")
+    misplaced, loaded = trees.run("say([check_before_import(ROOT, own_names(ROOT)), 'thing' in sys.modules])")
 
-    assert {"thing": str(trees.site / "thing/__init__.py")} == strangers
+    assert {"thing": str(trees.site / "thing/__init__.py")} == misplaced
     assert loaded is False
 
 
@@ -487,7 +487,7 @@ def test_own_names_are_what_can_be_imported(trees: Trees) -> None:
 def test_a_script_with_a_standard_name_accuses_nobody(trees: Trees) -> None:
     trees.hold("profile.py")
 
-    strangers, foreign, preloaded = trees.run(
+    misplaced, foreign, preloaded = trees.run(
         """
         import profile
         point_imports(ROOT, ORIGINS)
@@ -495,7 +495,7 @@ def test_a_script_with_a_standard_name_accuses_nobody(trees: Trees) -> None:
         """
     )
 
-    assert ({}, {}, []) == (strangers, foreign, preloaded)
+    assert ({}, {}, []) == (misplaced, foreign, preloaded)
 
 
 def test_a_link_in_root_is_of_root(trees: Trees) -> None:
@@ -520,7 +520,7 @@ def test_a_library_under_a_second_name_is_not_foreign(trees: Trees) -> None:
 def test_the_measuring_code_itself_is_not_foreign(trees: Trees) -> None:
     trees.hold("thing.py")
 
-    said = trees.run(
+    output = trees.run(
         """
         origin = Path(folder).parent
         __file__ = str(origin / "start.py")
@@ -528,7 +528,7 @@ def test_the_measuring_code_itself_is_not_foreign(trees: Trees) -> None:
         """
     )
 
-    assert {} == said
+    assert {} == output
 
 
 def test_an_origin_reached_through_a_link_is_mapped(trees: Trees) -> None:
@@ -551,7 +551,7 @@ def test_own_names_are_not_preloaded(trees: Trees) -> None:
     assert ["json", "pytest"] == kept
 
 
-def test_what_another_library_pulled_in_is_told(trees: Trees) -> None:
+def test_what_another_library_pulled_in_is_reported(trees: Trees) -> None:
     trees.hold("python/library/__init__.py", "unused.py")
     trees.install("heavy.py")
     trees.add_to_site("library.pth", f"{trees.origin / 'python'}\n")

@@ -44,8 +44,8 @@ def _pytest(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _listed(project: Path, *arguments: str) -> list[str]:
-    said = _pytest(project, "--collect-only", *arguments).stdout
-    return [line for line in said.splitlines() if "::" in line and not line.startswith("ERROR")]
+    output = _pytest(project, "--collect-only", *arguments).stdout
+    return [line for line in output.splitlines() if "::" in line and not line.startswith("ERROR")]
 
 
 def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> None:
@@ -173,7 +173,9 @@ def test_a_cache_is_a_copy(rows: dict[str, Row]) -> None:
         ),
     ],
 )
-def test_what_cannot_be_measured_says_why(rows: dict[str, Row], name: str, status: str, message: str) -> None:
+def test_what_cannot_be_measured_gives_the_reason(
+    rows: dict[str, Row], name: str, status: str, message: str
+) -> None:
     assert (status, message) == (rows[name].outcome.status, rows[name].outcome.message)
 
 

@@ -1,4 +1,4 @@
-"""pytest-benchmark's private attributes, which the seam reads, exist and mean what it assumes."""
+"""pytest-benchmark's private attributes, which the adapter reads, exist and mean what it assumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfkit.runner.agent.benchmark_fixture import group_of, read_fixture
 
 
 @pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)
-def test_a_called_fixture_tells_loops_and_warmup(benchmark: BenchmarkFixture) -> None:
+def test_a_called_fixture_reports_loops_and_warmup(benchmark: BenchmarkFixture) -> None:
     start = time.perf_counter()
     benchmark(sum, range(100))
     elapsed = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""The first call is split by what torch.compile says of it, and nothing is made up where it says nothing."""
+"""The first call is split by what torch.compile reports, and nothing is made up where it reports nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from perfkit.runner.agent.clock import UNTOLD, ColdStart, cold_start, cold_start_since, read_compile_times
 
 
-def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
-    """Let torch.compile say that it has spent these seconds."""
+def _reported(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
+    """Let torch.compile report that it has spent these seconds."""
     counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
     counters["stats"]["unique_graphs"] = graphs
     names, values = list(seconds), [f"{one:.6f}" for one in seconds.values()]
@@ -40,9 +40,9 @@ def test_a_first_call_that_compiles_has_that_as_a_part() -> None:
 
 
 def test_autotuning_is_apart_from_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    _told(monkeypatch, {"_compile.compile_inner": 1.0})
+    _reported(monkeypatch, {"_compile.compile_inner": 1.0})
     before = read_compile_times()
-    _told(
+    _reported(
         monkeypatch,
         {
             "_compile.compile_inner": 9.0,
@@ -64,9 +64,9 @@ def test_autotuning_is_apart_from_compiling(monkeypatch: pytest.MonkeyPatch) -> 
 def test_times_under_unknown_names_are_not_known(
     monkeypatch: pytest.MonkeyPatch, names: dict[str, float]
 ) -> None:
-    _told(monkeypatch, {})
+    _reported(monkeypatch, {})
     before = read_compile_times()
-    _told(monkeypatch, names, graphs=1)
+    _reported(monkeypatch, names, graphs=1)
 
     found = cold_start_since(before, 5.0)
 

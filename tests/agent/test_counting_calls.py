@@ -128,13 +128,13 @@ def test_two_processes_count_the_same_of_a_training_step(tmp_path: Path) -> None
     script = tmp_path / "step.py"
     script.write_text(STEP)
 
-    said = [
+    output = [
         subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
         for _ in range(2)
     ]
 
-    assert said[0] == said[1]
-    counts = {count["metric"]: count["values"] for count in json.loads(said[0])["counts"]}
+    assert output[0] == output[1]
+    counts = {count["metric"]: count["values"] for count in json.loads(output[0])["counts"]}
     assert {*UNITS, "python_calls"} == set(counts)
     assert [1.0, 1.0] == counts["syncs"]
     assert [] == [name for name, (first, second) in counts.items() if first != second]

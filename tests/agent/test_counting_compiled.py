@@ -127,7 +127,7 @@ def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:
     assert not metric(counts, "graphs").exact
 
 
-def test_what_was_compiled_before_is_told_apart(tmp_path: Path) -> None:
+def test_what_was_compiled_before_is_distinguished(tmp_path: Path) -> None:
     own = Own(tmp_path, COMPILED_CODE)
     before = read_compilation()
     own.call()()
@@ -174,7 +174,7 @@ assert all(torch.equal(results[0], result) for result in results)
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
 
 
-def test_code_that_is_told_to_run_eagerly_is_counted(tmp_path: Path) -> None:
+def test_code_that_is_set_to_run_eagerly_is_counted(tmp_path: Path) -> None:
     own = Own(
         tmp_path,
         f"""{COMPILED_CODE}

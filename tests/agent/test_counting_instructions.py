@@ -24,12 +24,12 @@ from perfkit.runner.agent.counters.instructions import (
     make_counted_calls,
 )
 
-# Nobody has to be told to begin counting where nobody counts.
+# No counter has to be started here.
 NO_CONTROL = ("true",)
 
 
 def work(call: Callable[[], object], *, loops: int | None = None, rounds: int | None = None) -> Work:
-    """Return a benchmark of a call, as a conductor is given it."""
+    """Return a benchmark of a call, as a runner is given it."""
     return Work(
         node="test_it",
         block=lambda _: 0.0,
@@ -81,7 +81,7 @@ def _fork() -> None:
         (int, 1, None, WITH_SETUP),
     ],
 )
-def test_what_cannot_be_counted_says_why(
+def test_what_cannot_be_counted_gives_the_reason(
     call: Callable[[], object], loops: int | None, rounds: int | None, problem: str
 ) -> None:
     most_calls = math.inf if rounds is None else rounds
@@ -106,7 +106,7 @@ def test_without_torch_valgrind_is_asked_by_compiled_requests(
     assert 2 + TURNS * 1000 == len(made)
 
 
-def test_without_torch_and_compiler_it_says_what_is_missing(
+def test_without_torch_and_compiler_it_names_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

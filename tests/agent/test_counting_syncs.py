@@ -112,7 +112,7 @@ optimizer = torch.optim.Adam([parameter])
     assert (0.0, 0.0) == values(own.watched(), "syncs")
 
 
-def test_a_line_that_says_so_may_wait(tmp_path: Path) -> None:
+def test_a_marked_line_may_wait(tmp_path: Path) -> None:
     own = Own(
         tmp_path,
         """

@@ -253,11 +253,11 @@ def test_a_real_backend_of_torch_is_timed(tmp_path: Path, monkeypatch: pytest.Mo
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert "fakedev" == said["kind"]
-    assert ["launched", "launched", "event", "clock", "synchronised", "clock", "event"] == said["happened"]
-    assert [1.125, 0.25, 1.125] == said["span"]
-    assert {"forward": 0.5, "backward": 1.5} == said["phases"]
+    output = json.loads(done.stdout.splitlines()[-1])
+    assert "fakedev" == output["kind"]
+    assert ["launched", "launched", "event", "clock", "synchronised", "clock", "event"] == output["happened"]
+    assert [1.125, 0.25, 1.125] == output["span"]
+    assert {"forward": 0.5, "backward": 1.5} == output["phases"]
 
     project = tmp_path / "project"
     project.mkdir()

@@ -1,4 +1,4 @@
-"""A planted slowdown makes a block take the planted share longer."""
+"""An injected slowdown makes a block take the injected share longer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ITERATION_S = 0.0005
 
 
 class Block:
-    """A block that takes as long as it says, and remembers what it was asked for."""
+    """A block that takes as long as it is given, and remembers what it was asked for."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

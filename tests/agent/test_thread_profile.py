@@ -68,9 +68,9 @@ def test_no_event_goes_past_the_check() -> None:
     monitoring: Any = getattr(sys, "monitoring")  # noqa: B009 (types for Python 3.11 have none)
     profile = profile_of_this_thread()
     profile.enable()
-    heard = monitoring.get_events(monitoring.PROFILER_ID)
-    # C_RETURN and C_RAISE come with CALL, and are not told.
-    events = {*(1 << bit for bit in range(32) if heard >> bit & 1)}
+    logged = monitoring.get_events(monitoring.PROFILER_ID)
+    # C_RETURN and C_RAISE come with CALL, and are not reported.
+    events = {*(1 << bit for bit in range(32) if logged >> bit & 1)}
     events |= {monitoring.events.C_RETURN, monitoring.events.C_RAISE}
     callbacks = {
         event: monitoring.register_callback(monitoring.PROFILER_ID, event, None) for event in sorted(events)

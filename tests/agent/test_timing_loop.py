@@ -1,4 +1,4 @@
-"""Benchmarks in real pytest sessions run as a conductor orders, by pytest-benchmark's private attributes."""
+"""Benchmarks in real pytest sessions run as a runner orders, by pytest-benchmark's private attributes."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ScriptedLoop:
 
 
 @pytest.fixture
-def conductor(monkeypatch: pytest.MonkeyPatch) -> ScriptedLoop:
-    """Return a conductor that leads the sessions of this test."""
+def scripted_loop(monkeypatch: pytest.MonkeyPatch) -> ScriptedLoop:
+    """Return a runner that leads the sessions of this test."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
     monkeypatch.setattr(pytest_benchmark.plugin, "get_tag", pytest_benchmark.plugin.get_tag)
     scripted = ScriptedLoop()
@@ -79,25 +79,25 @@ Run = Callable[[str], pytest.RunResult]
         ("_make_stats", ["iterations"]),
     ],
 )
-def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) -> None:
+def test_the_host_has_what_the_adapter_overrides(name: str, parameters: list[str]) -> None:
     _, *found = inspect.signature(getattr(HOST, name)).parameters
 
     assert parameters == found
 
 
 def test_no_session_asks_git_how_to_name_its_results(
-    run: Run, conductor: ScriptedLoop, monkeypatch: pytest.MonkeyPatch
+    run: Run, scripted_loop: ScriptedLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr(pytest_benchmark.utils, "check_output", lambda *command, **_: asked.append(command))
 
     run("def test_it(benchmark): benchmark(sum, [])").assert_outcomes(passed=1)
 
-    assert 1 == len(conductor.works)
+    assert 1 == len(scripted_loop.works)
     assert [] == asked
 
 
-def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedLoop) -> None:
+def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, scripted_loop: ScriptedLoop) -> None:
     run(
         """
         def test_it(benchmark):
@@ -110,10 +110,10 @@ def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: S
         """
     ).assert_outcomes(passed=1)
 
-    assert (None, None) == (conductor.works[0].loops, conductor.works[0].rounds)
+    assert (None, None) == (scripted_loop.works[0].loops, scripted_loop.works[0].rounds)
 
 
-def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop) -> None:
+def test_stats_hold_the_rounds_that_were_kept(run: Run, scripted_loop: ScriptedLoop) -> None:
     result = run(
         """
         def test_it(benchmark):
@@ -127,10 +127,10 @@ def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedLoop)
 
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"Name \(time in .*", r"test_it .* 3 +2$"])
-    assert 1 == len(conductor.works)
+    assert 1 == len(scripted_loop.works)
 
 
-def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: ScriptedLoop) -> None:
+def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, scripted_loop: ScriptedLoop) -> None:
     run(
         """
         import pytest
@@ -145,11 +145,11 @@ def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: Sc
         """
     ).assert_outcomes(passed=2)
 
-    names = [work.node.partition("::")[2] for work in conductor.works]
+    names = [work.node.partition("::")[2] for work in scripted_loop.works]
     assert ["test_it[1]", "test_it[20]"] == names
 
 
-def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedLoop) -> None:
+def test_pedantic_with_setup_prepares_every_call(run: Run, scripted_loop: ScriptedLoop) -> None:
     run(
         """
         def test_it(benchmark):
@@ -172,7 +172,7 @@ def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedLo
         """
     ).assert_outcomes(passed=1)
 
-    assert (1, None) == (conductor.works[0].loops, conductor.works[0].rounds)
+    assert (1, None) == (scripted_loop.works[0].loops, scripted_loop.works[0].rounds)
 
 
 # Each is refused by the host in the same words.
@@ -244,7 +244,7 @@ class weave:
 
 
 def test_a_woven_function_is_measured_where_the_code_calls_it(
-    pytester: pytest.Pytester, run: Run, conductor: ScriptedLoop
+    pytester: pytest.Pytester, run: Run, scripted_loop: ScriptedLoop
 ) -> None:
     pytester.makepyfile(aspectlib=ASPECTLIB)
     run(
@@ -260,10 +260,10 @@ def test_a_woven_function_is_measured_where_the_code_calls_it(
         """
     ).assert_outcomes(passed=2)
 
-    assert ["test_it"] == [work.node.partition("::")[2] for work in conductor.works]
+    assert ["test_it"] == [work.node.partition("::")[2] for work in scripted_loop.works]
 
 
-def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedLoop) -> None:
+def test_what_the_users_code_raises_reaches_the_test(run: Run, scripted_loop: ScriptedLoop) -> None:
     run(
         """
         import pytest
@@ -278,12 +278,12 @@ def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: Script
         """
     ).assert_outcomes(passed=2)
 
-    assert 2 == len(conductor.works)
+    assert 2 == len(scripted_loop.works)
 
 
 @dataclass(frozen=True)
 class Talk:
-    """A benchmark under a remote conductor, whose orders were all given beforehand."""
+    """A benchmark under a remote runner, whose orders were all given beforehand."""
 
     calls: list[str]
     kept: list[tuple[int, float]]
@@ -292,7 +292,7 @@ class Talk:
 
 @pytest.fixture
 def talk() -> Iterator[Callable[..., Talk]]:
-    """Return what lets a remote conductor lead a benchmark that counts its calls; a call takes 2 s."""
+    """Return what lets a remote runner lead a benchmark that counts its calls; a call takes 2 s."""
     ours, theirs = (Channel(end) for end in socket.socketpair())
 
     def lead(
@@ -328,35 +328,35 @@ def talk() -> Iterator[Callable[..., Talk]]:
     theirs.close()
 
 
-def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..., Talk]) -> None:
-    said = talk(loops=4)
+def test_a_benchmark_states_what_it_allows_and_goes_on_when_asked(talk: Callable[..., Talk]) -> None:
+    output = talk(loops=4)
 
-    assert [{"kind": "ready", "node": "bench.py::test_it", "loops": 4, "rounds": 9}] == said.answers
-    assert [] == said.calls
+    assert [{"kind": "ready", "node": "bench.py::test_it", "loops": 4, "rounds": 9}] == output.answers
+    assert [] == output.calls
 
 
 def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
-    said = talk({"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None})
+    output = talk({"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None})
 
-    assert ["block 5", "block 3", "block 3"] == said.calls
-    assert [(3, 6.0), (3, 6.0)] == said.kept
-    answer = said.answers[1]
+    assert ["block 5", "block 3", "block 3"] == output.calls
+    assert [(3, 6.0), (3, 6.0)] == output.kept
+    answer = output.answers[1]
     assert ("timed", 10.0, [2.0, 2.0]) == (answer["kind"], answer["untimed_s"], answer["values"])
     assert [] == answer["typical"]
     assert 0 <= answer["faults"]
 
 
-def test_a_sliced_round_tells_what_a_call_typically_takes(talk: Callable[..., Talk]) -> None:
+def test_a_sliced_round_reports_what_a_call_typically_takes(talk: Callable[..., Talk]) -> None:
     stalls = iter([1.0, 1.0, 1.0, 1.0, 9.0])
 
-    said = talk(
+    output = talk(
         {"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None},
         times=lambda iterations: next(stalls) * iterations,
     )
 
-    assert ["block 2"] * 5 == said.calls
-    assert [(10, 26.0)] == said.kept
-    assert ([2.6], [1.0]) == (said.answers[1]["values"], said.answers[1]["typical"])
+    assert ["block 2"] * 5 == output.calls
+    assert [(10, 26.0)] == output.kept
+    assert ([2.6], [1.0]) == (output.answers[1]["values"], output.answers[1]["typical"])
 
 
 def test_rounds_on_an_accelerator_are_not_sliced(
@@ -364,21 +364,21 @@ def test_rounds_on_an_accelerator_are_not_sliced(
 ) -> None:
     monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
 
-    said = talk({"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None})
+    output = talk({"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None})
 
-    assert ["block 10"] == said.calls
-    assert [] == said.answers[1]["typical"]
+    assert ["block 10"] == output.calls
+    assert [] == output.answers[1]["typical"]
 
 
-def test_rounds_tell_what_the_accelerator_said_of_them(
+def test_rounds_report_what_the_accelerator_reported_of_them(
     talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timing_loop_module, "uses_accelerator", lambda: True)
     order = {"kind": "run", "untimed": 1, "loops": 3, "slices": 1, "core": None}
 
-    said = talk({**order, "rounds": 2}, {**order, "rounds": 0})
+    output = talk({**order, "rounds": 2}, {**order, "rounds": 0})
 
-    timed, warmed = said.answers[1:3]
+    timed, warmed = output.answers[1:3]
     assert {"host_s": [0.5, 0.5], "device_s": [], "marks": ["of 3"]} == timed["device"]
     assert None is warmed["device"]
 
@@ -386,24 +386,24 @@ def test_rounds_tell_what_the_accelerator_said_of_them(
 def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> None:
     cores = os.sched_getaffinity(0)
     for core in (max(cores), max(cores) + 1):
-        said = talk({"kind": "run", "untimed": 0, "loops": 1, "slices": 1, "rounds": 1, "core": core})
+        output = talk({"kind": "run", "untimed": 0, "loops": 1, "slices": 1, "rounds": 1, "core": core})
 
-        assert ["block 1"] == said.calls
+        assert ["block 1"] == output.calls
         assert cores == os.sched_getaffinity(0)
 
 
 def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Talk]) -> None:
-    said = talk({"kind": "profile", "calls": 2})
+    output = talk({"kind": "profile", "calls": 2})
 
-    assert ["call", "call"] == said.calls
-    assert [] == said.kept
-    stats = marshal.loads(base64.b64decode(said.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
+    assert ["call", "call"] == output.calls
+    assert [] == output.kept
+    stats = marshal.loads(base64.b64decode(output.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
     here = {name: counts for (file, _, name), counts in stats.items() if Path(file) == Path(__file__)}
     assert {"<lambda>": 2} == {name: calls for name, (_, calls, *_) in here.items()}
-    assert pytest.approx(said.answers[1]["seconds"]) == sum(own for _, _, own, *_ in stats.values())
+    assert pytest.approx(output.answers[1]["seconds"]) == sum(own for _, _, own, *_ in stats.values())
 
 
-def test_a_profile_says_nothing_of_other_threads(talk: Callable[..., Talk]) -> None:
+def test_a_profile_omits_other_threads(talk: Callable[..., Talk]) -> None:
     def other() -> None:
         return None
 
@@ -412,9 +412,9 @@ def test_a_profile_says_nothing_of_other_threads(talk: Callable[..., Talk]) -> N
         theirs.start()
         theirs.join()
 
-    said = talk({"kind": "profile", "calls": 1}, call=call)
+    output = talk({"kind": "profile", "calls": 1}, call=call)
 
-    stats = marshal.loads(base64.b64decode(said.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
+    stats = marshal.loads(base64.b64decode(output.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
     assert {"call"} == {name for file, _, name in stats if Path(file) == Path(__file__)}
 
 

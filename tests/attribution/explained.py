@@ -76,7 +76,7 @@ def seconds_by_name(blames: Sequence[Blame]) -> dict[str, float]:
 
 
 class TickClock:
-    """A clock that goes on by what is put on it alone, so that a real cProfile says the same everywhere."""
+    """A clock that goes on by what is put on it alone, so that a real cProfile is the same everywhere."""
 
     def __init__(self) -> None:
         self._ticks: list[None] = []
@@ -96,7 +96,7 @@ class TickClock:
 
 
 def read_table(table: dict[Any, Any], *, steps: int | None = None, name: str = "x.stat") -> Reading:
-    """Return what a table of cProfile says, over so many steps."""
+    """Return what a table of cProfile holds, over so many steps."""
     found = read_pstats(marshal.dumps(table), name, CodeNames())
     return found if steps is None else replace(found, steps=StepTimes(count=steps, sign="optimizer.step"))
 

@@ -116,12 +116,12 @@ def test_a_longer_wait_for_the_loader_is_named() -> None:
 
 def test_a_debt_that_shows_elsewhere_has_only_moved() -> None:
     found = explain(loop(to_s=0.4, item_s=0.0), loop(to_s=0.0, item_s=0.4))
-    (told,) = found.findings[1:]
-    assert told.startswith("waiting for the device, or a copy only moved: ")
-    assert told.endswith(": it showed as Tensor.to and shows as Tensor.item now (400 ms, 400 ms a step)")
+    (shown,) = found.findings[1:]
+    assert shown.startswith("waiting for the device, or a copy only moved: ")
+    assert shown.endswith(": it showed as Tensor.to and shows as Tensor.item now (400 ms, 400 ms a step)")
 
 
-def test_a_wait_that_moved_is_told_though_both_calls_are_on_both_sides() -> None:
+def test_a_wait_that_moved_is_reported_though_both_calls_are_on_both_sides() -> None:
     found = explain(loop(to_s=0.01, item_s=0.4), loop(to_s=0.5, item_s=0.01))
     assert (
         "waiting for the device, or a copy (Tensor.to): +100 ms a step, 5.0 % of base",
@@ -159,7 +159,7 @@ def test_a_slower_transform_in_the_workers_is_named_as_theirs() -> None:
     assert "worker" == part(found, "crop", "the loader's workers").kind
 
 
-def test_what_one_profile_alone_tells_of_is_said() -> None:
+def test_what_one_profile_alone_covers_is_reported() -> None:
     balanced = replace(loop(), phases=(PhaseTime(name="data wait", seconds=0.5),))
     found = explain(replace(loop(), name="a.stat", warnings=("odd",)), balanced, workers=(None, worker(1.0)))
     assert (
@@ -173,16 +173,16 @@ def test_what_one_profile_alone_tells_of_is_said() -> None:
 OTHERS = (("forward and loss", 0.30, 100), ("backward", 0.20, 200))
 
 
-def test_a_phase_that_explains_all_is_said_to() -> None:
+def test_a_phase_that_explains_all_is_reported() -> None:
     found = explain(
         trace(("data wait", 0.70, 500), *OTHERS, ("residual", 0.01, None), device_busy_s=0.4),
         trace(("data wait", 0.10, 12), *OTHERS, ("residual", 0.02, None), device_busy_s=0.41),
     )
-    (told,) = found.findings[1:]
+    (shown,) = found.findings[1:]
     assert (
         "the difference is the data wait's alone: -600 ms a step; the other phases do the same work on both"
         " sides (device busy 400 ms and 410 ms) and take +10.0 ms together"
-    ) == told
+    ) == shown
 
 
 def test_a_phase_is_not_alone_where_another_does_other_work() -> None:
@@ -331,9 +331,9 @@ def test_a_real_slow_function_is_named() -> None:
     found = explain(profiled(), head)
     assert "a step takes 7.00 ms on base and 11.0 ms on head: +4.00 ms (+57.1 %)" == found.findings[0]
     # What spends the ticks is a function of these tests, too: it stands for a hot function of one's own.
-    (told,) = found.findings[1:]
-    assert told.startswith("<lambda> (")
-    assert told.endswith(": +4.00 ms a step, 57.1 % of base")
+    (shown,) = found.findings[1:]
+    assert shown.startswith("<lambda> (")
+    assert shown.endswith(": +4.00 ms a step, 57.1 % of base")
 
 
 def test_a_real_item_more_is_named_by_its_count() -> None:
@@ -347,8 +347,8 @@ def test_a_real_item_more_is_named_by_its_count() -> None:
 
 @pytest.mark.parametrize("run", [profiled, loop])
 def test_a_real_profile_read_twice_does_not_differ(run: Callable[[], Reading]) -> None:
-    (told,) = explain(run(), run()).findings
-    assert told.endswith(": +0 s (+0.0 %)")
+    (shown,) = explain(run(), run()).findings
+    assert shown.endswith(": +0 s (+0.0 %)")
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")

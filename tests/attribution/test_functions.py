@@ -39,7 +39,7 @@ def blames(names: str) -> list[Blame]:
         ("a.py f", "b.py f, c.py f", {"a.py f > -", "- > b.py f", "- > c.py f"}),
         # A file and a name come before a name alone.
         ("a.py f", "a.py f, b.py f", {"a.py f > a.py f", "- > b.py f"}),
-        # Where many classes have a method of one name, the file tells which is which in another folder.
+        # Where many classes have a method of one name, the file distinguishes them in another folder.
         (
             "V/src/unet.py forward, V/src/loss.py forward",
             "D/V/unet.py forward, D/V/loss.py forward, D/V/new.py forward",

@@ -90,8 +90,8 @@ def test_all_own_times_are_in_some_stack(data: st.DataObject, count: int) -> Non
 
     found = stacks_of(functions)
 
-    told = math.fsum(stack.seconds for stack in found)
-    assert told == pytest.approx(math.fsum(one.own_s for one in functions), rel=1e-6, abs=1e-9)
+    shown = math.fsum(stack.seconds for stack in found)
+    assert shown == pytest.approx(math.fsum(one.own_s for one in functions), rel=1e-6, abs=1e-9)
     assert all(stack.seconds > 0 for stack in found)
 
 

@@ -115,7 +115,7 @@ def test_few_builtins_stand_still(name: str, whom: str | None) -> None:
     assert whom == sink_of(function(name))
 
 
-def test_a_file_with_a_name_alike_says_nothing() -> None:
+def test_a_file_with_a_similar_name_proves_nothing() -> None:
     waits = fold_waits(
         [
             function("_get_data", file=LOADER),
@@ -148,6 +148,6 @@ def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
 
 
 @given(call_graphs())
-def test_nothing_is_lost_or_told_twice(functions: list[FunctionTime]) -> None:
+def test_nothing_is_lost_or_reported_twice(functions: list[FunctionTime]) -> None:
     whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)
     assert whole == pytest.approx(math.fsum(seconds(fold_waits(functions)).values()), rel=1e-9, abs=1e-12)

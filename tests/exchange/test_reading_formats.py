@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def runs_of(data: bytes) -> list[ToolRun]:
-    """Return the runs of a file's bytes, in whatever format they are."""
+    """Return the runs of a file's bytes, in any format."""
     value = decode(data)
     return list(read(value, format_of(value)))
 
@@ -178,7 +178,7 @@ def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
     assert (1.0908566725429235e-06,) == join.outcome.values
     assert "8" == join.entries["repeat"]
     assert "the median of the samples, which were not kept" == join.entries["value"]
-    # Without benchmarks.json the metric is told by the name, and parameters by number.
+    # Without benchmarks.json the metric is reported by the name, and parameters by number.
     assert WALL_TIME == join.outcome.metric
     assert "memory" == found["sorting.mem_list"].outcome.metric.name
     assert {"param1": "10", "param2": "'bad'"} == found[
@@ -315,7 +315,9 @@ def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
         ("customBiggerIsBetter", "points", "higher"),
     ],
 )
-def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, unit: str, better: str) -> None:
+def test_a_unit_reports_which_way_is_better_where_the_tool_does_not(
+    tool: str, unit: str, better: str
+) -> None:
     entry = {"commit": {"id": "1" * 40}, "tool": tool, "benches": [{"name": "a", "value": 2, "unit": unit}]}
     value = {"lastUpdate": 1, "repoUrl": "https://host/a", "entries": {"suite": [entry]}}
 
@@ -383,7 +385,9 @@ def test_a_series_may_have_values_of_launches() -> None:
         ("", "value", "1", "lower", 1),
     ],
 )
-def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better: str, divisor: float) -> None:
+def test_a_unit_states_what_is_measured(
+    unit: str, name: str, stored: str, better: str, divisor: float
+) -> None:
     metric, by = metric_of(unit)
 
     assert (name, stored, better, divisor) == (metric.name, metric.unit, metric.better, by)
@@ -400,7 +404,7 @@ def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better:
         ({"data": [-1e-6, -2e-6]}, "its typical time is -1.5e-06 s"),
     ],
 )
-def test_numbers_that_make_no_sense_are_said(stats: dict[str, Any], doubt: str) -> None:
+def test_numbers_that_make_no_sense_are_stated(stats: dict[str, Any], doubt: str) -> None:
     [run] = runs_of(json.dumps(pytest_benchmark_file(**stats)).encode())
 
     assert doubt in " ".join(run.doubts)
@@ -417,7 +421,7 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "output"),
     [
         (b"", "is not whole JSON"),
         (b'{"machine_info": {}, "benchm', "is not whole JSON"),
@@ -453,11 +457,11 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
         ),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line(data: bytes, said: str) -> None:
+def test_a_bad_file_is_refused_in_one_line(data: bytes, output: str) -> None:
     with pytest.raises(UsageError) as refused:
         runs_of(data)
 
-    assert said in str(refused.value)
+    assert output in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

@@ -42,7 +42,7 @@ def test_what_was_measured_before_parts_gaps() -> None:
     assert 4 == _next(7, {0: {}, 1: {}, 2: {}, 6: {}})
 
 
-def test_levels_of_other_versions_and_zero_say_nothing() -> None:
+def test_levels_of_other_versions_and_zero_show_nothing() -> None:
     known: dict[int, Levels] = {0: {ONE: 1.0}, 4: {("bench", "2"): 9.0, ("bytes", "1"): 0.0}, 8: {ONE: 1.0}}
 
     assert 2 == _next(9, known)

@@ -103,9 +103,9 @@ def test_a_training_with_validations_and_accumulated_gradients(
     assert "training:Net" == benchmark.name
     assert {"accumulate": "2", "batch": "8", "precision": "32-true", "ranks": "1"} == benchmark.params
     assert rows["operators"].outcome.training
-    told = [line for line in capsys.readouterr().err.splitlines() if "perfkit: " in line]
+    shown = [line for line in capsys.readouterr().err.splitlines() if "perfkit: " in line]
     assert [f"-> run {rows['time'].run_id[-12:]} of the ledger"] == [
-        line[line.index("->") :] for line in told
+        line[line.index("->") :] for line in shown
     ]
 
 

@@ -71,16 +71,16 @@ def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     benchmark = rows["time"].outcome.benchmark
     assert "training:BertForSequenceClassification" == benchmark.name
     assert {"accumulate": "2", "batch": "4", "precision": "32", "ranks": "1"} == benchmark.params
-    (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
-    assert told.endswith(f"-> run {rows['time'].run_id[-12:]} of the ledger")
+    (shown,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
+    assert shown.endswith(f"-> run {rows['time'].run_id[-12:]} of the ledger")
 
 
-def test_a_training_that_is_too_short_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_is_too_short_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     trainer = _trainer(_callback(name="mine"), max_steps=5, save_strategy="no")
 
     trainer.train()
 
     assert 5 == trainer.state.global_step
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
-    assert 1 == len(told)
-    assert "nothing was filed of training:mine: it made 5 steps" in told[0]
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
+    assert 1 == len(shown)
+    assert "nothing was filed of training:mine: it made 5 steps" in shown[0]

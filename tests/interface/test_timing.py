@@ -253,7 +253,7 @@ def test_nothing_is_filed_under_no_commit(tmp_path: Path, monkeypatch: pytest.Mo
     part.forget()
 
 
-def test_a_part_says_what_it_needs(project: Path) -> None:
+def test_a_part_states_what_it_needs(project: Path) -> None:
     with pytest.raises(UsageError, match="needs a name"):
         perfkit.timed(" ")
     with pytest.raises(UsageError, match="found -1"):
@@ -323,7 +323,7 @@ def test_times_that_settle_keep_the_cold_start_apart(
     assert project == Path.cwd()
 
 
-def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> None:
+def test_times_that_have_not_settled_are_reported_and_not_filed(project: Path) -> None:
     program = 'import perfkit\nwith perfkit.timed("step", warmup="settle"):\n    pass\n'
 
     done = _run(project, program)

@@ -103,9 +103,9 @@ def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     assert {"training:net"} == {row.outcome.benchmark.name for row in filed.values()}
     assert {"training"} == {row.source for row in filed.values()}
     assert {"batch": "8", "ranks": "1"} == filed["time"].outcome.benchmark.params
-    told = capsys.readouterr().err
-    assert told.startswith("perfkit: training:net: 12 steps, median ")
-    assert told.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
+    shown = capsys.readouterr().err
+    assert shown.startswith("perfkit: training:net: 12 steps, median ")
+    assert shown.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
     for metric in ("time", "time in forward", "operators"):
         (trend,) = read_history(load_project(project), LEDGER, HistoryRequest(metric=metric)).trends
         assert "training:net" == trend.benchmark
@@ -132,7 +132,7 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_that_were_all_disturbed_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
     record.begin()
     for _ in range(9):
@@ -144,7 +144,7 @@ def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[st
     assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
 
 
-def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uncommitted_changes_are_reported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "pyproject.toml").write_text("# changed\n")
     with perfkit.training("net", warmup=0, steps=3, balance=0) as run:
         for _ in range(5):
@@ -201,16 +201,16 @@ def test_other_amounts_of_work_begin_a_new_history() -> None:
         ({}, 4, "it made 4 steps, of which 0 were timed, of at least 3; the first 10 are left alone"),
     ],
 )
-def test_too_little_is_not_filed_and_said_so(
+def test_too_little_is_not_filed_and_is_reported(
     settings: dict[str, int], steps: int, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with perfkit.training("net", **settings) as run:  # type: ignore[arg-type]
         for _ in range(steps):
             run.step()
 
-    told = capsys.readouterr().err.splitlines()
-    assert 1 == len(told)
-    assert told[0].startswith(f"perfkit: nothing was filed of training:net: {why}")
+    shown = capsys.readouterr().err.splitlines()
+    assert 1 == len(shown)
+    assert shown[0].startswith(f"perfkit: nothing was filed of training:net: {why}")
     assert [] == list(LEDGER.glob("*.parquet"))
 
 
@@ -243,17 +243,17 @@ def test_an_error_of_perfkit_is_one_line(
     monkeypatch.setattr(TrainingSteps, "end_step", fail_at_last)
     run, loop = perfkit.training("net", warmup=0, steps=1, balance=9), Loop()
     loop.train(run, epochs=1)
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     run.finish()
 
     assert 10 == loop.batches
     assert call is nn.Module.__call__
-    assert "training:net are not measured, the training goes on: ValueError: a mistake\n" in told
-    assert 1 == told.count("\n")
+    assert "training:net are not measured, the training goes on: ValueError: a mistake\n" in shown
+    assert 1 == shown.count("\n")
 
 
 @pytest.mark.usefixtures("project")
-def test_a_ledger_that_can_be_written_no_longer_is_told(
+def test_a_ledger_that_can_be_written_no_longer_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -315,7 +315,7 @@ def test_a_training_without_torch_is_timed_by_its_own_word(project: Path, batche
 
 
 @pytest.mark.usefixtures("project")
-def test_what_the_other_ranks_left_is_told(
+def test_what_the_other_ranks_left_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = torch.distributed.HashStore()  # type: ignore[attr-defined]
@@ -335,14 +335,14 @@ def test_what_the_other_ranks_left_is_told(
         record.end_step()
     record.report()
 
-    heard, alone = capsys.readouterr().err.splitlines()
-    assert "; medians of 2 other ranks " in heard
+    logged, alone = capsys.readouterr().err.splitlines()
+    assert "; medians of 2 other ranks " in logged
     assert "other rank" not in alone
     assert "-> run " in alone
 
 
 @pytest.mark.slow
-def test_rank_0_files_and_tells_of_the_others(project: Path) -> None:
+def test_rank_0_files_and_summarises_the_others(project: Path) -> None:
     meeting = project / ".git/meeting"
     ranks = [
         subprocess.Popen(

@@ -72,7 +72,7 @@ def test_a_gate_times_both_sides() -> None:
     assert found.report.run_id in {run.run_id for run in perfkit.open_ledger().runs()}
 
 
-def test_a_profile_says_where_its_files_are() -> None:
+def test_a_profile_states_where_its_files_are() -> None:
     found = perfkit.profile(
         "training:train", out="here/first.stat", passes=("clean", "cprofile"), progress=False
     )

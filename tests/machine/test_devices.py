@@ -1,4 +1,4 @@
-"""Devices are told as their driver does, by a driver with the names and errors of nvidia-ml-py."""
+"""Devices are reported as their driver does, by a driver with the names and errors of nvidia-ml-py."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ H100 = {
 
 @pytest.fixture(autouse=True)
 def _without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what a torch that another test has imported says, which may be a build with CUDA."""
+    """Leave out what a torch that another test has imported reports, which may be a build with CUDA."""
     monkeypatch.setattr(devices, "_cudnn", lambda: None)
 
 
-def _devices(**told: object) -> Devices:
-    return Devices(FakeNvml(**{**H100, **told}), variables={})
+def _devices(**shown: object) -> Devices:
+    return Devices(FakeNvml(**{**H100, **shown}), variables={})
 
 
-def test_a_device_is_told_with_its_driver_modes_and_caps() -> None:
+def test_a_device_is_reported_with_its_driver_modes_and_caps() -> None:
     assert {
         "gpu_driver": "550.54.15",
         "gpu_driver_cuda": "12.4",
@@ -95,7 +95,7 @@ def test_without_a_driver_there_are_no_devices(error: type[pynvml.NVMLError]) ->
     assert ["nvmlInit"] == nvml.asked
 
 
-def test_a_device_that_is_lost_tells_nothing() -> None:
+def test_a_device_that_is_lost_reports_nothing() -> None:
     (state,) = _devices(
         nvmlDeviceGetTemperature=pynvml.NVMLError_GpuIsLost,
         nvmlDeviceGetCurrentClocksEventReasons=pynvml.NVMLError_GpuIsLost,
@@ -141,7 +141,7 @@ def test_an_older_driver_names_reasons_by_the_older_function() -> None:
         (pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown, (THROTTLED,)),
     ],
 )
-def test_heat_and_faults_throttle_and_a_power_cap_is_told(reason: int, marks: tuple[str, ...]) -> None:
+def test_heat_and_faults_throttle_and_a_power_cap_is_reported(reason: int, marks: tuple[str, ...]) -> None:
     before = _devices().states()
     after = _devices(nvmlDeviceGetCurrentClocksEventReasons=reason).states()
 

@@ -50,7 +50,9 @@ QUIET = Moment(
         ("throttled", 4.0, {"throttled_s": 5.0}),
     ],
 )
-def test_what_happened_is_told_with_its_size(what: What, amount: float, changes: dict[str, float]) -> None:
+def test_what_happened_is_reported_with_its_size(
+    what: What, amount: float, changes: dict[str, float]
+) -> None:
     assert [Disturbance(what=what, amount=amount)] == [*disturbances(BEFORE, replace(QUIET, **changes))]
 
 
@@ -71,7 +73,7 @@ def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, te
 
 
 @pytest.mark.parametrize(
-    ("said", "own", "quota", "counter"),
+    ("output", "own", "quota", "counter"),
     [
         ("0::/slice/job\n", "sys/fs/cgroup", ("cpu.max", "150000 100000"), "throttled_usec 1500000"),
         (
@@ -83,12 +85,12 @@ def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, te
     ],
 )
 def test_groups_above_its_own_count(
-    tmp_path: Path, said: str, own: str, quota: tuple[str, str], counter: str
+    tmp_path: Path, output: str, own: str, quota: tuple[str, str], counter: str
 ) -> None:
     slice_, job = tmp_path / own / "slice", tmp_path / own / "slice/job"
     job.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(said)
+    (tmp_path / "proc/self/cgroup").write_text(output)
     (slice_ / quota[0]).write_text(quota[1])
     for group in (slice_, job):
         (group / "cpu.cfs_period_us").write_text("100000")
@@ -98,9 +100,9 @@ def test_groups_above_its_own_count(
     assert 3.0 == throttled_s(tmp_path)
 
 
-@pytest.mark.parametrize("said", ["0::/docker/7f3a\n", "0::/../../job\n", "1:cpu:/docker/7f3a\n", ""])
-def test_a_path_that_a_container_does_not_see_is_its_own_group(tmp_path: Path, said: str) -> None:
-    for name, text in (("proc/self/cgroup", said), ("sys/fs/cgroup/cpu.max", "50000 100000")):
+@pytest.mark.parametrize("output", ["0::/docker/7f3a\n", "0::/../../job\n", "1:cpu:/docker/7f3a\n", ""])
+def test_a_path_that_a_container_does_not_see_is_its_own_group(tmp_path: Path, output: str) -> None:
+    for name, text in (("proc/self/cgroup", output), ("sys/fs/cgroup/cpu.max", "50000 100000")):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(text)
 
@@ -117,10 +119,10 @@ print(subprocess.Popen([sys.executable, "-c", "while True: pass"], **mute).pid)
 
 def test_a_neighbour_is_other_work() -> None:
     before, own = read_moment(), read_process(os.getpid())
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", NEIGHBOUR], capture_output=True, text=True, check=True, timeout=60
     )
-    neighbour = psutil.Process(int(said.stdout))
+    neighbour = psutil.Process(int(output.stdout))
     try:
         assert wait_until(lambda: neighbour.cpu_times().user > 1)
         after = read_moment()
@@ -132,7 +134,7 @@ def test_a_neighbour_is_other_work() -> None:
     assert read_process(os.getpid()).ended_s > own.ended_s  # type: ignore[union-attr]
 
 
-def test_a_watch_tells_what_happened_since_it_was_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_reports_what_happened_since_it_was_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 7200)

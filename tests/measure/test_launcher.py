@@ -24,7 +24,7 @@ from perfkit.runner.lockstep.launch import LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.turns import LoopPlan
 
-# Says, when it is collected, what its process is like.
+# Reports, when it is collected, what its process is like.
 SAYS = """
 import gc, json, os, sys
 said = {"collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
@@ -40,29 +40,29 @@ PLAIN = {name: text for name, text in os.environ.items() if name not in (*ALLOCA
 
 @pytest.fixture
 def trees(tmp_path: Path) -> TwoTrees:
-    """Return trees whose benchmarks say what their processes are like."""
+    """Return trees whose benchmarks record what their processes are like."""
     made = TwoTrees(tmp_path)
     made.benchmarks(SAYS)
     return made
 
 
 def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Listing]:
-    """Return what a child of a side says of itself, and what it found."""
+    """Return what a child of a side reports of itself, and what it found."""
     listing = list_benchmarks(launcher.start(side, nodes=None))
-    return json.loads(trees.said(side, "said.txt")[-1]), listing
+    return json.loads(trees.lines(side, "said.txt")[-1]), listing
 
 
-def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
+def test_each_fork_server_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
     with trees.launcher(environment=PLAIN) as launcher:
-        said = []
+        output = []
         for _ in range(3):
             launcher.renew()
-            said.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
+            output.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
 
-    assert all(base["hash"] == head["hash"] for base, head in said)
-    assert 3 == len({base["hash"] for base, _ in said})
-    assert 3 == len({base["environment"]["PYTHONHASHSEED"] for base, _ in said})
-    assert all(base["parent"] == head["parent"] for base, head in said)
+    assert all(base["hash"] == head["hash"] for base, head in output)
+    assert 3 == len({base["hash"] for base, _ in output})
+    assert 3 == len({base["environment"]["PYTHONHASHSEED"] for base, _ in output})
+    assert all(base["parent"] == head["parent"] for base, head in output)
 
 
 def test_the_temporary_files_of_a_launch_go_away_with_it(trees: TwoTrees) -> None:
@@ -79,7 +79,7 @@ def test_it(benchmark, tmp_path):
             assert nodes("test_it") == list(record.timings)
         left = {path.suffix for path in trees.folder.rglob("*")}
 
-    places = {Path(line) for line in trees.said("head", "seen.txt")}
+    places = {Path(line) for line in trees.lines("head", "seen.txt")}
     assert 2 == len(places)
     assert all(place.is_relative_to(trees.folder) for place in places)
     assert {".log"} == left
@@ -115,10 +115,10 @@ def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path
 
 def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
     with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:
-        said, _ = visit(trees, launcher, "head")
+        output, _ = visit(trees, launcher, "head")
 
         assert launcher.allocator_kept is True
-    assert ALLOCATOR.items() | {("MINE", "kept")} <= said["environment"].items()
+    assert ALLOCATOR.items() | {("MINE", "kept")} <= output["environment"].items()
 
 
 def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
@@ -134,11 +134,11 @@ def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees)
 
 def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
     with trees.launcher(preload=["wave", "no_such_library"]) as launcher:
-        said, _ = visit(trees, launcher, "head")
+        output, _ = visit(trees, launcher, "head")
 
         assert launcher.why_no_fork is None
-    assert "wave" in said["loaded"]
-    assert "no_such_library" not in said["loaded"]
+    assert "wave" in output["loaded"]
+    assert "no_such_library" not in output["loaded"]
 
 
 PYPROJECT_WITH = """[tool.pytest.ini_options]
@@ -159,9 +159,9 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
     trees.write({"pyproject.toml": WITHOUT_HYPOTHESIS})
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": disabled}
     with trees.launcher(environment=environment) as launcher:
-        said, listing = visit(trees, launcher, "head")
+        output, listing = visit(trees, launcher, "head")
 
-    assert loaded == {"_hypothesis_pytestplugin"} & set(said["loaded"])
+    assert loaded == {"_hypothesis_pytestplugin"} & set(output["loaded"])
     assert {} == listing.errors
 
 
@@ -191,10 +191,10 @@ def test_options_of_other_plugins_are_undone_where_these_are_loaded(
 
 def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
     with trees.launcher(preload=["wave"]) as launcher:
-        said, _ = visit(trees, launcher, "head")
+        output, _ = visit(trees, launcher, "head")
 
-    assert said["collects"]
-    assert said["frozen"] > 10_000
+    assert output["collects"]
+    assert output["frozen"] > 10_000
 
 
 def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
@@ -205,9 +205,9 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
 
     with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
-        said, listing = visit(trees, launcher, "head")
+        output, listing = visit(trees, launcher, "head")
 
-    assert "own" == said["side"]
+    assert "own" == output["side"]
     assert ({}, True) == (listing.report.foreign, "thing.py" in listing.report.loaded)
 
 
@@ -249,12 +249,12 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
 
     trees.benchmarks(SAYS + "import wave\n")
     with trees.launcher(preload=None) as launcher:
-        said, _ = visit(trees, launcher, "head")
+        output, _ = visit(trees, launcher, "head")
 
-    assert "wave" in said["loaded"]
+    assert "wave" in output["loaded"]
 
 
-# Kills the preloader from within a launch, once.
+# Kills the fork server from within a launch, once.
 TREACHEROUS = """
 import os, pathlib, signal
 FLAG = pathlib.Path({flag!r})
@@ -267,23 +267,23 @@ def test_it(benchmark):
 """
 
 
-def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> None:
+def test_a_fork_server_that_died_between_launches_is_replaced(trees: TwoTrees) -> None:
     with trees.launcher() as launcher:
         before, _ = visit(trees, launcher, "base")
         os.kill(before["parent"], signal.SIGKILL)
         assert wait_until(lambda: gone(before["parent"]))
         record = launcher.launch(schedule_first(), nodes("test_it"), plans={}, rules=RULES)
-        said = [json.loads(trees.said(side, "said.txt")[-1]) for side in SIDES]
+        output = [json.loads(trees.lines(side, "said.txt")[-1]) for side in SIDES]
 
     assert nodes("test_it") == list(record.timings)
-    assert before["parent"] not in {one["parent"] for one in said}
-    assert 1 == len({one["parent"] for one in said})
+    assert before["parent"] not in {one["parent"] for one in output}
+    assert 1 == len({one["parent"] for one in output})
     assert 2 == launcher.preloader
 
 
 @pytest.fixture
 def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
-    """Return the flag of a module that kills preloaders, and a launcher whose preloaders have imported it."""
+    """Return the flag of a module that kills fork servers, and a launcher whose servers have imported it."""
     site, flag = tmp_path / "site", tmp_path / "flag"
     site.mkdir()
     flag.write_text("")
@@ -292,31 +292,33 @@ def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
     return flag, trees.launcher(preload=["deadly"], environment=environment)
 
 
-def test_a_preloader_that_dies_in_a_fork_is_replaced(trees: TwoTrees, deadly: tuple[Path, Launcher]) -> None:
+def test_a_fork_server_that_dies_in_a_fork_is_replaced(
+    trees: TwoTrees, deadly: tuple[Path, Launcher]
+) -> None:
     flag, launcher = deadly
     with launcher:
         launcher.renew()
         flag.write_text("x")
-        said, _ = visit(trees, launcher, "base")
+        output, _ = visit(trees, launcher, "base")
 
     assert ("", 2) == (flag.read_text(), launcher.preloader)
-    assert said["parent"]
+    assert output["parent"]
 
 
-def test_two_preloaders_that_die_in_a_row_are_told(deadly: tuple[Path, Launcher]) -> None:
+def test_two_fork_servers_that_die_in_a_row_are_reported(deadly: tuple[Path, Launcher]) -> None:
     flag, launcher = deadly
     with launcher:
         launcher.renew()
         flag.write_text("xxx")
-        with pytest.raises(NotMeasuredError, match="two in a row were lost") as told:
+        with pytest.raises(NotMeasuredError, match="two in a row were lost") as shown:
             launcher.start("base", nodes=None)
 
-    assert str(told.value).endswith("then run the command again")
-    assert "failed to fork a child: it was killed by SIGKILL (out of memory?)" in str(told.value)
+    assert str(shown.value).endswith("then run the command again")
+    assert "failed to fork a child: it was killed by SIGKILL (out of memory?)" in str(shown.value)
     assert "x" == flag.read_text()
 
 
-def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: Path) -> None:
+def test_a_launch_whose_fork_server_dies_is_made_again(trees: TwoTrees, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     flag.write_text("once")
     trees.benchmarks(TREACHEROUS.format(flag=str(flag)))
@@ -334,7 +336,7 @@ def schedule_first() -> Slot:
     return next(iter(schedule(seed=1)))
 
 
-# A whole run in a process of its own: it says when both children stand at their benchmark, and waits.
+# A whole run in a process of its own: it prints when both children stand at their benchmark, and waits.
 COORDINATOR = """
 import signal, sys
 from pathlib import Path
@@ -367,7 +369,7 @@ def test_it(benchmark):
 
 @pytest.mark.parametrize(("code", "least"), [(SAYS, 4), (FAMILY, 8)], ids=["alone", "with strays"])
 def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees, code: str, least: int) -> None:
-    """Preloaders and children end with it, the stopped ones too, though nobody told them.
+    """Fork servers and children end with it, the stopped ones too, though they get no order.
 
     Grandchildren in other sessions and daemons, stopped with their side, are no exception.
     """

@@ -70,7 +70,7 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "told"),
+    ("file", "text", "shown"),
     [
         (
             "pyproject.toml",
@@ -82,11 +82,11 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
     ],
 )
 def test_a_commit_whose_configuration_is_faulty_has_a_failed_launch(
-    tmp_path: Path, file: str, text: str, told: str
+    tmp_path: Path, file: str, text: str, shown: str
 ) -> None:
     (tmp_path / file).write_text(text)
 
     result = _launch(tmp_path, limit_s=60)
 
     assert "error" == result.status
-    assert result.tail.startswith(told)
+    assert result.tail.startswith(shown)

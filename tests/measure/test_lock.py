@@ -1,4 +1,4 @@
-"""One perfkit measures on a machine at a time; a second one waits, says for whom, and gives up in time."""
+"""One perfkit measures on a machine at a time; a second one waits, names the first, and gives up in time."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def let_go(process: Process) -> None:
 
 
 @pytest.mark.parametrize("end", [let_go, subprocess.Popen.kill])
-def test_a_second_process_says_for_whom_it_waits(
+def test_a_second_process_states_whom_it_waits_for(
     tmp_path: Path, holder: Process, end: Callable[[Process], None]
 ) -> None:
-    heard = []
+    logged = []
 
     def log(text: str) -> None:
-        heard.append((holder.poll(), text))
+        logged.append((holder.poll(), text))
         end(holder)
 
     with machine_lock(log=log, folder=tmp_path) as waited_s:
         holder.wait()
 
-    ((status, text),) = heard
+    ((status, text),) = logged
     assert status is None
     assert text.startswith(f"waiting for perfkit gate (process {holder.pid}, since ")
     assert text.endswith(" UTC): it measures on this machine")
@@ -73,10 +73,10 @@ def test_a_holder_that_stands_still_is_named_as_stopped(tmp_path: Path, holder: 
     holder.send_signal(signal.SIGSTOP)
     assert wait_until(lambda: (found := read_process(holder.pid)) is not None and found.is_stopped)
 
-    said = who_measures(folder=tmp_path)
+    output = who_measures(folder=tmp_path)
 
-    assert said is not None
-    assert f", stopped: `kill -CONT {holder.pid}` lets it go on)" in said
+    assert output is not None
+    assert f", stopped: `kill -CONT {holder.pid}` lets it go on)" in output
 
 
 class Clock:
@@ -94,37 +94,37 @@ class Clock:
         self.now_s += seconds
 
 
-@pytest.mark.parametrize(("wait_s", "told"), [(0.0, 0), (30.0, 1), (150.0, 3)])
+@pytest.mark.parametrize(("wait_s", "shown"), [(0.0, 0), (30.0, 1), (150.0, 3)])
 def test_the_wait_has_an_end_where_one_was_set(
-    tmp_path: Path, holder: Process, wait_s: float, told: int
+    tmp_path: Path, holder: Process, wait_s: float, shown: int
 ) -> None:
-    heard: list[str] = []
+    logged: list[str] = []
     clock = Clock()
 
     with (
         pytest.raises(NotMeasuredError) as caught,
-        machine_lock(log=heard.append, wait_s=wait_s, folder=tmp_path, clock=clock, pause=clock.pause),
+        machine_lock(log=logged.append, wait_s=wait_s, folder=tmp_path, clock=clock, pause=clock.pause),
     ):
         pass
 
     assert 4 == caught.value.exit_code
     assert f"perfkit gate (process {holder.pid}, since " in str(caught.value)
     assert f"longer than --wait {wait_s:g}; nothing was measured" in str(caught.value)
-    assert told == len(heard)
+    assert shown == len(logged)
     assert pytest.approx(100.0 + wait_s) == clock.now_s
 
 
-def test_every_minute_it_says_for_how_long_it_has_waited(tmp_path: Path, holder: Process) -> None:
-    heard: list[str] = []
+def test_every_minute_it_reports_for_how_long_it_has_waited(tmp_path: Path, holder: Process) -> None:
+    logged: list[str] = []
     clock = Clock()
     with (
         pytest.raises(NotMeasuredError),
-        machine_lock(log=heard.append, wait_s=90.0, folder=tmp_path, clock=clock, pause=clock.pause),
+        machine_lock(log=logged.append, wait_s=90.0, folder=tmp_path, clock=clock, pause=clock.pause),
     ):
         pass
 
-    assert [True, False] == [text.startswith("waiting for perfkit gate") for text in heard]
-    assert heard[1].startswith(f"waiting (60.0 s so far) for perfkit gate (process {holder.pid}")
+    assert [True, False] == [text.startswith("waiting for perfkit gate") for text in logged]
+    assert logged[1].startswith(f"waiting (60.0 s so far) for perfkit gate (process {holder.pid}")
 
 
 @pytest.mark.parametrize("wait_s", [-1.0, float("nan")])
@@ -137,13 +137,13 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
 
 
 def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
-    heard: list[str] = []
-    with pytest.raises(KeyboardInterrupt), machine_lock(log=heard.append, folder=tmp_path):
+    logged: list[str] = []
+    with pytest.raises(KeyboardInterrupt), machine_lock(log=logged.append, folder=tmp_path):
         raise KeyboardInterrupt
-    with machine_lock(log=heard.append, wait_s=0.0, folder=tmp_path) as waited_s:
+    with machine_lock(log=logged.append, wait_s=0.0, folder=tmp_path) as waited_s:
         pass
 
-    assert ([], 0.0) == (heard, waited_s)
+    assert ([], 0.0) == (logged, waited_s)
     assert "" == (tmp_path / NAME).read_text()
     assert who_measures(folder=tmp_path) is None
 

@@ -17,7 +17,7 @@ from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
 from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 
-# Says in its tree which benchmarks ran.
+# Reports in its tree which benchmarks ran.
 NOTE = """
 import os, pytest
 def note(text):
@@ -31,7 +31,7 @@ GOOD = """
 def test_before(benchmark): benchmark(sum, range(100))
 def test_after(benchmark): benchmark(sum, range(100))
 """
-# Goes to a core first, where nothing holds it; says where it is in each call, and how many it may use.
+# Goes to a core first, where nothing holds it; records where it is in each call, and how many it may use.
 ON_A_CORE = """
 import os
 def where():
@@ -69,14 +69,14 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> TwoTrees:
 
 @pytest.fixture(scope="module")
 def launcher(trees: TwoTrees) -> Iterator[Launcher]:
-    """Return a launcher whose preloaders import no library."""
+    """Return a launcher whose fork servers import no library."""
     with trees.launcher() as launcher:
         yield launcher
 
 
 @pytest.fixture(autouse=True)
 def _clean(trees: TwoTrees) -> None:
-    """Forget what earlier tests' benchmarks said."""
+    """Forget what earlier tests' benchmarks reported."""
     for root in trees.roots.values():
         (root / "said.txt").unlink(missing_ok=True)
 
@@ -154,7 +154,7 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> No
     record = trees.launch(launcher, "test_where", plans=dict.fromkeys(nodes("test_where"), plan))
 
     assert [] == failures(record)
-    base, head = (trees.said(side, "said.txt")[-40:] for side in SIDES)
+    base, head = (trees.lines(side, "said.txt")[-40:] for side in SIDES)
     together = sum(one.split()[0] == other.split()[0] for one, other in zip(base, head, strict=True))
     # What else runs may drive one of them away now and then.
     assert 20 < together
@@ -174,7 +174,7 @@ def test_it(benchmark):
 
     (timing,) = record.timings.values()
     assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.plan.loops)
-    assert [9, 9] == [trees.said(side, "said.txt").count("called") for side in SIDES]
+    assert [9, 9] == [trees.lines(side, "said.txt").count("called") for side in SIDES]
 
 
 def test_many_allowed_calls_are_a_bound_and_no_duty(trees: TwoTrees, launcher: Launcher) -> None:
@@ -199,12 +199,12 @@ def test_quick(benchmark):
     assert (4, 5) == (slow.plan.loops, quick.plan.loops)
     assert 19 == len(quick.base_s) == len(quick.head_s)
     for side in SIDES:
-        said = trees.said(side, "said.txt")
-        assert 20 < said.count("slow") < 200
-        assert 1 + 19 * 5 + 1 == said.count("quick")
+        output = trees.lines(side, "said.txt")
+        assert 20 < output.count("slow") < 200
+        assert 1 + 19 * 5 + 1 == output.count("quick")
 
 
-# What can befall one side's part of a benchmark without harm to the others, and what is told of it.
+# What can befall one side's part of a benchmark without harm to the others, and what is reported of it.
 MISHAPS = {
     "raises": ("benchmark(int, 'a word')", "error", "ValueError: invalid literal for int()"),
     "raises_late": ("benchmark(list(range(9)).pop)", "error", "IndexError: pop from empty list"),
@@ -234,11 +234,11 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: La
 
     record = trees.launch(launcher, *tests, launch_s=0.01)
 
-    told = {test: said for test, *said in failures(record)}
+    shown = {test: output for test, *output in failures(record)}
     expected = {f"test_{name}": [side, status] for name, (_, status, _) in MISHAPS.items()}
-    assert expected == {test: said[:2] for test, said in told.items()}
+    assert expected == {test: output[:2] for test, output in shown.items()}
     for name, (_, _, words) in MISHAPS.items():
-        assert told[f"test_{name}"][2].startswith(words)
+        assert shown[f"test_{name}"][2].startswith(words)
     assert nodes(*(f"test_after_{name}" for name in MISHAPS)) == list(record.timings)
     assert set(SIDES) == set(record.reports)
 
@@ -325,7 +325,7 @@ def test_a_module_that_makes_its_attributes_up_costs_no_report(trees: TwoTrees, 
     assert (set(SIDES), frozenset()) == (set(record.reports), record.unproven)
 
 
-# What ends head's process or keeps it, with how it is told.
+# What ends head's process or keeps it, with how it is reported.
 ENDS = {
     "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),
     "exit_well": ("os._exit(0)", "error", "its process ended with exit status 0"),
@@ -337,7 +337,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("side", "end"), [*(("head", end) for end in ENDS), ("base", "exit")])
-def test_a_lost_process_ends_the_launch_and_is_told(
+def test_a_lost_process_ends_the_launch_and_is_reported(
     trees: TwoTrees, launcher: Launcher, side: Side, end: str
 ) -> None:
     code, status, message = ENDS[end]
@@ -364,12 +364,12 @@ def test_a_lost_process_ends_the_launch_and_is_told(
 
 
 def nothing_left(trees: TwoTrees) -> bool:
-    """Tell whether no process of the trees is there but preloaders."""
+    """Return whether no process of the trees is there but fork servers."""
     return all(map(is_preloader, trees.processes()))
 
 
 def is_preloader(pid: int) -> bool:
-    """Tell a preloader, which goes on to the next launch, by its command line."""
+    """Recognise a fork server, which goes on to the next launch, by its command line."""
     try:
         return b"\0preload\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -479,7 +479,7 @@ def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, launcher: Launch
     assert {} == record.timings
 
 
-# A library that says it has initialised a GPU: its forked children could not use that.
+# A library that seems to have initialised a GPU: its forked children could not use that.
 GPU_IN_USE = """
 class cuda:
     is_initialized = staticmethod(lambda: True)
@@ -551,8 +551,8 @@ def test_counts_of_a_process_without_its_proof_are_counted_once_more(
     assert {"base": set(wanted), "head": {wanted[0], wanted[2]}} == {
         side: set(counts) for side, counts in found.counts.items()
     }
-    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.said("head", "said.txt")
-    assert ["test_before", "test_ends", "test_after"] == trees.said("base", "said.txt")
+    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.lines("head", "said.txt")
+    assert ["test_before", "test_ends", "test_after"] == trees.lines("base", "said.txt")
     assert set(SIDES) == set(found.reports)
 
 
@@ -568,7 +568,7 @@ def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: La
     assert {"base"} == set(found.reports)
 
 
-def test_a_training_that_failed_with_code_from_elsewhere_is_told(
+def test_a_training_that_failed_with_code_from_elsewhere_is_reported(
     trees: TwoTrees, launcher: Launcher, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"

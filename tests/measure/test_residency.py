@@ -32,7 +32,7 @@ def test_measured_peaks_decide(free: int, base: int | None, head: int | None, de
 
 
 def _held(peak: int, *, index: int = 0, free: int) -> DeviceMemory:
-    """Return what a side says that reserves so many GiB of a device of 80, of which so many are free now."""
+    """Return the memory of a side that reserves so many GiB of a device of 80, with so many free now."""
     return DeviceMemory(index=index, total=80 * GIB, free=free * GIB, reserved=peak * GIB, peak=peak * GIB)
 
 
@@ -50,7 +50,7 @@ def _held(peak: int, *, index: int = 0, free: int) -> DeviceMemory:
         ((_held(60, free=19),), (), False),
     ],
 )
-def test_what_both_said_beside_one_another_decides(
+def test_what_both_reported_beside_one_another_decides(
     base: tuple[DeviceMemory, ...], head: tuple[DeviceMemory, ...], *, apart: bool
 ) -> None:
     memory: dict[Side, tuple[DeviceMemory, ...]] = {"base": base, "head": head}

@@ -59,7 +59,7 @@ class Scene:
         self.plans: dict[str, LoopPlan] = {}
 
     def needs(self, base: int, head: int) -> None:
-        """Say how many GiB each side allocates from now on."""
+        """Set how many GiB each side allocates from now on."""
         for side, gib in zip(SIDES, (base, head), strict=True):
             self.trees.write({"gib.txt": str(gib), "side.txt": side}, side)
 
@@ -71,7 +71,7 @@ class Scene:
         rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 30.0, check_s=check_s)
         return launcher.launch(slot, nodes(*tests), plans=self.plans, rules=rules)
 
-    def said(self) -> list[tuple[str, bool]]:
+    def output(self) -> list[tuple[str, bool]]:
         """Return which side allocated, in order, and whether the other one held memory then."""
         file = self.place / "said.txt"
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
@@ -80,7 +80,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def preloading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Launcher]]:
-    """Return a scene and a launcher, whose preloaders have torch, for all tests of this file."""
+    """Return a scene and a launcher, whose fork servers have torch, for all tests of this file."""
     scene = Scene(tmp_path_factory.mktemp("trees"))
     environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
     with scene.trees.launcher(preload=["torch"], environment=environment) as launcher:
@@ -117,8 +117,8 @@ def test_sides_that_have_room_stay_together(scene: Scene, launcher: Launcher) ->
     assert {"base": 10 * GIB, "head": 20 * GIB} == {
         side: found.peak for side, (found,) in timing.memory.items()
     }
-    assert list(SIDES) == sorted(side for side, _ in scene.said())
-    assert any(beside for _, beside in scene.said())
+    assert list(SIDES) == sorted(side for side, _ in scene.output())
+    assert any(beside for _, beside in scene.output())
     assert {} == launcher.residents.alone
 
 
@@ -143,7 +143,7 @@ def test_sides_without_room_alternate(
         assert {(FILE, "fake_device.py")} == {
             tuple(sorted(report.loaded)) for report in record.reports.values()
         }
-    assert [("head", False), ("base", False)] == scene.said()
+    assert [("head", False), ("base", False)] == scene.output()
 
 
 def test_what_does_not_fit_alone_fails(scene: Scene, launcher: Launcher) -> None:
@@ -167,7 +167,7 @@ def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launche
 
 
 @pytest.mark.parametrize(("test", "both"), [("test_skipped", True), ("test_skipped_on_base", False)])
-def test_a_skip_is_told_as_where_both_are_together(
+def test_a_skip_is_reported_as_where_both_are_together(
     scene: Scene, launcher: Launcher, test: str, *, both: bool
 ) -> None:
     launcher.residents.alone[f"{FILE}::{test}"] = "of this test"
@@ -242,5 +242,5 @@ def test_sides_without_room_are_counted_and_profiled_one_after_the_other(
     assert {"base": 2, "head": 2} == {side: len(found) for side, found in counted.counts.items()}
     assert turns is not None
     assert set(SIDES) == set(turns)
-    assert all(not beside for _, beside in scene.said())
+    assert all(not beside for _, beside in scene.output())
     assert other("base") == "head"

@@ -1,4 +1,4 @@
-"""A runner takes no message of another benchmark for its own, whatever a child sends."""
+"""A runner takes no message of another benchmark for its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scripted:
         self.child = Child("head", nothing, Channel(ours), Path("log"))  # type: ignore[arg-type]
         self._end = Channel(theirs)
 
-    def says(self, *messages: Message) -> None:
+    def sends(self, *messages: Message) -> None:
         """Have it send messages."""
         for message in messages:
             self._end.send(message)
@@ -75,8 +75,8 @@ def timed(node: str, *values: float) -> Message:
 
 
 def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> None:
-    scripted.says(finished("a", "error", "AssertionError"), ready("a"), finished("a"), ready("b"))
-    scripted.says(timed("b", 2.0), finished("b"))
+    scripted.sends(finished("a", "error", "AssertionError"), ready("a"), finished("a"), ready("b"))
+    scripted.sends(timed("b", 2.0), finished("b"))
 
     with pytest.raises(BenchmarkError, match="AssertionError"):
         scripted.runner("a").arrive()
@@ -93,7 +93,7 @@ def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> 
 
 def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Scripted) -> None:
     runner = scripted.runner("a")
-    scripted.says(ready("a"), ready("a"), finished("a", "skipped", "told to end"))
+    scripted.sends(ready("a"), ready("a"), finished("a", "skipped", "told to end"))
     runner.arrive()
 
     with pytest.raises(BenchmarkError, match="began its benchmark again") as raised:
@@ -115,7 +115,7 @@ def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Sc
 def test_a_benchmark_that_does_not_come_has_failed_alone(
     scripted: Scripted, messages: list[Message], words: str
 ) -> None:
-    scripted.says(*messages)
+    scripted.sends(*messages)
     first = scripted.runner("a")
 
     with pytest.raises(BenchmarkError, match=words) as raised:
@@ -133,27 +133,27 @@ def test_a_benchmark_that_does_not_come_has_failed_alone(
 
 
 @pytest.mark.parametrize(
-    ("message", "told", "fatal"),
+    ("message", "shown", "fatal"),
     [
         (DONE, "its session ended before it was over", True),
         (ready("b"), "its session went on to another test before it was over", False),
     ],
 )
 def test_a_benchmark_that_is_left_by_its_session_has_failed(
-    scripted: Scripted, message: Message, told: str, *, fatal: bool
+    scripted: Scripted, message: Message, shown: str, *, fatal: bool
 ) -> None:
     runner = scripted.runner("a")
-    scripted.says(ready("a"), message)
+    scripted.sends(ready("a"), message)
     runner.arrive()
 
-    with pytest.raises(BenchmarkError, match=told) as raised:
+    with pytest.raises(BenchmarkError, match=shown) as raised:
         runner.run(untimed=1, loops=1, rounds=1)
     assert fatal == raised.value.fatal
 
 
 def test_a_test_that_passed_after_all_is_over_when_it_is_given_up(scripted: Scripted) -> None:
     runner = scripted.runner("a")
-    scripted.says(ready("a"), timed("a", 1.0), finished("a"), ready("b"))
+    scripted.sends(ready("a"), timed("a", 1.0), finished("a"), ready("b"))
     runner.arrive()
     runner.run(untimed=1, loops=1, rounds=1)
     runner.leave()

@@ -58,7 +58,7 @@ def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
     } == timing.devices
 
 
-def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
+def test_without_an_accelerator_a_launch_has_no_device_times() -> None:
     assert {} == turns.timing_of({side: _runner(side, [1.0], []) for side in SIDES}, PLAN).devices
 
 
@@ -72,7 +72,7 @@ def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
         ((2.0, 2.0, 5.5), (2.1, 2.1, 5.6), 3.5),
     ],
 )
-def test_a_round_that_stands_still_is_told_from_one_that_waits(
+def test_a_round_that_stands_still_is_distinguished_from_one_that_waits(
     waited_s: tuple[float, ...], rounds_s: tuple[float, ...], seconds: float
 ) -> None:
     assert seconds == pytest.approx(turns.stood_still(waited_s, rounds_s), abs=0.01)

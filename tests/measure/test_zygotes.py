@@ -17,7 +17,7 @@ from perfkit.runner.lockstep import collection
 from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, schedule
 from perfkit.runner.lockstep.launcher import Launcher
 
-# Says what its process is like, once when it is imported and once in each launch.
+# Reports what its process is like, once when it is imported and once in each launch.
 SAYS = """
 import json, os, tempfile
 state = {"calls": 0}
@@ -33,7 +33,7 @@ def test_it(benchmark, tmp_path):
     state["calls"] += 1
     benchmark(sum, [])
 """
-# Says where its stack is, as the kernel sees it while it reads this file for it.
+# Reports where its stack is, as the kernel sees it while it reads this file for it.
 STACK = """
 import json, os
 def place():
@@ -56,7 +56,7 @@ RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
 
 @pytest.fixture
 def trees(tmp_path: Path) -> TwoTrees:
-    """Return trees whose benchmarks say what their processes are like."""
+    """Return trees whose benchmarks record what their processes are like."""
     made = TwoTrees(tmp_path)
     made.benchmarks(SAYS)
     return made
@@ -67,9 +67,9 @@ def launch(launcher: Launcher, slot: Slot | None = None) -> LaunchRecord:
     return launcher.launch(slot or next(iter(schedule(seed=1))), nodes("test_it"), plans={}, rules=RULES)
 
 
-def said(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
-    """Return what base's processes said of their import, or of their launches."""
-    found = [json.loads(line) for line in trees.said("base", "said.txt")]
+def output(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
+    """Return what base's processes reported of their import, or of their launches."""
+    found = [json.loads(line) for line in trees.lines("base", "said.txt")]
     return [one for one in found if one["what"] == what]
 
 
@@ -82,7 +82,7 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
         assert launcher.why_not_served is None
     assert [set(nodes("test_it"))] * 2 == [set(listed[side].found) for side in SIDES]
     assert [()] * 3 == [record.failures for record in records]
-    (imported,), launched = said(trees, "imported"), said(trees, "launched")
+    (imported,), launched = output(trees, "imported"), output(trees, "launched")
     assert {imported["pid"]} == {one["parent"] for one in launched}
     assert 3 == len({one["pid"] for one in launched}) == len({one["temporary"] for one in launched})
     assert [0, 0, 0] == [one["calls"] for one in launched]
@@ -107,12 +107,12 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
             launcher.renew()
 
     assert 9 == len(set(numbers))
-    imported = said(trees, "imported")
+    imported = output(trees, "imported")
     assert 9 == len({one["pid"] for one in imported})
     assert 2 == len({one["hash"] for one in imported})
 
 
-def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
+def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees) -> None:
     with trees.launcher() as launcher:
         launcher.survey()
         launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
@@ -125,7 +125,7 @@ def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
 
     assert [8, 2, 1, 1] == [groups.count(group) for group in dict.fromkeys(groups)]
     # A group of one launch has no server: the process that was launched has imported the code.
-    imported, launched = ([one["pid"] for one in said(trees, what)] for what in ("imported", "launched"))
+    imported, launched = ([one["pid"] for one in output(trees, what)] for what in ("imported", "launched"))
     assert launched[-2:] == imported[-2:]
     assert 4 == len(imported)
     assert set(imported[:2]).isdisjoint(launched)
@@ -175,19 +175,19 @@ def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) ->
         assert "threads were started when it was imported: mine" == launcher.why_not_served
     assert set(nodes("test_it")) == set(listed["head"].found)
     assert ((), nodes("test_it")) == (record.failures, list(record.timings))
-    assert 2 == len(said(trees, "imported"))
+    assert 2 == len(output(trees, "imported"))
 
 
 def test_a_server_that_died_is_replaced(trees: TwoTrees) -> None:
     with trees.launcher() as launcher:
         launcher.survey()
-        (imported,) = said(trees, "imported")
+        (imported,) = output(trees, "imported")
         os.kill(imported["pid"], signal.SIGKILL)
         assert wait_until(lambda: gone(imported["pid"]))
         record = launch(launcher)
 
     assert ((), nodes("test_it")) == (record.failures, list(record.timings))
-    assert 2 == len({one["pid"] for one in said(trees, "imported")})
+    assert 2 == len({one["pid"] for one in output(trees, "imported")})
 
 
 SEEN = """
@@ -197,7 +197,7 @@ again = mark.exists()
 mark.touch()
 """
 FIRST = "def test_first(benchmark): benchmark(sum, [])\n"
-# Ways in which what was collected at first is not collected later on, with what is told of it.
+# Ways in which what was collected at first is not collected later on, with what is reported of it.
 VANISHING = {
     f"if not again:\n    {FIRST}": "its id may depend on the hash seed, the time or a listing of files",
     f"if again: raise OSError('not now')\n{FIRST}": "OSError: not now",
@@ -206,7 +206,7 @@ VANISHING = {
 
 
 @pytest.mark.parametrize("text", VANISHING, ids=["another id", "an error", "a skip"])
-def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: str) -> None:
+def test_a_benchmark_that_is_not_collected_again_is_reported(trees: TwoTrees, text: str) -> None:
     trees.write({"benchmarks/bench_other.py": "def test_other(benchmark): benchmark(sum, [])\n"})
     trees.benchmarks(SEEN + text, "base")
     trees.benchmarks(FIRST, "head")
@@ -242,14 +242,14 @@ def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees
     assert [{}, {}] == [dict(listed[side].report.foreign) for side in SIDES]
 
 
-def test_a_collection_that_takes_long_says_where_it_is(
+def test_a_collection_that_takes_long_states_where_it_is(
     trees: TwoTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection, "_FIRST_WORD_S", 0.5)
     trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
-    said: list[str] = []
+    output: list[str] = []
     with trees.launcher() as launcher:
-        listed = launcher.survey(log=said.append)
+        listed = launcher.survey(log=output.append)
 
     assert nodes("test_it") == list(listed["head"].found)
-    assert [] != [one for one in said if f"pytest is at {FILE} of " in one and " s so far" in one], said
+    assert [] != [one for one in output if f"pytest is at {FILE} of " in one and " s so far" in one], output

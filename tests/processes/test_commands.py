@@ -1,4 +1,4 @@
-"""Commands under a guard say how they ended, and leave no process after their end or the coordinator's."""
+"""Commands under a guard report how they ended, and leave no process after their end or the coordinator's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfkit.runner.agent.processes import read_process
 from perfkit.runner.commands import GuardedCommand, run_command
 
 # Leaves a child in its group, one in a session of its own, and a daemon whose parent is gone; stops the first
-# two, tells all their numbers, and does what its last argument says.
+# two, reports all their numbers, and does what its last argument names.
 FAMILY = """
 import os, signal, subprocess, sys, time
 wait = [sys.executable, "-c", "import signal; signal.pause()"]
@@ -51,13 +51,13 @@ def python(code: str, *arguments: str) -> list[str]:
         ("import os; os.kill(os.getpid(), 15)", "was killed by SIGTERM"),
     ],
 )
-def test_how_a_command_ended_is_told(tmp_path: Path, code: str, words: str) -> None:
+def test_how_a_command_ended_is_reported(tmp_path: Path, code: str, words: str) -> None:
     ending = run_command(python(code), output=tmp_path / "log", limit_s=60)
 
     assert words == ending.words
 
 
-def test_a_command_that_cannot_be_started_is_told(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     ending = run_command(["/no/such/command"], output=tmp_path / "log", limit_s=60)
 
     assert "ended with exit status 127; /no/such/command cannot be started: No such file" in ending.words
@@ -115,6 +115,6 @@ def test_a_command_inherits_what_it_is_given_and_no_more(tmp_path: Path) -> None
     # The guard has closed its copy: nobody holds the pipe any more.
     assert b"" == os.read(reading, 1)
     os.close(reading)
-    said = log.read_text()
-    assert said.startswith("True  ['0', '1', '2', ")
-    assert 5 == said.count(",") + 1
+    stated = log.read_text()
+    assert stated.startswith("True  ['0', '1', '2', ")
+    assert 5 == stated.count(",") + 1

@@ -1,4 +1,4 @@
-"""A notebook is read without a library: its cells become plain Python, or one line says why they cannot."""
+"""A notebook is read without a library: its cells become plain Python, or one line explains why not."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def _run(path: Path) -> None:
 
 
 def test_cells_run_in_order_in_one_namespace(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    reported = tmp_path / "reported"
     path = write_notebook(
         tmp_path / "n.ipynb",
         "import pathlib\ndef add(a, b):\n    return a + b",
         " \n",
-        f"display(add(1, 2))\npathlib.Path({str(told)!r}).write_text(str(add(40, 2)))\nadd",
+        f"display(add(1, 2))\npathlib.Path({str(reported)!r}).write_text(str(add(40, 2)))\nadd",
     )
 
     notebook = read_notebook(path)
     _run(path)
 
     assert [1, 2] == [cell.number for cell in notebook.cells]
-    assert "42" == told.read_text()
+    assert "42" == reported.read_text()
 
 
 def test_a_failing_line_is_found_in_its_cell(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_other_commands_of_ipython_are_refused(tmp_path: Path, cell: str, shown:
         ('{"nbformat": 4, "cells": [1, {"cell_type": "code", "source": 3}]}', "has no code cells"),
     ],
 )
-def test_what_is_no_notebook_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_notebook_is_reported(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "n.ipynb"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError) as caught:

@@ -1,4 +1,4 @@
-"""Process trees are stopped, resumed and ended whole, whatever left the group."""
+"""Process trees are stopped, resumed and ended whole, processes that left the group included."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("_children")
-def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
+def test_a_tree_holds_the_group_and_all_that_left_it(family: Family) -> None:
     assert set(family.everyone) == {process.pid for process in tree(family.leader)}
     strays = [process.pid for process in tree(family.leader) if process.group != family.leader]
     assert [family.stray] == strays
@@ -161,7 +161,7 @@ def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: bool) -> None:
+def test_a_tree_is_ended_in_any_state(family: Family, *, stopped: bool) -> None:
     if stopped:
         processes.stop(family.leader, known(family.stray))
 

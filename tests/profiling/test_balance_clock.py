@@ -96,7 +96,7 @@ def test_a_pause_belongs_to_no_step(clock: PhaseClock) -> None:
     assert (6.0,) == clock.balance().step_s
 
 
-def test_a_clock_that_is_closed_hears_nothing(clock: PhaseClock) -> None:
+def test_a_clock_that_is_closed_logs_nothing(clock: PhaseClock) -> None:
     clock.close()
 
     assert not clock.begin("forward")

@@ -10,7 +10,7 @@ from perfkit.profiling.passes.meter import BatchesOfSteps, StepBatches
 
 
 class Loader:
-    """An iterator that tells of each of its batches of four samples, and of its end."""
+    """An iterator that records each of its batches of four samples, and of its end."""
 
     def __init__(self, seen: BatchesOfSteps, batches: int) -> None:
         self._seen, self._left = seen, batches

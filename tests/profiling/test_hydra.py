@@ -71,8 +71,8 @@ def test_outputs_go_to_the_pass_and_overrides_count(project: Path, launcher: Pas
     assert result.problem is None
     assert result.summary is not None
     assert 4 == result.summary.steps
-    said = output_tail(project / "it's").splitlines()
-    assert [f"in {project}", f"to {project}/it's/hydra"] == said
+    output = output_tail(project / "it's").splitlines()
+    assert [f"in {project}", f"to {project}/it's/hydra"] == output
     assert {"conf", "fit.py", "it's"} == _files(project)
 
 
@@ -91,7 +91,9 @@ def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher:
         ("speed=2", "fit raised ConfigCompositionException: Could not override 'speed'."),
     ],
 )
-def test_what_went_wrong_is_told(project: Path, launcher: PassLauncher, argument: str, message: str) -> None:
+def test_what_went_wrong_is_reported(
+    project: Path, launcher: PassLauncher, argument: str, message: str
+) -> None:
     problem = _run(project, launcher, argument).problem
     assert problem is not None
     assert problem.message.startswith(message)

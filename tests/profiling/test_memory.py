@@ -145,14 +145,14 @@ def test_what_is_freed_or_made_once_is_no_leak(step: str, code: ModuleType, tmp_
     assert all(line.stays_bytes < 80_000 for line in found.lines)
 
 
-def test_few_steps_tell_no_growth(code: ModuleType, tmp_path: Path) -> None:
+def test_few_steps_show_no_growth(code: ModuleType, tmp_path: Path) -> None:
     found = _watched(tmp_path, code.keep_bytes, steps=4)
 
     assert not found.tells_growth
     assert not _line(found, "Python", "code.py:22").leaks
 
 
-def test_a_target_that_ends_tracing_is_told(code: ModuleType, tmp_path: Path) -> None:
+def test_a_target_that_ends_tracing_is_reported(code: ModuleType, tmp_path: Path) -> None:
     def step() -> None:
         code.keep_tensor()
         code.end_tracing()

@@ -1,4 +1,4 @@
-"""A target cannot tell whether the process of its pass was forked or fresh, nor can what waits for it."""
+"""A target cannot see whether the process of its pass was forked or fresh, nor can what waits for it."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def _run(root: Path, call: str, launcher: PassLauncher, *arguments: str) -> Pass
 
 
 def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassLauncher) -> None:
-    told = tmp_path / "facts.json"
-    result = _run(tmp_path, "main", either, str(told))
-    facts = json.loads(told.read_text())
+    shown = tmp_path / "facts.json"
+    result = _run(tmp_path, "main", either, str(shown))
+    facts = json.loads(shown.read_text())
 
     assert None is result.problem
     assert "to the output\nto the error" == output_tail(tmp_path / "folder")
@@ -113,7 +113,7 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
         "leads_its_group": True,
         "folder": str(tmp_path),
         "path": [str(tmp_path)],
-        "arguments": ["facts:main", str(told)],
+        "arguments": ["facts:main", str(shown)],
         "input": "",
         "main_thread": True,
         "interrupt": True,
@@ -121,13 +121,13 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
     } == facts
 
 
-def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
-    for call, said in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
+def test_how_it_died_is_reported(tmp_path: Path, either: PassLauncher) -> None:
+    for call, stated in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
         problem = _run(tmp_path / call, call, either).problem
 
         assert problem is not None
-        assert said in problem.message
+        assert stated in problem.message
 
 
 def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) -> None:
@@ -209,9 +209,9 @@ def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(
         if deaths == 1:
             assert _parent(_start(tmp_path, launcher))
         else:
-            with pytest.raises(NotMeasuredError, match="two in a row were lost") as told:
+            with pytest.raises(NotMeasuredError, match="two in a row were lost") as shown:
                 _start(tmp_path, launcher)
-            assert "it was killed by SIGKILL (out of memory?); see what" in str(told.value)
+            assert "it was killed by SIGKILL (out of memory?); see what" in str(shown.value)
 
     assert "" == flag.read_text()
 
@@ -226,7 +226,7 @@ with here.PassLauncher(shared=()) as launcher:
 
 
 def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
-    # What is killed leaves its folder, which the next perfkit on this machine would sweep up and tell.
+    # What is killed leaves its folder, which the next perfkit on this machine would sweep up and report.
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(temporary)}

@@ -118,7 +118,7 @@ def test_code_from_elsewhere_is_refused(
 ) -> None:
     """A module that the project has must come from there: else another code would be measured.
 
-    That is told of a target that fails as well: the other code may be why.
+    That is reported of a target that fails as well: the other code may be why.
     """
     spec = replace(_spec(tmp_path / "side", call=call), from_root=from_root)
     (tmp_path / "side/slow.py").write_text(DETOUR)

@@ -123,7 +123,7 @@ def test_the_steps_of_an_optimizer_that_was_made_on_import_are_seen(
     assert 3 == reading.steps.count
 
 
-def test_a_trace_that_cannot_be_written_is_told_in_a_line(
+def test_a_trace_that_cannot_be_written_is_reported_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = PassSpec(

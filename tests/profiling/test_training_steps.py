@@ -102,9 +102,9 @@ def test_rounds_are_means_of_many_steps() -> None:
 
 
 def test_each_step_is_used_for_one_thing() -> None:
-    """The plan says how many are timed, and how many others are watched; the phases are found.
+    """The plan reports how many are timed, and how many others are watched; the phases are found.
 
-    The first step after each of the ten switches is told of neither.
+    The first step after each of the ten switches is reported of neither.
     """
     found = _follow(StepPlan(warmup=2, steps=30, balance=25), 80).findings()
 
@@ -213,7 +213,7 @@ def test_a_turn_that_begins_in_a_pause_begins_paused(hand: list[float]) -> None:
     assert (1.0,) == followed.findings().step_s
 
 
-def test_a_forked_worker_hears_nothing() -> None:
+def test_a_forked_worker_logs_nothing() -> None:
     loop, followed = Loop(), TrainingSteps(StepPlan(warmup=0, steps=1, balance=9), Path.cwd())
     followed.begin()
     for _ in range(2):

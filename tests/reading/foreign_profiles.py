@@ -28,7 +28,7 @@ def row(calls: int = 1, own_s: float = 0.5, callers: Mapping[Function, Any] | No
     return (calls, calls, own_s, own_s, dict(callers or {}))
 
 
-def pstats_bytes(table: Any) -> bytes:  # noqa: ANN401 (whatever marshal takes)
+def pstats_bytes(table: Any) -> bytes:  # noqa: ANN401 (anything that marshal takes)
     """Return a table, or what stands in for one, as cProfile dumps it."""
     return marshal.dumps(table)
 
@@ -44,5 +44,5 @@ def trace_bytes(*events: Mapping[str, object], **more: object) -> bytes:
 
 
 def reading_of(data: bytes, *own: str) -> Reading:
-    """Return what the bytes of a profile say."""
+    """Return what the bytes of a profile hold."""
     return read_bytes(data, "x.prof", CodeNames(own=own))

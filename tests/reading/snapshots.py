@@ -29,7 +29,7 @@ def block(
 
 
 def segment(*blocks: dict[str, Any], device: int = 0, rest: int = 0) -> dict[str, Any]:
-    """Return a segment of blocks, with ``rest`` bytes of which none of them tells."""
+    """Return a segment of blocks, with ``rest`` bytes that belong to none of them."""
     total = sum(one["size"] for one in blocks) + rest
     return {
         "device": device, "address": 0, "total_size": total, "stream": 0, "segment_type": "large",

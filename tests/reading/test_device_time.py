@@ -1,4 +1,4 @@
-"""What a device did, and why it did nothing, is told from a trace alone, and parts add up to the whole."""
+"""Busy and idle time of a device is read from a trace alone, and the parts add up to the whole."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_is_hidden_behind_computing_costs_nothing() -> None:
     assert (3, 0, 3) == (device.kernels, device.short_kernels, device.launches)
 
 
-def test_a_trace_that_lost_work_says_so() -> None:
+def test_a_trace_that_lost_work_is_reported() -> None:
     whole = [*_STEP, *_launched(1, 10, 20, 4), *_launched(2, 30, 40, 6), *_launched(3, 50, 60, 6)]
     lost = [one for one in whole if one.get("args") != {"correlation": 2} or one["cat"] != "kernel"]
     unlaunched = [one for one in whole if one.get("args") != {"correlation": 3} or one["cat"] == "kernel"]
@@ -180,13 +180,13 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
     assert ranks_view([ranks[0], ranks[0]]) is None
 
 
-# What HolisticTraceAnalysis 0.5.0 says of the same files, with all of their steps.
+# What HolisticTraceAnalysis 0.5.0 finds in the same files, with all of their steps.
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
 @pytest.mark.parametrize(
     ("workers", "idle_s", "compute_s", "host_share"),
     [(0, 0.392919, 0.591532, 0.9739), (4, 0.187137, 0.594868, 0.9353)],
 )
-def test_it_says_what_holistic_trace_analysis_says(
+def test_it_agrees_with_holistic_trace_analysis(
     workers: int, idle_s: float, compute_s: float, host_share: float
 ) -> None:
     data = gzip.decompress((SHARED_DATA / f"resnet50_num_workers_{workers}.trace.json.gz").read_bytes())

@@ -116,14 +116,14 @@ class _Trap:
 def test_nothing_in_a_pickle_is_called(tmp_path: Path, protocol: int) -> None:
     trap = {**TWO_SEGMENTS, "external_annotations": [_Trap(tmp_path / "called")]}
 
-    told = _message(pickle.dumps(trap, protocol=protocol))
+    reported = _message(pickle.dumps(trap, protocol=protocol))
 
-    assert told.startswith("a.pickle is a pickle that would call ")
+    assert reported.startswith("a.pickle is a pickle that would call ")
     assert not (tmp_path / "called").exists()
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reported"),
     [
         (None, "is a pickle, but no memory snapshot"),
         ({"a": 1}, "is a pickle, but no memory snapshot (KeyError: 'segments')"),
@@ -134,10 +134,10 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path, protocol: int) -> None:
         ({"segments": [], "device_traces": [3]}, "no memory snapshot"),
     ],
 )
-def test_other_pickles_are_refused_in_a_line(found: object, told: str) -> None:
+def test_other_pickles_are_refused_in_a_line(found: object, reported: str) -> None:
     message = _message(pickle.dumps(found))
 
-    assert told in message
+    assert reported in message
     assert "\n" not in message
 
 
@@ -151,7 +151,7 @@ def test_names_cannot_steer_a_terminal() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x80\x04", pickle.dumps(TWO_SEGMENTS)[:200], b"\x80\x04h\x05."])
-def test_a_damaged_pickle_is_told(data: bytes) -> None:
+def test_a_damaged_pickle_is_reported(data: bytes) -> None:
     assert "a.pickle is a damaged pickle" in _message(data)
 
 

@@ -33,10 +33,10 @@ def message(data: bytes) -> str:
     """Return why the bytes are refused, which is one line."""
     with pytest.raises(UsageError) as caught:
         reading_of(data)
-    said = str(caught.value)
-    assert "x.prof" in said
-    assert "\n" not in said
-    return said
+    output = str(caught.value)
+    assert "x.prof" in output
+    assert "\n" not in output
+    return output
 
 
 def file_message(tmp_path: Path, data: bytes) -> str:
@@ -45,10 +45,10 @@ def file_message(tmp_path: Path, data: bytes) -> str:
     file.write_bytes(data)
     with pytest.raises(UsageError) as caught:
         read_profile(file, CodeNames())
-    said = str(caught.value)
-    assert "x.prof" in said
-    assert "\n" not in said
-    return said
+    output = str(caught.value)
+    assert "x.prof" in output
+    assert "\n" not in output
+    return output
 
 
 def packed() -> bytes:
@@ -65,7 +65,7 @@ def test_a_file_cut_anywhere_is_refused(data: bytes) -> None:
         assert message(data[:size])
 
 
-def test_a_damaged_gzip_says_so() -> None:
+def test_a_damaged_gzip_is_reported() -> None:
     data = bytearray(gzip.compress(TRACE))
     data[-6] ^= 0xFF
     assert "damaged gzip" in message(bytes(data))
@@ -96,14 +96,14 @@ def test_a_damaged_gzip_says_so() -> None:
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_what_is_no_profile_is_told_apart(data: bytes, expected: str) -> None:
+def test_what_is_no_profile_is_distinguished(data: bytes, expected: str) -> None:
     assert expected in message(data)
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
 def test_a_real_file_of_pytest_benchmark_is_known() -> None:
-    said = message((SHARED_DATA / "pytest_benchmark_0001_baseline.json").read_bytes())
-    assert "pytest-benchmark's" in said
+    output = message((SHARED_DATA / "pytest_benchmark_0001_baseline.json").read_bytes())
+    assert "pytest-benchmark's" in output
 
 
 def test_a_pickle_is_refused_unopened(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_table_that_cprofile_does_not_write_is_refused(table: object) -> None:
 
 
 @pytest.mark.parametrize("data", [[1, 2], "text", 5, (1, 2), None, [[[[]]]]], ids=repr)
-def test_other_data_of_marshal_is_no_profile(data: Any) -> None:  # noqa: ANN401 (whatever marshal takes)
+def test_other_data_of_marshal_is_no_profile(data: Any) -> None:  # noqa: ANN401 (anything that marshal takes)
     assert "is no profile" in message(marshal.dumps(data))
 
 
@@ -210,7 +210,7 @@ def test_numbers_beyond_any_in_a_summary_are_refused() -> None:
     assert message(json.dumps(found).encode())
 
 
-def test_a_missing_file_and_a_folder_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_reported(tmp_path: Path) -> None:
     for file in (tmp_path / "none.prof", tmp_path, tmp_path / ("a" * 300)):
         with pytest.raises(UsageError, match="there is no file"):
             read_profile(file, CodeNames())

@@ -59,7 +59,7 @@ def test_a_file_is_named_from_its_library_or_project_on(file: str, kind: str, sh
         ("loss.py", "library", "loss.py"),
     ],
 )
-def test_a_root_says_what_is_own_and_whence_it_is_named(file: str, kind: str, shown: str) -> None:
+def test_a_root_states_what_is_own_and_whence_it_is_named(file: str, kind: str, shown: str) -> None:
     code = CodeNames(root="/home/me/base")
     assert (kind, shown) == (code.kind(file), code.shown(file))
 
@@ -80,5 +80,5 @@ def test_a_root_says_what_is_own_and_whence_it_is_named(file: str, kind: str, sh
         ("src", "<ipython-input-3-0a1b>", "library"),
     ],
 )
-def test_the_reader_says_what_is_own(own: str, file: str, kind: str) -> None:
+def test_the_reader_states_what_is_own(own: str, file: str, kind: str) -> None:
     assert kind == CodeNames(own=(own,)).kind(file)

@@ -86,7 +86,7 @@ def test_a_caller_without_its_own_entry_is_left_out() -> None:
     assert () == found.callers
 
 
-def test_an_empty_profile_says_so() -> None:
+def test_an_empty_profile_is_reported() -> None:
     reading = reading_of(pstats_bytes({}))
     assert (0.0, ("the profile holds no function",)) == (reading.total_s, reading.warnings)
 
@@ -115,7 +115,7 @@ def test_letters_that_steer_a_terminal_are_replaced() -> None:
         "a step of another kind",
     ],
 )
-def test_steps_are_told_by_what_a_step_cannot_do_without(
+def test_steps_are_reported_by_what_a_step_cannot_do_without(
     table: dict[Any, Any], expected: StepTimes | None
 ) -> None:
     assert expected == reading_of(pstats_bytes(table)).steps

@@ -196,7 +196,7 @@ def test_steps_end_with_an_optimizers() -> None:
     )
 
 
-def test_a_trace_without_steps_says_so() -> None:
+def test_a_trace_without_steps_is_reported() -> None:
     reading = reading_of(trace_bytes(event("aten::linear", 5, 20)))
     assert (None, ()) == (reading.steps, reading.phases)
     assert 20e-6 == pytest.approx(reading.total_s)

@@ -202,7 +202,7 @@ def test_only_what_is_missing_is_measured_to_confirm() -> None:
     assert [Measure(base=2, head=3, launches=missing) for missing in (1, 3)] == moves[2:]
 
 
-def test_where_one_step_is_known_and_another_likely_both_are_told() -> None:
+def test_where_one_step_is_known_and_another_likely_both_are_reported() -> None:
     pairs = {(0, 3): [0.0] * 6, (0, 4): [0.1] * 6, (0, 20): [0.15] * 6}
     question = Question(launches=pairs, weights=[1.0] * 20, rules=Rules(most_launches=18))
     conclusion = question.answer()
@@ -216,7 +216,7 @@ def test_where_one_step_is_known_and_another_likely_both_are_told() -> None:
 
 
 @pytest.mark.parametrize("levels", [{4: 0.06}, {3: 0.03, 9: 0.06}, {2: -0.03}, {11: 0.0}, {7: 0.025}])
-def test_the_shortest_row_of_places_that_holds_a_step_is_told(levels: dict[int, float]) -> None:
+def test_the_shortest_row_of_places_that_holds_a_step_is_reported(levels: dict[int, float]) -> None:
     launches = {(0, place): [level] * 2 for place, level in {**levels, 12: 0.06}.items()}
     weights = [1.0, 2.0, 1.0, 0.0, 4.0, 3.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0]
     rules = Rules(confidence=0.9, most_launches=1)
@@ -372,16 +372,16 @@ def bits_by_entropy(chance: float, distance: float) -> float:
 
 @pytest.mark.parametrize("distance", [0.1, 1.0, 2.5, 4.0, 7.9, 8.0])
 @pytest.mark.parametrize("chance", [0.5, math.sin(math.pi / 8) ** 2])
-def test_what_a_reading_tells_is_the_information_of_a_noisy_channel(chance: float, distance: float) -> None:
-    told = expected_bits(np.array([chance, 1 - chance]), np.array([distance]))
+def test_what_a_reading_adds_is_the_information_of_a_noisy_channel(chance: float, distance: float) -> None:
+    shown = expected_bits(np.array([chance, 1 - chance]), np.array([distance]))
 
-    assert pytest.approx([bits_by_entropy(chance, distance)] * 2, abs=1e-6) == list(told)
+    assert pytest.approx([bits_by_entropy(chance, distance)] * 2, abs=1e-6) == list(shown)
 
 
-def test_a_reading_tells_at_most_what_is_not_known() -> None:
-    told = expected_bits(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
+def test_a_reading_adds_at_most_what_is_not_known() -> None:
+    shown = expected_bits(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
     farther = expected_bits(np.array([0.5, 0.1]), np.array([8.1, 300.0]))
 
     tenth = -(0.1 * math.log2(0.1) + 0.9 * math.log2(0.9))
-    assert pytest.approx([1, 0, tenth, 0], abs=0.003) == list(told)
-    assert [told[0], told[2]] == list(farther)
+    assert pytest.approx([1, 0, tenth, 0], abs=0.003) == list(shown)
+    assert [shown[0], shown[2]] == list(farther)

@@ -1,4 +1,4 @@
-"""The machine's part in the levels of many benchmarks: it is taken off, and told of the machine."""
+"""The machine's part in the levels of many benchmarks: it is taken off, and reported as the machine's."""
 
 from __future__ import annotations
 

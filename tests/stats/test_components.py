@@ -1,4 +1,4 @@
-"""Variance is divided into its components: preloaders, launches and rounds."""
+"""Variance is divided into its components: fork servers, launches and rounds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_was_not_replicated_is_not_known(
     assert expected == variance_components(launches, rounds)
 
 
-def test_what_launches_of_a_group_share_is_told_in_parts_of_their_own_variance() -> None:
+def test_what_launches_of_a_group_share_is_given_in_parts_of_their_own_variance() -> None:
     source = np.random.default_rng(13)
     groups = [list(source.normal(0, 0.01) + source.normal(0, 0.02, 6)) for _ in range(3000)]
 
@@ -96,7 +96,7 @@ def test_without_a_repetition_there_is_no_spread(samples: list[list[float]]) -> 
     assert pooled_spread(samples) is None
 
 
-def test_the_interval_holds_as_often_as_it_says() -> None:
+def test_the_interval_holds_as_often_as_promised() -> None:
     source = np.random.default_rng(3)
     missed = 0
     for base, head in source.normal(0, 0.03, (20_000, 2, 3)):
@@ -109,14 +109,14 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
 
 @pytest.mark.parametrize("more", [1, 2, 3, 7, 100])
 def test_sessions_are_added_to_each_sample_until_they_decide(more: int) -> None:
-    def told(sd: float) -> int | None:
+    def shown(sd: float) -> int | None:
         return sessions_to_decide(0.0, Spread(sd=sd, degrees=5), (2, 5), error=ERROR, margin=0.02)
 
     width = unpaired_half_width(Spread(sd=1.0, degrees=5 + 2 * more), (2 + more, 5 + more), error=ERROR)
     enough = math.log1p(0.02) / width
 
-    assert more == told(0.9999 * enough)
-    assert (more + 1 if more < 100 else None) == told(1.0001 * enough)
+    assert more == shown(0.9999 * enough)
+    assert (more + 1 if more < 100 else None) == shown(1.0001 * enough)
 
 
 def test_what_is_decided_already_needs_an_session_more() -> None:

@@ -44,7 +44,7 @@ def test_without_edges_each_node_is_alone() -> None:
 
 
 @pytest.mark.parametrize("times", [127, 128, 256])
-def test_an_edge_that_is_said_often_stays_one(times: int) -> None:
+def test_an_edge_that_is_given_often_stays_one(times: int) -> None:
     first, second = strong_components(2, [(0, 1), (1, 0)] * times)
     assert first == second
 

@@ -1,4 +1,4 @@
-"""The interval over launches has the right quantile and width, and is over preloaders where they differ."""
+"""The interval over launches has the right quantile and width, and is over fork servers where they differ."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_launches_that_agree_have_no_width() -> None:
     assert (0.25, 0.25) == _bounds(interval)
 
 
-def test_differing_preloaders_are_the_unit() -> None:
+def test_differing_fork_servers_are_the_unit() -> None:
     interval = location_interval([0.0, 0.01, 1.0, 1.01], [3, 3, 7, 7], error=0.05)
 
     assert bool(interval.by_preloaders)
@@ -73,7 +73,7 @@ def test_differing_preloaders_are_the_unit() -> None:
     assert pytest.approx(12.7062 * math.sqrt(0.5) / math.sqrt(2), rel=1e-5) == float(interval.half_width)
 
 
-def test_preloaders_that_agree_do_not_matter() -> None:
+def test_fork_servers_that_agree_do_not_matter() -> None:
     values = [0.0, 0.02, 0.01, 0.0, 0.02, 0.01]
 
     grouped = location_interval(values, [0, 0, 0, 1, 1, 1], error=0.05)
@@ -82,7 +82,7 @@ def test_preloaders_that_agree_do_not_matter() -> None:
     assert _bounds(location_interval(values, [0] * 6, error=0.05)) == _bounds(grouped)
 
 
-def test_a_preloader_for_every_launch_leaves_launches() -> None:
+def test_a_fork_server_for_every_launch_leaves_launches() -> None:
     values = [0.0, 1.0, 0.0, 1.0]
 
     interval = location_interval(values, [0, 1, 2, 3], error=0.05)
@@ -127,7 +127,7 @@ def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
 
 
 @pytest.mark.parametrize(("distance", "differ"), [(2.99, False), (3.01, True)])
-def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
+def test_fork_servers_differ_where_chance_would_do_it_once_in_a_thousand(
     distance: float, *, differ: bool
 ) -> None:
     values = [distance * group + place for group in range(3) for place in (-1.0, 0.0, 1.0)]
@@ -137,7 +137,7 @@ def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
     assert differ == bool(interval.by_preloaders)
 
 
-def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
+def test_fork_servers_of_unequal_size_are_compared_by_their_own_means() -> None:
     def differ(distance: float) -> bool:
         # The squares within are 2 + 10; those between, with weights 2 and 4, are 4/3 of the squared distance.
         values = [-1.0, 1.0, *(distance + place for place in (-2.0, -1.0, 1.0, 2.0))]
@@ -182,7 +182,7 @@ def test_launches_scatter_by_a_least_deviation() -> None:
     assert location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05) == apart
 
 
-def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
+def test_differing_fork_servers_are_trimmed_as_launches_are() -> None:
     means = [*map(float, range(1, 10)), 1000.0]
     values = [mean + sign * 1e-3 for mean in means for sign in (-1, 1)]
     groups = [group for group in range(10) for _ in range(2)]

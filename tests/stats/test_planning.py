@@ -1,4 +1,4 @@
-"""The plan of a comparison says which change it can detect, and when it will be decided."""
+"""The plan of a comparison states which change it can detect, and when it will be decided."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_expected_half_width_is_what_normal_noise_gives(launches: int) -> No
 
 
 @pytest.mark.parametrize("launches", [10, 26, 60])
-def test_the_minimum_detectable_effect_is_detected_as_often_as_it_says(launches: int) -> None:
+def test_the_minimum_detectable_effect_is_detected_as_often_as_promised(launches: int) -> None:
     effect = minimum_detectable_effect(0.015, launches, error=ERROR, margin=0.02, power=0.95)
     series = np.random.default_rng(7).normal(math.log1p(effect), 0.015, (4000, launches))
 
@@ -110,12 +110,12 @@ def test_what_scatters_widely_hides_slowdowns_of_many_times() -> None:
 
 
 @pytest.mark.parametrize(("sd", "infinite"), [(149.0, False), (149.92, True), (1e6, True)])
-def test_what_no_number_can_tell_is_infinite(sd: float, *, infinite: bool) -> None:
+def test_what_no_number_can_reach_is_infinite(sd: float, *, infinite: bool) -> None:
     assert infinite == math.isinf(minimum_detectable_effect(sd, 3, error=0.05, margin=0.02, power=0.95))
 
 
 @pytest.mark.parametrize("launches", [10, 26, 60])
-def test_identical_code_is_confirmed_as_often_as_the_margin_says(launches: int) -> None:
+def test_identical_code_is_confirmed_as_often_as_the_margin_promises(launches: int) -> None:
     margin = decidable_margin(0.015, launches, error=ERROR, power=0.9)
     series = np.random.default_rng(12).normal(0, 0.015, (4000, launches))
 

@@ -37,7 +37,7 @@ def test_a_slow_drift_settles_where_it_ends(seed: int) -> None:
     assert 20 <= found <= 34
 
 
-def test_a_series_that_never_settles_is_told() -> None:
+def test_a_series_that_never_settles_is_reported() -> None:
     assert None is settled_from([1.0 / (1 + place) for place in range(40)])
     assert None is settled_from([1.0] * 8)
     assert None is settled_from([])
@@ -111,7 +111,7 @@ def test_a_warm_up_waits_for_the_allocator_and_the_clock() -> None:
     assert (13, 3) == (grown.settled_from, risen.settled_from)
 
 
-def test_a_warm_up_waits_for_nothing_that_some_calls_do_not_say() -> None:
+def test_a_warm_up_waits_for_nothing_that_some_calls_do_not_show() -> None:
     for few in ([*[None] * 5, *GROWING], [*[None] * 5, *RISING]):
         assert 1 == _followed([0.001] * 60, reserved=few).settled_from
         assert 1 == _followed([0.001] * 60, clocks=few).settled_from

@@ -66,10 +66,10 @@ def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
 
 def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place() -> None:
     benchmark = Benchmark(name="bench.py::test", version="v1")
-    told = summarise([1.0, 2.0])
+    shown = summarise([1.0, 2.0])
 
-    assert told == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
-    assert told == summary_of(Outcome(benchmark=benchmark, summary=told))
+    assert shown == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
+    assert shown == summary_of(Outcome(benchmark=benchmark, summary=shown))
     assert None is summary_of(Outcome(benchmark=benchmark))
 
 

@@ -94,12 +94,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_all(name: str, advice: 
         find(name)
 
 
-def test_a_trick_without_its_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trick_without_its_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "needs a C++ compiler and Python's headers" == is_available(find("compile"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_trick_without_its_device_says_so() -> None:
+def test_a_trick_without_its_device_is_reported() -> None:
     assert "needs CUDA" == is_available(find("pinned_memory"))
     assert is_available(find("no_grad")) is None

@@ -114,7 +114,7 @@ def test_everything_is_as_it_was_after_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_optimizers_update_as_the_context_says(name: str) -> None:
+def test_optimizers_update_as_the_context_sets(name: str) -> None:
     kind, _, how = name.partition("_")
     with context_of(name):
         made = {other: make([parameter()], lr=0.1, foreach=False) for other, make in OPTIMIZERS.items()}
@@ -209,7 +209,7 @@ def test_forward_passes_are_cast_with_the_weights_of_the_step() -> None:
 
 
 class Exact(nn.Module):
-    """Asks for float32 in what it runs, whatever its caller asks for."""
+    """Asks for float32 in what it runs, whichever its caller asks for."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

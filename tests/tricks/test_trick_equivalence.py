@@ -90,7 +90,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
     monkeypatch.setattr(equivalence, "trick_named", lambda _: trick)
 
 
-def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
+def test_a_loop_that_does_not_repeat_itself_reports_nothing() -> None:
     count = itertools.count(1)
     found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
 
@@ -98,14 +98,14 @@ def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
     assert "two runs without it differ" in found.problem
 
 
-def test_a_loop_without_steps_tells_nothing() -> None:
+def test_a_loop_without_steps_reports_nothing() -> None:
     found = LoopComparison(lambda: None).with_tricks(["one_thread"])
 
     assert not found.equal
     assert "takes no step of an optimizer" in found.problem
 
 
-def test_a_step_without_gradients_tells_nothing() -> None:
+def test_a_step_without_gradients_reports_nothing() -> None:
     parameter = nn.Parameter(torch.ones(1))
 
     found = LoopComparison(SGD([parameter], lr=0.1).step).with_tricks(["sgd_fused"])
@@ -239,7 +239,7 @@ def _gives(*values: float) -> Callable[[], tuple[Tensor, ...]]:
         ((1.0,), 1.0, 1.0, False),
     ],
 )
-def test_what_may_differ_is_the_tricks_to_say(
+def test_what_may_differ_is_declared_by_the_trick(
     with_: tuple[float, ...],
     absolute: float,
     relative: float,
@@ -291,6 +291,6 @@ def test_a_choice_is_all_that_can_be_tried() -> None:
     assert not set(names) & everything.left_out.keys()
 
 
-def test_an_unknown_trick_is_told_with_the_nearest() -> None:
+def test_an_unknown_trick_is_reported_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'channels_last'"):
         choose(("chanels_last",), (), sweep=False)

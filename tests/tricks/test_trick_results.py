@@ -120,7 +120,7 @@ def _count(metric: str, base: float | None, head: float | None) -> ExactComparis
         ([_count("peak", 100.0, None)], None),
     ],
 )
-def test_the_peak_is_told_where_both_sides_have_one(
+def test_the_peak_is_reported_where_both_sides_have_one(
     counts: list[ExactComparison], moved: float | None
 ) -> None:
     assert moved == replace(_result("UNCHANGED", 1.0), exact=tuple(counts)).peak_moved

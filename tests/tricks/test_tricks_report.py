@@ -109,13 +109,13 @@ def test_sides_that_differ_have_no_time() -> None:
     assert "| not the same | - | - |" in tricks_document(report, {})
 
 
-def test_a_size_at_which_the_answer_turns_is_told() -> None:
+def test_a_size_at_which_the_answer_turns_is_reported() -> None:
     report = _report(_result("REGRESSED", 1.25, size=4), _result("IMPROVED", 0.8, size=64))
 
-    said = "fused pays from about 16 rows (tried: 4 and 64)."
-    assert said in _words(_terminal(report))
+    output = "fused pays from about 16 rows (tried: 4 and 64)."
+    assert output in _words(_terminal(report))
     document = tricks_document(report, {}, picture="sizes.svg")
-    assert said in document
+    assert output in document
     assert "](sizes.svg)" in document
 
 
@@ -139,7 +139,7 @@ def test_a_loop_ends_in_what_to_change() -> None:
     assert "epochs=1" in document
 
 
-def test_a_loop_that_nothing_helps_is_told_so() -> None:
+def test_a_loop_that_nothing_helps_is_reported() -> None:
     same = _result("UNCHANGED", 1.0, loop="train")
     open_one = _result("INCONCLUSIVE", 0.97, trick="last", loop="train")
 

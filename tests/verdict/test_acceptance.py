@@ -146,7 +146,7 @@ def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
         (_comparison("REGRESSED", name="bench_b.py::test_b"), "this gate has no such benchmark"),
     ],
 )
-def test_an_acceptance_that_covers_nothing_is_told(comparison: Comparison, expected: str) -> None:
+def test_an_acceptance_that_covers_nothing_is_reported(comparison: Comparison, expected: str) -> None:
     notes = unused_notes([comparison], [_acceptance("REGRESSED", ratio=1.083)])
 
     (note,) = notes

@@ -1,4 +1,4 @@
-"""A benchmark's launches say where what its interval assumes does not hold."""
+"""A benchmark's launches show where what its interval assumes does not hold."""
 
 from __future__ import annotations
 
@@ -42,41 +42,43 @@ def _pairs(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -
     ]
 
 
-def _said(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -> list[str]:
+def _stated(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -> list[str]:
     pairs = _pairs(logs, first_is_faster=first_is_faster, groups=groups)
     return list(doubts(pairs, estimate(pairs, POLICY)))
 
 
 @pytest.mark.parametrize("model", [normal(0.01), student(3, 0.01)], ids=["normal", "3 degrees"])
 def test_what_holds_is_hardly_ever_doubted(model: Model) -> None:
-    doubted = sum(bool(_said(logs)) for logs in _drawn(model))
+    doubted = sum(bool(_stated(logs)) for logs in _drawn(model))
 
     assert upper_bound(doubted, SERIES) < 0.01
 
 
-def test_launches_like_those_before_them_are_told() -> None:
-    said = [_said(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 300)]
+def test_launches_like_those_before_them_are_reported() -> None:
+    output = [_stated(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 300)]
 
-    seen = sum(any("resemble the ones before them (correlation 0." in one for one in found) for found in said)
-    assert lower_bound(seen, len(said)) > 0.3
-
-
-def test_an_advantage_of_the_first_is_told() -> None:
-    (said,) = _said(_drawn(normal(0.003))[0], first_is_faster=0.02)
-
-    assert "the side that begins reads 2." in said
-    assert said.endswith("% faster")
+    seen = sum(
+        any("resemble the ones before them (correlation 0." in one for one in found) for found in output
+    )
+    assert lower_bound(seen, len(output)) > 0.3
 
 
-def test_processes_that_differ_are_told_once() -> None:
-    (said,) = _said(_drawn(shared_bias(0.001, 0.05))[0], groups=LAUNCHES_PER_GENERATION)
+def test_an_advantage_of_the_first_is_reported() -> None:
+    (output,) = _stated(_drawn(normal(0.003))[0], first_is_faster=0.02)
 
-    assert said.startswith("launches from one process resemble each other")
+    assert "the side that begins reads 2." in output
+    assert output.endswith("% faster")
+
+
+def test_processes_that_differ_are_reported_once() -> None:
+    (output,) = _stated(_drawn(shared_bias(0.001, 0.05))[0], groups=LAUNCHES_PER_GENERATION)
+
+    assert output.startswith("launches from one process resemble each other")
 
 
 @pytest.mark.parametrize(("launches", "doubted"), [(10, False), (11, False), (12, True), (13, True)])
 def test_few_launches_are_not_doubted(launches: int, *, doubted: bool) -> None:
-    assert doubted == bool(_said(np.zeros(launches), first_is_faster=0.1))
+    assert doubted == bool(_stated(np.zeros(launches), first_is_faster=0.1))
 
 
 @pytest.mark.parametrize("launches", [2, LAUNCHES])

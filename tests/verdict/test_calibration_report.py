@@ -133,7 +133,7 @@ def test_a_noisy_machine_leaves_too_much_open() -> None:
     assert all(one.decidable is not None and one.decidable > 0.02 for one in found.benchmarks)
 
 
-def test_what_a_gate_and_an_iteration_take_is_told() -> None:
+def test_what_a_gate_and_an_iteration_take_is_reported() -> None:
     found = calibration_of(_study(gates=1), study="s", planned=2)
 
     assert found is not None
@@ -196,7 +196,7 @@ def test_gates_that_reach_no_look_find_nothing() -> None:
     assert (5, None, None, 3) == (one.launches, one.effect, one.decidable, found.exit_code)
 
 
-def test_noise_is_told_by_benchmark() -> None:
+def test_noise_is_reported_by_benchmark() -> None:
     found = calibration_of(_study(reading=1.5), study="s", planned=12)
 
     assert found is not None
@@ -222,11 +222,11 @@ def test_only_finished_gates_of_the_study_count() -> None:
     assert 4 == found.gates
 
 
-def test_without_a_gate_there_is_nothing_to_say() -> None:
+def test_without_a_gate_there_is_nothing_to_state() -> None:
     assert calibration_of([], study="s", planned=4) is None
 
 
-def test_plants_alone_are_no_calibration() -> None:
+def test_injected_slowdowns_alone_are_no_calibration() -> None:
     rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, planted=(NAMES[0], 0.05)))
 
     found = calibration_of(rows, study="s", planned=2)

@@ -1,4 +1,4 @@
-"""A time that did not follow the counts of its benchmark is told in a sentence."""
+"""A time that did not follow the counts of its benchmark is reported in a sentence."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
 
 
 @pytest.mark.parametrize(
-    ("found", "counts", "said"),
+    ("found", "counts", "output"),
     [
         (
             SAME,
@@ -100,10 +100,10 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
         ),
     ],
 )
-def test_a_time_that_did_not_follow_is_told(
-    found: Comparison, counts: Sequence[ExactComparison], said: str
+def test_a_time_that_did_not_follow_is_reported(
+    found: Comparison, counts: Sequence[ExactComparison], output: str
 ) -> None:
-    assert [(found.benchmark.name, said)] == [
+    assert [(found.benchmark.name, output)] == [
         (one.benchmark, one.sentence) for one in disagreements([found], counts)
     ]
 
@@ -134,7 +134,7 @@ def test_a_time_that_did_not_follow_is_told(
         pytest.param(WIDE_UP, _counts(operators=(100, 220)), id="as far as half-way above"),
     ],
 )
-def test_nothing_is_told_where_nothing_contradicts(
+def test_nothing_is_reported_where_nothing_contradicts(
     found: Comparison, counts: Sequence[ExactComparison]
 ) -> None:
     assert [] == list(disagreements([found], counts))

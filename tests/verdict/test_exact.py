@@ -198,7 +198,7 @@ def test_what_only_counts_beside_informs() -> None:
         ),
     ],
 )
-def test_why_something_was_not_counted_is_told(
+def test_why_something_was_not_counted_is_reported(
     base: dict[str, str], head: dict[str, str], message: str
 ) -> None:
     new = counts(*([] if head else [counted("operators", 7, 7)]), not_counted=head)
@@ -357,7 +357,7 @@ def moved(
 
 
 @pytest.mark.parametrize(
-    ("told", "one"),
+    ("shown", "one"),
     [
         (True, moved(100, 106)),
         (False, moved(100, 104)),
@@ -378,18 +378,18 @@ def moved(
         (False, moved(20 << 20, 22 << 20, unit="B")),
         (True, moved(16 << 20, 0, unit="B")),
         (False, moved((16 << 20) - 1, 0, unit="B")),
-        # To the digit, each difference is told, but for instructions.
+        # To the digit, each difference is reported, but for instructions.
         (True, moved(1000000, 1000001, exact=True)),
         (True, moved(1000000, 1000001, exact=True, metric="flops")),
         (False, moved(1000000, 1000001, exact=True, metric=INSTRUCTIONS)),
         (True, moved(0, 1, exact=True, metric=INSTRUCTIONS)),
     ],
 )
-def test_what_is_not_exact_is_told_where_it_moved_by_much(one: ExactComparison, *, told: bool) -> None:
-    assert told == bool(moved_counts([one]))
+def test_what_is_not_exact_is_reported_where_it_moved_by_much(one: ExactComparison, *, shown: bool) -> None:
+    assert shown == bool(moved_counts([one]))
 
 
-def test_a_number_decides_by_the_benchmarks_margin_whatever_the_policy_names() -> None:
+def test_a_number_decides_by_the_benchmarks_margin_all_the_policy_names() -> None:
     base, head = (counts(counted("flops", value, value)) for value in (100, 103))
 
     def found(margin: float | None, *, gating: bool = True) -> tuple[str, bool, float]:

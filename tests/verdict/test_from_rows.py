@@ -62,7 +62,7 @@ def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> lis
     ]
 
 
-def test_rows_that_do_not_say_their_rules_are_told() -> None:
+def test_rows_that_do_not_state_their_rules_are_reported() -> None:
     with pytest.raises(LedgerError, match="a row of the pytest run-1 does not say by which rules"):
         policy_of([build_row(1.0)])
 
@@ -156,7 +156,7 @@ def test_the_launches_of_continued_runs_come_first() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"])
-def test_a_finding_is_what_its_row_says(verdict: Verdict) -> None:
+def test_a_finding_is_what_its_row_states(verdict: Verdict) -> None:
     policy = JudgedPolicy(rules=POLICY, margin=0.05, gating=True, verdict=verdict)
     own = _row("head", 0, status="error", message="the cause", policy=policy)
 
@@ -253,7 +253,7 @@ def test_counts_are_compared_again_by_their_rows(
 
 
 @pytest.mark.parametrize(
-    ("cold", "told"),
+    ("cold", "shown"),
     [
         (None, {}),
         (ColdStart(total_s=3.0), {"cold start": 3.0}),
@@ -271,7 +271,7 @@ def test_counts_are_compared_again_by_their_rows(
         ),
     ],
 )
-def test_a_first_call_is_told_with_the_parts_that_torch_knows(
-    cold: ColdStart | None, told: Mapping[str, float]
+def test_a_first_call_is_reported_with_the_parts_that_torch_knows(
+    cold: ColdStart | None, shown: Mapping[str, float]
 ) -> None:
-    assert told == {metric.name: seconds for metric, seconds in cold_start_values(cold)}
+    assert shown == {metric.name: seconds for metric, seconds in cold_start_values(cold)}

@@ -122,7 +122,7 @@ def test_a_proven_change_is_wholly_beyond_the_noise_floor(verdict: str, low: flo
         ("UNCHANGED", replace(PROVEN, noise_floor=0.05), 1.012),
     ],
 )
-def test_the_policy_says_what_fails(verdict: str, policy: Policy, ratio: float) -> None:
+def test_the_policy_states_what_fails(verdict: str, policy: Policy, ratio: float) -> None:
     pairs = _noisy(ratio, 0.002, 26)
 
     assert verdict == compare(BENCHMARK, pairs, policy, margin=0.02).verdict
@@ -164,7 +164,7 @@ def _sliced(typical: list[LaunchPair], whole: list[LaunchPair]) -> list[LaunchPa
     ("verdict", "calls", "typical", "whole"),
     [
         ("UNCHANGED", "typical", (1.0, 0.005), (1.0, 0.005)),
-        # Too noisy to say of all calls; a typical one says it.
+        # Too noisy to decide by all calls; a typical one decides.
         ("UNCHANGED", "typical", (1.0, 0.005), (1.0, 0.03)),
         ("REGRESSED", "typical", (1.05, 0.005), (1.05, 0.03)),
         ("IMPROVED", "typical", (0.9, 0.005), (0.95, 0.03)),
@@ -173,12 +173,12 @@ def _sliced(typical: list[LaunchPair], whole: list[LaunchPair]) -> list[LaunchPa
         ("INCONCLUSIVE", "all", (1.0, 0.005), (1.06, 0.06)),
         ("REGRESSED", "all", (0.9, 0.005), (1.1, 0.005)),
         ("IMPROVED", "all", (1.0, 0.005), (0.9, 0.005)),
-        # The other way round: all calls lie inside the margin, whatever a typical one does.
+        # The other way round: all calls lie inside the margin, wherever a typical one lies.
         ("UNCHANGED", "all", (1.0, 0.03), (1.0, 0.005)),
         ("INCONCLUSIVE", "typical", (1.0, 0.03), (1.0, 0.03)),
     ],
 )
-def test_a_typical_call_and_all_calls_have_both_a_say(
+def test_a_typical_call_and_all_calls_have_both_a_state(
     verdict: str, calls: str, typical: tuple[float, float], whole: tuple[float, float]
 ) -> None:
     pairs = _sliced(_noisy(*typical, 20), _noisy(*whole, 20))
@@ -263,7 +263,7 @@ def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[f
     assert pytest.approx(1 / backward.high, rel=1e-5, abs=1e-300) == forward.low
 
 
-def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
+def test_what_two_differing_fork_servers_state_is_bounded_by_nothing() -> None:
     values = np.repeat([0.0, 1.0], [10, 2]) + np.tile([0.0, 0.01], 6)
     pairs = [replace(pair, preloader=place // 10) for place, pair in enumerate(as_pairs(values))]
 
@@ -318,7 +318,7 @@ def test_a_quiet_benchmark_is_decided_and_needs_nothing(verdict: str, ratio: flo
     assert (verdict, None, None) == (found.verdict, found.need, found.message)
 
 
-def test_a_noisy_benchmark_says_what_it_needs() -> None:
+def test_a_noisy_benchmark_states_what_it_needs() -> None:
     pairs = _noisy(1.0, 0.011, 12)
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02, launch_s=0.5)
@@ -386,7 +386,7 @@ def test_fewer_than_ten_launches_scatter_by_the_least_deviation(least_sd: float,
     assert (1.0, 1.0) == (ten.low, ten.high)
 
 
-def test_the_policy_says_what_launches_share_and_from_when_they_are_trimmed() -> None:
+def test_the_policy_states_what_launches_share_and_from_when_they_are_trimmed() -> None:
     pairs = _noisy(1.0, 0.01, 10)
     policy = Policy(alpha=0.01, family=1, looks=(10,), trimmed_from=20)
     burst = [*pairs[:-1], replace(pairs[-1], head_s=(9.0,))]

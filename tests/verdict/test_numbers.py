@@ -1,4 +1,4 @@
-"""Numbers that benchmarks measure instead of times are told apart by where all their values lie."""
+"""Numbers that benchmarks measure instead of times are distinguished by where all their values lie."""
 
 from __future__ import annotations
 

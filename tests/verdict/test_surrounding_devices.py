@@ -45,7 +45,7 @@ def test_another_major_version_of_the_driver_forbids() -> None:
         ("gpu_driver", "550.54.15", "550.90.07", "may matter"),
     ],
 )
-def test_what_moves_with_each_launch_is_told_where_it_moved_far(
+def test_what_moves_with_each_launch_is_reported_where_it_moved_far(
     fact: str, before: str, after: str, weight: str | None
 ) -> None:
     changes = surrounding_changes(_surroundings(**{fact: before}), _surroundings(**{fact: after}))
@@ -57,7 +57,7 @@ def test_what_moves_with_each_launch_is_told_where_it_moved_far(
     ("fact", "weight"),
     [("kernel", "may matter"), ("gpu0_sm_mhz_after", "may matter"), ("load_1min", "means little")],
 )
-def test_what_is_known_of_one_machine_alone_is_told(fact: str, weight: str) -> None:
+def test_what_is_known_of_one_machine_alone_is_reported(fact: str, weight: str) -> None:
     known, unknown = _surroundings(**{fact: "1980"}), _surroundings()
 
     assert [("1980", None, weight)] == [

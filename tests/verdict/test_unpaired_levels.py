@@ -100,8 +100,8 @@ def _past_and_present(source: np.random.Generator, seconds: npt.NDArray[np.int32
 
 
 def _verdicts(draw: Draw, runs: int, *, draws: int, known: int = 0) -> Counter[str]:
-    """Count what is said of identical code, with ``known`` other commits, each at three hours."""
-    said: Counter[str] = Counter()
+    """Count what is reported of identical code, with ``known`` other commits, each at three hours."""
+    output: Counter[str] = Counter()
     for number, (name, (seconds, _)) in enumerate(_series().items()):
         source = np.random.default_rng([number, runs])
         for _ in range(draws):
@@ -122,8 +122,8 @@ def _verdicts(draw: Draw, runs: int, *, draws: int, known: int = 0) -> Counter[s
                 margin=0.02,
                 gating=True,
             )
-            said[found.verdict if found.estimate else "refused"] += 1
-    return said
+            output[found.verdict if found.estimate else "refused"] += 1
+    return output
 
 
 @cache
@@ -139,9 +139,9 @@ def _rows(name: str, commit: int) -> list[Row]:
 @pytest.mark.parametrize("runs", [2, 3, 5])
 @pytest.mark.parametrize("draw", [_one_after_another, _in_turns, _each_at_its_hour])
 def test_runs_within_an_hour_are_refused(draw: Draw, runs: int) -> None:
-    said = _verdicts(draw, runs, draws=_FEW_DRAWS)
+    output = _verdicts(draw, runs, draws=_FEW_DRAWS)
 
-    assert {"refused": len(_series()) * _FEW_DRAWS} == said
+    assert {"refused": len(_series()) * _FEW_DRAWS} == output
 
 
 @pytest.mark.parametrize("draw", [_any_hours, _same_hours, _past_and_present])
@@ -159,10 +159,10 @@ def test_hours_of_other_commits_do_not_replace_those_of_these(runs: int) -> None
     ("draw", "known"), [(_any_hours, 0), (_any_hours, 4), (_same_hours, 0), (_past_and_present, 4)]
 )
 def test_identical_code_at_three_hours_is_hardly_accused(draw: Draw, known: int, runs: int) -> None:
-    said = _verdicts(draw, runs, draws=DRAWS, known=known)
+    output = _verdicts(draw, runs, draws=DRAWS, known=known)
 
-    assert upper_bound(said["REGRESSED"] + said["IMPROVED"], said.total()) < 0.01
-    assert said["refused"] < said.total() * (1 if draw is _past_and_present else 0.1)
+    assert upper_bound(output["REGRESSED"] + output["IMPROVED"], output.total()) < 0.01
+    assert output["refused"] < output.total() * (1 if draw is _past_and_present else 0.1)
 
 
 def test_a_night_shows_that_levels_settle_within_an_hour() -> None:

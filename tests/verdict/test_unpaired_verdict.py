@@ -82,7 +82,7 @@ def test_noise_of_other_commits_widens_the_interval() -> None:
     assert informed.high - informed.low > 10 * (alone.high - alone.low)
 
 
-def test_runs_within_an_hour_are_one_occasion() -> None:
+def test_runs_within_an_hour_are_one_session() -> None:
     found = _compare(_runs(BASE, 0.01, 40, every=59), _runs(HEAD, 0.05, 40, every=59))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
@@ -97,7 +97,7 @@ def test_runs_within_an_hour_are_one_occasion() -> None:
 
 
 @pytest.mark.parametrize(("base", "head"), [(2, 5), (5, 2), (1, 5), (5, 1)])
-def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
+def test_either_commit_needs_three_sessions(base: int, head: int) -> None:
     found = _compare(_runs(BASE, 0.01, base), _runs(HEAD, 0.05, head), *_runs(OTHER, 0.01, 12))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
@@ -118,14 +118,14 @@ def test_commits_of_two_days_are_not_judged_by_the_hours_of_one(verdict: str, *,
 
 
 def _scattered(sha: str) -> list[Row]:
-    """Return rows of three occasions whose levels have a deviation of 0.2 on the log scale."""
+    """Return rows of three sessions whose levels have a deviation of 0.2 on the log scale."""
     return [
         build_row(0.01 * math.exp(log), sha=sha, run=f"{sha[0]}-{number}", minute=120 * number)
         for number, log in enumerate((-0.2, 0.0, 0.2))
     ]
 
 
-def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
+def test_what_is_left_open_states_how_many_sessions_would_close_it() -> None:
     """The number is of each commit; where none in reason would do, the gate is named.
 
     Ten of each have 18 degrees of freedom and a half-width of 2.878 x 0.2 x sqrt(2 / 10), below log 1.3.
@@ -141,7 +141,7 @@ def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
     ) == hopeless.message
 
 
-def test_an_occasion_counts_once_however_many_launches_it_has() -> None:
+def test_an_session_counts_once_however_many_launches_it_has() -> None:
     hour = [build_row(0.01, 0.02, 0.03, run=f"run-{number}", minute=30 * number) for number in range(5)]
     others = [
         build_row(seconds, run="other", minute=minute) for seconds, minute in ((0.04, 180), (0.16, 239))

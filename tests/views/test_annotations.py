@@ -27,12 +27,12 @@ def test_a_regression_is_shown_where_its_time_goes() -> None:
         explanations=(Explanation(benchmark="benchmarks/bench_a.py::test_a", section=section),),
     )
 
-    said = (
+    output = (
         "::error file=src/a%2Cb.py,line=7,title=perfkit::test_a is 3.1 %25 slower (between 2.6 and 3.6 %25);"
         " most of it in forward,%0Ahead"
     )
     assert (
-        said,
+        output,
         "::error file=benchmarks/bench_a.py,line=1,title=perfkit::test_c: FAILED; 100 %25 wrong",
     ) == annotation_lines(report)
     assert "most of what was added is spent in forward, head, `src/a,b.py:7`" in render_comment(report)
@@ -64,7 +64,7 @@ def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
     assert lines[1].startswith("::error title=perfkit::")
 
 
-def test_a_count_is_told_in_its_unit_and_never_rounded_to_no_move() -> None:
+def test_a_count_is_reported_in_its_unit_and_never_rounded_to_no_move() -> None:
     tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
     peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
     grown = replace(build_count("test_a", "peak", 3 * 2**20, 3 * 2**20 + 64, unit="B"), verdict="REGRESSED")

@@ -1,4 +1,4 @@
-"""A bisection's answer is told in a sentence, in the terminal and as markdown."""
+"""A bisection's answer is reported in a sentence, in the terminal and as markdown."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_commit_is_described() -> None:
     assert "3 of 4 commits measured, 12 launches (4 of them by earlier runs), 0 skipped, 34.0 s" in shown
 
 
-def test_causes_of_a_count_and_skipped_commits_are_told() -> None:
+def test_causes_of_a_count_and_skipped_commits_are_reported() -> None:
     assert "+1 Tensor.item at a.py:3" in _shown(COUNTED)
     assert 'skipped bbbbbbbbbb "Change b": no module' in _shown(MANY)
 

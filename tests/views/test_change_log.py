@@ -185,7 +185,7 @@ def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head
     assert [(None, None)] * 3 == [(cell.gate, cell.ratio) for cell in cells]
 
 
-def test_a_gate_of_uncommitted_changes_says_nothing_of_its_base() -> None:
+def test_a_gate_of_uncommitted_changes_omits_its_base() -> None:
     gated = _gated(A, B, 1.5)
     dirty = [replace(row, commit=replace(row.commit, dirty=row.commit.sha == B)) for row in gated]
 

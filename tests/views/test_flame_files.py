@@ -62,7 +62,7 @@ def _check_table(table: Mapping[str, Any], columns: set[str]) -> int:
 
 
 def _check_indices(values: Sequence[int | None], count: int, none: int | None = None) -> None:
-    """Check that indices are within a table, or say that there is none."""
+    """Check that indices are within a table, or that there is none."""
     assert all(value == none or (isinstance(value, int) and 0 <= value < count) for value in values)
 
 
@@ -191,7 +191,7 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (
             "show a.stat --firefox one.json --speedscope ./one.json",
@@ -211,8 +211,10 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_written_is_told_before_anything_else(command: str, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_reported_before_anything_else(
+    command: str, output: str, tmp_path: Path
+) -> None:
     done = run_perfkit(*command.split(), cwd=tmp_path)
 
-    assert (2, said) == (done.returncode, done.stderr)
+    assert (2, output) == (done.returncode, done.stderr)
     assert [] == [*tmp_path.iterdir()]

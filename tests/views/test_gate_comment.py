@@ -67,11 +67,11 @@ def test_a_regression_has_a_picture_of_the_runs_before() -> None:
 
 
 def _what_to_do(report: GateReport) -> list[str]:
-    _, _, told = render_comment(report).partition("**What to do:** ")
-    return told.partition("\n\n")[0].split("\\\n")
+    _, _, reported = render_comment(report).partition("**What to do:** ")
+    return reported.partition("\n\n")[0].split("\\\n")
 
 
-def test_it_says_what_to_do() -> None:
+def test_it_states_what_to_do() -> None:
     slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
     same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
     grown = build_count("test_f", "operators", 10, 20)

@@ -50,17 +50,17 @@ def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
     assert 25 >= len(lines)
     assert width >= max(map(len, lines))
     assert " ".join(lines[1:3]).startswith("test_nearest[32-euclidean] and 3 more like it")
-    told = {" ".join(line.split()) for line in lines}
+    shown = {" ".join(line.split()) for line in lines}
     assert {
         "operators dispatched 64 96 ×1.5 to ×17 REGRESSED",
         "bytes allocated 32.0 KiB 64.0 KiB +32.0 KiB (+100.0 %) REGRESSED",
         "Python function calls 20 30 +10 (+50.0 %) informs",
-    } <= told
+    } <= shown
     for what, line in (("aten::sub", 41), ("aten::mul", 57)):
         (cause,) = (one for one in lines if what in one)
         assert re.fullmatch(rf"  {what}, from …/\S+/distances_between_everything\.py:{line}:.*", cause)
-    said = " ".join(" ".join(lines).split())
-    assert "operators dispatched +32, bytes allocated +32 B, peak live bytes +32 B aten::mul" in said
+    output = " ".join(" ".join(lines).split())
+    assert "operators dispatched +32, bytes allocated +32 B, peak live bytes +32 B aten::mul" in output
 
 
 def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
@@ -71,20 +71,20 @@ def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
         ]
     )
 
-    said = " ".join(" ".join(lines).split())
-    assert 1 == said.count("aten::sub")
-    assert ":41: test_f operators dispatched +10; train operators dispatched +20" in said
+    output = " ".join(" ".join(lines).split())
+    assert 1 == output.count("aten::sub")
+    assert ":41: test_f operators dispatched +10; train operators dispatched +20" in output
 
 
-def test_what_blocks_has_its_cause_told() -> None:
+def test_what_blocks_has_its_cause_reported() -> None:
     many = [
         build_count(f"test_{name}", "operators", 10, 20, *(_cause(f"{name}{at}", at, 9) for at in range(3)))
         for name in "abcdefgh"
     ]
     lines = _lines([build_count("test_free", "python_calls", 1, 9, _cause("x", 1, 8), gating=False), *many])
 
-    told = [line.strip().partition(",")[0] for line in lines if ", from " in line]
-    assert [f"{name}0" for name in "abcdefgh"] == told
+    shown = [line.strip().partition(",")[0] for line in lines if ", from " in line]
+    assert [f"{name}0" for name in "abcdefgh"] == shown
 
 
 def test_the_one_count_that_is_not_the_same_is_named() -> None:

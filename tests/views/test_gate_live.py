@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent.parent
-# Says on standard output how many threads ran beside the measuring.
+# Reports on standard output how many threads ran beside the measuring.
 GATE = """
 import threading
 from synthetic import build_comparison

@@ -1,4 +1,4 @@
-"""A plan is told in one plain sentence, then in a table, in the terminal and as markdown."""
+"""A plan is reported in one plain sentence, then in a table, in the terminal and as markdown."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _shown(plan: GatePlan, columns: int = 80) -> str:
         ),
     ],
 )
-def test_one_sentence_says_what_would_be_found(
+def test_one_sentence_states_what_would_be_found(
     benchmarks: list[PlannedBenchmark], enough_s: float | None, sentence: str
 ) -> None:
     plan = _plan(*benchmarks, enough_s=enough_s)
@@ -119,7 +119,7 @@ def test_one_sentence_says_what_would_be_found(
     assert plan_markdown(plan).splitlines()[2] == sentence
 
 
-def test_each_line_says_where_it_is_known_from() -> None:
+def test_each_line_states_where_it_is_known_from() -> None:
     shown = _shown(_plan(_benchmark("test_a", 0.032), _benchmark("test_b", 0.5, known_from="usual")))
 
     words = " ".join(shown.split())

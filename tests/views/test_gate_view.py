@@ -87,9 +87,9 @@ def _explanation() -> Explanation:
     )
 
 
-def test_what_time_and_counts_say_needs_no_profile() -> None:
-    said = "the same counts, 9.0 % slower: the machine, a library or the cache, not more work"
-    explanation = Explanation(benchmark=A_SLOWER.benchmark.name, section=None, findings=(said,))
+def test_what_time_and_counts_state_needs_no_profile() -> None:
+    output = "the same counts, 9.0 % slower: the machine, a library or the cache, not more work"
+    explanation = Explanation(benchmark=A_SLOWER.benchmark.name, section=None, findings=(output,))
     report = build_report(A_SLOWER, explanations=(explanation,))
 
     assert (
@@ -98,7 +98,7 @@ def test_what_time_and_counts_say_needs_no_profile() -> None:
         "    work\n"
     ) in _text(report)
     assert (
-        f"<summary><code>test_a</code>: its time and its counts</summary>\n\n- {said}\n\n</details>"
+        f"<summary><code>test_a</code>: its time and its counts</summary>\n\n- {output}\n\n</details>"
     ) in render_comment(report)
 
 
@@ -113,14 +113,14 @@ def test_verdicts_have_colours(verdict: str, code: str) -> None:
     assert "\x1b" not in _text(build_report(found))
 
 
-def test_a_recomputed_verdict_says_so() -> None:
+def test_a_recomputed_verdict_is_reported() -> None:
     text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
 
     assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[2]
     assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[4]
 
 
-def test_a_report_without_benchmarks_is_told() -> None:
+def test_a_report_without_benchmarks_is_reported() -> None:
     assert "NOT MEASURED: nothing was compared." in _text(build_report())
 
 
@@ -290,10 +290,10 @@ PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=
     ],
 )
 def test_the_decision_is_one_plain_sentence(report: GateReport, sentence: str, others: list[str]) -> None:
-    *said, closing = _decision(report)
+    *output, closing = _decision(report)
     of = " of those that gate" if {one.gating for one in report.comparisons} == {True, False} else ""
 
-    assert [sentence, *others] == said
+    assert [sentence, *others] == output
     assert closing == (
         f"It took 41.3 s and ends with exit code {report.exit_code}."
         f" The probability of any wrong verdict{of} is at most 1 %."
@@ -356,7 +356,7 @@ def _typical(found: Comparison, *whole: float) -> Comparison:
     )
 
 
-def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
+def test_a_line_states_what_is_bounded_where_all_calls_may_be_slower() -> None:
     name = f"test_{'long_' * 12}name"
     same = _typical(build_comparison(name, "UNCHANGED", 1.0004, 0.9961, 1.0051), 1.018, 0.98, 1.0361)
     faster = _typical(build_comparison("test_c", "IMPROVED", 0.9, 0.85, 0.95), 1.0, 0.9, 1.114)
@@ -367,19 +367,19 @@ def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
         (line[line.index("typical call; all") :] for line in lines if "calls ≤" in line), key=len
     )
     assert 80 >= max(map(len, lines))
-    told = " ".join(_text(report).split())
+    reported = " ".join(_text(report).split())
     assert (
         "Times are of a typical call where calls are short; the mean of all calls, slow ones too, scatters"
         " more."
-    ) in told
-    assert "PASS: none of 3 benchmarks became slower by more than 2 %." in told
+    ) in reported
+    assert "PASS: none of 3 benchmarks became slower by more than 2 %." in reported
     assert (
         "That is in a typical call, for 2 of 3; the mean of all calls is known less well (at most +11.4 %,"
         " test_c)."
-    ) in told
+    ) in reported
 
 
-def test_a_verdict_by_all_calls_says_so() -> None:
+def test_a_verdict_by_all_calls_is_reported() -> None:
     whole = build_comparison("test_rare", "REGRESSED", 1.05, 1.031, 1.07)
     typical = build_comparison("test_rare", "UNCHANGED", 1.001, 0.994, 1.008).estimate
 
@@ -396,7 +396,7 @@ def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
     assert f'  perfkit accept {name} \\\n    --reason "…"\n' in text
 
 
-def test_names_are_cut_to_what_tells_them_apart() -> None:
+def test_names_are_cut_to_what_reports_them_apart() -> None:
     names = ["x/a.py::test_one", "x/a.py::test_two[b/c::d]", "x/b.py::test_two[b/c::d]", "y/a.py::test_three"]
     shown = ["test_one", "a.py::test_two[b/c::d]", "b.py::test_two[b/c::d]", "test_three"]
 
@@ -409,7 +409,7 @@ def test_a_name_that_ends_another_is_shown_whole() -> None:
     )
 
 
-def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
+def test_a_count_that_head_lacks_is_reported_with_what_to_type() -> None:
     lost = ExactComparison(
         benchmark=Benchmark(name="bench_a.py::test_a", version="v"),
         metric=Metric(name="operators", unit="1"),
@@ -428,7 +428,7 @@ def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
     assert "NOT MEASURED: 1 count that decides could not be counted on head" in words
 
 
-def test_a_gate_against_a_release_says_both() -> None:
+def test_a_gate_against_a_release_states_both() -> None:
     release = replace(build_report(A_SLOWER), release="v1.2")
     report = replace(build_report(B_SAME), against=release)
     both = (
@@ -481,7 +481,7 @@ def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("estimate", "told"),
+    ("estimate", "reported"),
     [
         ((1.1, 0.3, 4.4e37), "×0.3 to unknown"),
         ((12.2, 11.8, 12.6), "×11.8 to ×12.6"),
@@ -489,5 +489,5 @@ def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
         ((1.1, 1e-9, 4.4e37), "unknown"),
     ],
 )
-def test_a_limit_that_says_nothing_is_unknown(estimate: tuple[float, float, float], told: str) -> None:
-    assert told == interval_text(build_comparison("test_a", "INCONCLUSIVE", *estimate).estimate)
+def test_a_limit_that_states_nothing_is_unknown(estimate: tuple[float, float, float], reported: str) -> None:
+    assert reported == interval_text(build_comparison("test_a", "INCONCLUSIVE", *estimate).estimate)

@@ -1,4 +1,4 @@
-"""The history in the terminal says first what asks for attention, and why, in plain words."""
+"""The history in the terminal shows first what asks for attention, and why, in plain words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _report(**changes: object) -> HistoryReport:
     return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
 
 
-def test_nothing_to_look_at_is_said_in_a_sentence() -> None:
+def test_nothing_to_look_at_is_stated_in_a_sentence() -> None:
     assert "Nothing to look at: no open change point in 60 runs of 1 benchmark." == history_verdict(_report())
 
 
@@ -67,7 +67,7 @@ def test_what_a_gate_found_stands_beside_a_step() -> None:
     assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
 
 
-def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
+def test_a_settled_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
     report = _report()
     point = step_of(report.trends[0], 30)
     accepted = replace(point, state="accepted", reason="Wanted")
@@ -78,7 +78,7 @@ def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
     assert history_verdict(replace(report, points=(accepted, moved))).startswith("Nothing to look at")
 
 
-def test_alarms_are_told_each_in_its_words() -> None:
+def test_alarms_are_reported_each_in_its_words() -> None:
     report = _report()
     one = report.trends[0]
     shift = Shift(

@@ -44,7 +44,7 @@ def browser() -> Iterator[Page]:
 
 @pytest.fixture
 def page(browser: Page) -> Iterator[Page]:
-    """Return the browser with a wide and light page; whatever its console tells fails the test."""
+    """Return the browser with a wide and light page; anything that its console reports fails the test."""
     browser.size(1280, 900)
     browser.prefer(dark=False)
     browser.errors()
@@ -86,9 +86,9 @@ def test_a_click_on_a_run_shows_its_commit(page: Page, lively: Path) -> None:
     # The middle of the runs 30 of 60, between the axis of values and the right end.
     page.click("#chart", *_place(page, 30))
 
-    told = page.text("#picked")
+    shown = page.text("#picked")
     for part in (sha_of(30)[:10], "Reuse the distance matrix (30)", "9.90 ms", "Ada", "torch 2.9.1", "gate"):
-        assert part in told
+        assert part in shown
 
 
 def _place(page: Page, run: int, runs: int = 60) -> tuple[float, float]:
@@ -104,10 +104,10 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     page.click("#chart", *_place(page, 20))
     page.click("#chart", *_place(page, 50))
 
-    told = page.text("#picked .compared")
-    assert "% slower than A" in told
-    assert "Software or settings differ: torch 2.8.0 → 2.9.1." in told
-    assert f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}" in told
+    shown = page.text("#picked .compared")
+    assert "% slower than A" in shown
+    assert "Software or settings differ: torch 2.8.0 → 2.9.1." in shown
+    assert f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}" in shown
     page.press("Escape")
     assert page.text("#picked") == ""
 

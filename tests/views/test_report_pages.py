@@ -1,4 +1,4 @@
-"""The pages of a history hold what the records say, escaped, in the same bytes each time."""
+"""The pages of a history hold what the records state, escaped, in the same bytes each time."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
     assert "worse" == state_of(alive).kind
 
 
-def test_an_empty_ledger_gives_pages_that_say_what_to_do() -> None:
+def test_an_empty_ledger_gives_pages_that_state_what_to_do() -> None:
     files = dict(site_files(Site(project="empty", history=HistoryReport(trends=()))))
 
     assert "Nothing is measured yet" in _words(files["index.html"])
@@ -261,7 +261,7 @@ def test_long_lists_have_pages_and_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "told"),
+    ("ratio", "shown"),
     [
         (1.124, "+12.4 %"),
         (0.9, "-10.0 %"),
@@ -272,8 +272,8 @@ def test_long_lists_have_pages_and_lose_nothing() -> None:
         (0.05, "×0.05"),
     ],
 )
-def test_a_ratio_is_told_in_percent_or_as_a_factor(ratio: float, told: str) -> None:
-    assert told == ratio_text(ratio)
+def test_a_ratio_is_reported_in_percent_or_as_a_factor(ratio: float, shown: str) -> None:
+    assert shown == ratio_text(ratio)
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
@@ -297,7 +297,7 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def test_tables_and_fields_say_what_they_are(files: dict[str, str]) -> None:
+def test_tables_and_fields_state_what_they_are(files: dict[str, str]) -> None:
     for name, text in files.items():
         tags = _read(text).tags if name.endswith(".html") else []
         assert not [attrs for tag, attrs in tags if tag == "th" and "scope" not in attrs], name

@@ -1,4 +1,4 @@
-"""What differs between two environments or machines is told in words."""
+"""What differs between two environments or machines is reported in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfkit.report.surroundings import change_words, difference_of_sides, optio
 
 
 @pytest.mark.parametrize(
-    ("fact", "before", "after", "told"),
+    ("fact", "before", "after", "shown"),
     [
         ("torch", "2.12.1", "2.13.0", "torch 2.12.1 became 2.13.0"),
         ("package numpy", "2.4.0", "absent", "numpy 2.4.0 is not there any more"),
@@ -25,12 +25,12 @@ from perfkit.report.surroundings import change_words, difference_of_sides, optio
         ("gpu10_compute_mode", "default", "prohibited", "GPU 10: compute mode default became prohibited"),
     ],
 )
-def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, told: str) -> None:
+def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, shown: str) -> None:
     change = FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
-    assert told == change_words(change)
+    assert shown == change_words(change)
 
 
-def test_a_report_tells_how_its_sides_differ() -> None:
+def test_a_report_reports_how_its_sides_differ() -> None:
     report = build_report()
     packages = {f"package p{number}": "absent" for number in range(5)}
     base = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **packages, "package x": "1"})
@@ -39,8 +39,8 @@ def test_a_report_tells_how_its_sides_differ() -> None:
     alike = replace(report, base_environment=report.environment)
     assert "environments  alike on both sides" == difference_of_sides(alike)
     differing = replace(report, base_environment=base, environment=head)
-    told = "environments  x 1 became 2; only head has p0, p1, p2 and 2 more"
-    assert told == difference_of_sides(differing)
+    shown = "environments  x 1 became 2; only head has p0, p1, p2 and 2 more"
+    assert shown == difference_of_sides(differing)
 
 
 def test_what_was_asked_for_can_be_typed_again() -> None:

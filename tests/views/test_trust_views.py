@@ -76,7 +76,7 @@ def _calibration(
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "output"),
     [
         (0, "0 of 20 gates of identical code accused or praised it (at most 20.0 %, at 95 % confidence)"),
         (1, "NOT TO BE TRUSTED: 20 of 20 gates of identical code accused or praised it, more than"),
@@ -84,16 +84,16 @@ def _calibration(
         (4, "NOT MEASURED: 3 of 120 verdicts on identical code came of a benchmark that failed or took too"),
     ],
 )
-def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
+def test_a_calibration_ends_with_its_decision(code: int, output: str) -> None:
     failed = 3 if code == EXIT_NOT_MEASURED else 0
     words = _words(calibration_view(_calibration(code=code, accused=20 if code == 1 else 0, failed=failed)))
 
-    assert said in words
+    assert output in words
     assert words.endswith(f"exit code {code}")
     assert ("identical code: not measured 3 of 120" in words) == bool(failed)
 
 
-def test_a_calibration_tells_counts_with_bounds() -> None:
+def test_a_calibration_reports_counts_with_bounds() -> None:
     words = _words(calibration_view(_calibration()))
 
     assert "40 of 60 gates" in words
@@ -160,7 +160,7 @@ def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
     )
 
 
-def test_the_doctor_says_what_it_found_and_what_helps() -> None:
+def test_the_doctor_states_what_it_found_and_what_helps() -> None:
     words = _words(doctor_view(_fitness(fit=False)))
 
     assert "load BAD 3.1 over the last minute" in words
@@ -170,7 +170,7 @@ def test_the_doctor_says_what_it_found_and_what_helps() -> None:
     assert "UNFIT for a margin of 2 %: identical code would stay undecided; see load; exit code 3" in words
 
 
-def test_a_fit_machine_is_told_what_it_detects() -> None:
+def test_a_fit_machine_is_reported_what_it_detects() -> None:
     words = _words(doctor_view(_fitness(fit=True, noises=1)))
 
     assert "FIT for a margin of 2 %: a slowdown of 3.1 % would be found 19 times of 20; exit code 0" in words
@@ -190,7 +190,7 @@ def _apart(*comparisons: Comparison) -> ApartReport:
     )
 
 
-def test_a_comparison_says_that_it_was_not_interleaved() -> None:
+def test_a_comparison_states_that_it_was_not_interleaved() -> None:
     words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
 
     assert words.startswith("compare, from the ledger: not interleaved")
@@ -202,13 +202,13 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     )
 
 
-def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
+def test_runs_that_state_nothing_are_not_called_unmeasured() -> None:
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
     assert "nothing known yet)" in _words(compare_view(_apart(few)))
 
 
-def test_what_holds_for_many_benchmarks_is_said_once() -> None:
+def test_what_holds_for_many_benchmarks_is_stated_once() -> None:
     few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
     alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
 

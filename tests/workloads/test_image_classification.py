@@ -120,7 +120,7 @@ def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
     assert pytest.approx([0.005, 0.01, 0.01, 0.005]) == rates
 
 
-def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_trains_as_the_command_line_states(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_digits), "--image-size", "8", "--batch-size", "4", "--batches", "2"]
     monkeypatch.setattr("sys.argv", ["program", *arguments, "--channels-last", "--precision", "bf16"])
     assert summary(main()).startswith("2 steps (0 skipped), 8 images; ")

@@ -119,7 +119,7 @@ class RecordingLogger:
         return {"constant": 1.0}
 
 
-def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_trains_as_the_command_line_states(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_digits), "--epochs", "2", "--p", "2", "--k", "20"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
     result = main()

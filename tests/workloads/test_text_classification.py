@@ -138,7 +138,7 @@ def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig
     assert sum(twice.seconds_per_batch) == twice.inference_s
 
 
-def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_runs_as_the_command_line_states(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_texts), "--hidden-size", "32", "--batch-size", "8", "--precision", "bf16"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
     trained = main()
