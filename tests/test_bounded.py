@@ -27,8 +27,15 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["sparse", "pipe", "device"])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("reader", "kind"),
+    [
+        *((reader, "pipe") for reader in READERS),
+        ("show", "sparse"),
+        ("experiment", "sparse"),
+        ("log", "device"),
+    ],
+)
 def test_a_reader_refuses(tmp_path: Path, reader: str, kind: str) -> None:
     name, command = READERS[reader]
     Ledger(tmp_path / "ledger").append([build_row(0.1, 0.2)])
@@ -85,5 +92,9 @@ def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
     assert "a\r\nb" == read_text(file, newline="")
     with pytest.raises(OSError, match="larger"):
         read_bytes(file, most=3)
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match=place.name):
+            read_bytes(place, most=3)
     with pytest.raises(IsADirectoryError):
         read_bytes(tmp_path)

@@ -18,8 +18,6 @@ import git
 import pytest
 
 from perfkit.cli.app import whole_command_line
-from perfkit.gating.rows import pairs_of, policy_of
-from perfkit.stats.interval import location, location_interval
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"
@@ -49,17 +47,6 @@ def _cases(scripts: dict[str, ModuleType], study: str) -> list[Any]:
     return list(plan.plan_study(getattr(plan, study)))
 
 
-def test_the_older_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
-    kinds = Counter(case.kind for case in _cases(scripts, "OLDER"))
-
-    assert {
-        "A/A": 100,
-        "+3 % at margin 1 %": 60,
-        "+5 % at margin 2 %": 60,
-        "+20 % in each tenth call": 1,
-    } == kinds
-
-
 def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
     plan = scripts["plan"]
     cases = Counter(
@@ -79,25 +66,6 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
     } == cases
 
 
-def test_injected_slowdowns_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
-    plan = scripts["plan"]
-    planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
-    planted |= {("NEWER", one.kind) for one in plan.PLANTS}
-    for study, kind in planted:
-        turns = Counter(
-            case.benchmark
-            for case in _cases(scripts, study)
-            if case.kind == kind and case.benchmarks == plan.SIX
-        )
-        assert set(plan.SIX) == set(turns)
-        assert max(turns.values()) - min(turns.values()) <= 1
-    changes = Counter(case.neutral for case in _cases(scripts, "NEWER") if case.neutral)
-    assert set(scripts["neutral"].KINDS) == set(changes)
-    assert {4, 5} == set(changes.values())
-    hard = Counter(case.benchmark for case in _cases(scripts, "NEWER") if case.benchmarks == plan.HARD)
-    assert {None: 6, "workers": 3, "threads": 3} == hard
-
-
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
 def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: str) -> None:
     cases = _cases(scripts, study)
@@ -105,14 +73,6 @@ def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: 
     assert cases == _cases(scripts, study)
     assert len({case.subject for case in cases}) == len(cases)
     assert list(range(1, len(cases) + 1)) == [case.number for case in cases]
-
-
-def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
-    kinds = [case.kind for case in _cases(scripts, "NEWER")]
-
-    for kind in set(kinds):
-        thirds = Counter(3 * place // len(kinds) for place, found in enumerate(kinds) if found == kind)
-        assert {0, 1, 2} == set(thirds), kind
 
 
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
@@ -132,21 +92,6 @@ def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleTyp
             assert f'"{case.benchmark}"' in line
             assert str(case.rare or case.head) in line
             assert case.rare or str(case.base) in before
-
-
-def test_an_injected_slowdown_has_the_size_of_its_kind(scripts: dict[str, ModuleType]) -> None:
-    cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
-
-    assert {
-        "+2 % at margin 1 %": {2.0},
-        _PROVEN: {2.0},
-        "+3 % at margin 1 %": {3.0},
-        "+5 % at margin 2 %": {5.0},
-        "+20 % in each tenth call": {20.0},
-    } == {
-        kind: {round(100 * ((one.rare or one.head) / one.base - 1), 1) for one in cases if one.kind == kind}
-        for kind in {case.kind for case in cases}
-    }
 
 
 def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
@@ -260,23 +205,6 @@ def _functions(files: dict[str, str]) -> dict[str, str]:
     text = files.get("work.py") or files["work/__init__.py"]
     nodes = ast.parse(text).body
     return {node.name: ast.dump(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-
-
-def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:perfkit"]
-    done = subprocess.run(
-        [*command, "--benchmark-disable", "bench_hard.py", "bench_six.py"],
-        cwd=str(suite.working_tree_dir),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert 0 == done.returncode, done.stdout
-    assert "8 passed" in done.stdout
-    text = (CALIBRATION / "suite" / "work.py").read_text()
-    assert "num_workers=2" in text.partition("def workers_work")[2].partition("\ndef ")[0]
-    assert "conv2d" in text.partition("def threads_work")[2]
 
 
 @pytest.mark.slow
@@ -395,66 +323,6 @@ def test_the_document_holds_promises_against_counts(
     assert "| gates that could not measure all, not counted above | none | none |" in text
 
 
-def test_the_readme_has_two_error_rates(scripts: dict[str, ModuleType], newer: list[Any]) -> None:
-    _, _, alike, found = scripts["render"].lines_for_readme(newer)
-
-    assert alike.endswith("| 0 of 50 (at most 5.8 %) |")
-    assert found.endswith("| 20 of 20 (at least 86.1 %) |")
-
-
-def test_walls_are_per_benchmark_and_of_their_own_kind(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    timed = [
-        replace(
-            gate,
-            wall_s=900.0
-            if gate.case.benchmarks == scripts["plan"].HARD
-            else {"A/A": 12.0, "+3 % at margin 1 %": 36.0}.get(gate.case.kind, 99.0),
-        )
-        for gate in newer
-    ]
-    text = scripts["render"].render(timed, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert "+3 % at margin 1 %, set-up included | median 6 s | median 6.0 s, longest 6.0 s |" in text
-    assert "| median 900.0 s |" in text
-
-
-def test_intervals_of_neutral_gates_that_miss_no_change_are_counted(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    neutral = [gate for gate in newer if gate.case.neutral]
-    text = scripts["render"].render(newer, older)
-
-    missed = sum(len(gate.nominal_misses) for gate in neutral)
-    assert f"| {missed} of 180 ({100 * missed / 180:.1f} %; at most" in text
-    assert 0 < missed
-    # An interval at a smaller error is wider, unless it was judged before the last launches.
-    assert all(gate.final_misses <= gate.series for gate in neutral)
-
-
-def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: list[Any]) -> None:
-    found = 0
-    for gate in older:
-        for name in gate.series:
-            if gate.comparisons[name].estimate.calls != "all":
-                continue
-            misses = {}
-            for calls in ("typical", "all"):
-                pairs = pairs_of(gate.rows[name])
-                interval = location_interval(
-                    [location(*pair.sides(calls)) for pair in pairs],
-                    [pair.preloader for pair in pairs],
-                    error=0.05,
-                    trimmed_from=policy_of(gate.rows[name]).trimmed_from,
-                )
-                misses[calls] = bool(abs(interval.centre) > interval.half_width)
-            assert misses["all"] == (name in gate.nominal_misses)
-            found += misses["all"] != misses["typical"]
-    assert found > 0
-
-
 def test_an_accusation_and_a_gate_that_broke_are_reported(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:
@@ -467,40 +335,6 @@ def test_an_accusation_and_a_gate_that_broke_are_reported(
 
     assert "| none of 50 | 1 of 49 (at most 9.3 %) |" in text
     assert f"not counted above | none | 1: case {broken.case.number} |" in text
-
-
-def test_a_gate_that_broke_is_in_no_other_count(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
-    neutral = next(gate for gate in newer if gate.case.neutral)
-    broken = {id(gate) for gate in (*alike[:30], neutral)}
-    gates = [
-        replace(gate, exit_code=4, wall_s=0.6, comparisons={}, rows={})
-        if id(gate) in broken
-        else replace(gate, wall_s=12.0)
-        for gate in newer
-    ]
-    text = scripts["render"].render(gates, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert "not counted above | none | 31: case " in text
-
-
-def test_a_study_that_has_just_begun_is_rendered(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    for gate in (newer[0], next(one for one in newer if len(one.case.benchmarks) == 2)):
-        assert "1 of 172 planned gates\nhave run" in scripts["render"].render([gate], older)
-
-
-def test_the_older_study_is_judged_anew(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    text = scripts["render"].render(newer, older)
-
-    assert 221 == len(older)
-    assert "| A/A at margin 2 %: verdicts that are UNCHANGED | at least 90 % | 595 of 600 (99.2 %) |" in text
 
 
 def test_the_documents_are_what_the_rows_hold(scripts: dict[str, ModuleType], older: list[Any]) -> None:

@@ -61,8 +61,10 @@ NOT_RUN = {"make test"}
 SLOW = {
     "docs/counters.md",
     "docs/gate.md",
+    "docs/history.md",
     "docs/howto/compare-dependencies.md",
     "docs/ledger.md",
+    "docs/other-tools.md",
     "docs/profiling.md",
     "docs/trust.md",
 }

@@ -9,10 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import git
 import pytest
-
-from perfkit.ledger.store import Ledger
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "benchmarks/ledger_scale"
@@ -33,16 +30,3 @@ def test_the_document_has_the_table_of_the_outcomes(beside: ModuleType) -> None:
 
     assert beside.table(kept) in (ROOT / "docs/measured/speed.md").read_text()
     assert {"asv publish", "perfkit report", "perfkit log"} < kept["seconds"].keys()
-
-
-def test_the_history_measures_the_commits_of_its_repository(
-    beside: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beside, "RUNS", 5)
-    monkeypatch.setattr(beside, "BENCHMARKS", 3)
-
-    root, ledger = beside.make_history(tmp_path)
-
-    known = git.Repo(root).git.rev_list("--reverse", "main").split()
-    assert known == [run.commits[0] for run in Ledger(ledger).runs()]
-    assert [3] * 5 == [run.benchmarks for run in Ledger(ledger).runs()]

@@ -426,17 +426,6 @@ def test_a_name_that_would_come_from_elsewhere_is_named_before_it_is_imported(tr
     assert loaded is False
 
 
-def test_code_that_only_the_origin_has_is_foreign(trees: Trees) -> None:
-    write_modules(trees.origin, "newer.py")
-    trees.hold("thing.py")
-
-    foreign = trees.run(
-        "sys.path.insert(0, str(ORIGINS[0])); import newer; say(foreign_modules(ROOT, ORIGINS))"
-    )
-
-    assert {"newer": str(trees.origin / "newer.py")} == foreign
-
-
 def test_a_part_that_a_leftover_finder_serves_is_foreign(trees: Trees) -> None:
     trees.hold("thing/__init__.py")
     trees.install("thing/core.py")

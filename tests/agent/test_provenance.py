@@ -11,19 +11,6 @@ from modules import load_module
 from perfkit.runner.agent.provenance import foreign_modules
 
 
-def test_a_module_of_another_checkout_is_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    root = tmp_path / "root"
-    for folder in (elsewhere, root / "src" / "shadowed", root):
-        folder.mkdir(parents=True, exist_ok=True)
-    (root / "src" / "shadowed" / "__init__.py").write_text("")
-    module = load_module(elsewhere, "x = 1", "shadowed")
-    monkeypatch.setitem(sys.modules, "shadowed", module)
-
-    assert {"shadowed": str(elsewhere / "shadowed.py")} == foreign_modules(root)
-    assert {} == foreign_modules(elsewhere)
-
-
 def test_a_module_that_the_code_wrote_while_it_ran_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,25 +130,6 @@ def test_stats_hold_the_rounds_that_were_kept(run: Run, scripted_loop: ScriptedL
     assert 1 == len(scripted_loop.works)
 
 
-def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, scripted_loop: ScriptedLoop) -> None:
-    run(
-        """
-        import pytest
-        @pytest.mark.benchmark(group="mine")
-        @pytest.mark.parametrize("size", [1, 20])
-        def test_it(benchmark, size):
-            assert ("mine", {"size": size}, str(size)) == (benchmark.group, benchmark.params, benchmark.param)
-            benchmark.extra_info["size"] = size
-            benchmark(sum, range(size))
-            assert {"size": size} == benchmark.stats.extra_info
-            assert "mine" == benchmark.stats.group
-        """
-    ).assert_outcomes(passed=2)
-
-    names = [work.node.partition("::")[2] for work in scripted_loop.works]
-    assert ["test_it[1]", "test_it[20]"] == names
-
-
 def test_pedantic_with_setup_prepares_every_call(run: Run, scripted_loop: ScriptedLoop) -> None:
     run(
         """

@@ -85,15 +85,6 @@ def test_a_clearly_worse_regression_is_not_covered(
     assert covered == (found.accepted is not None)
 
 
-def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
-    comparisons = [_comparison("FAILED", name=f"bench_a.py::test_{letter}") for letter in "abc"]
-
-    found = mark(comparisons, [_acceptance("FAILED", benchmark="bench_a.py::test_b")])
-
-    assert [None, "Wanted (A. Tester, 1a2b3c4d)", None] == [comparison.accepted for comparison in found]
-    assert comparisons == [replace(comparison, accepted=None) for comparison in found]
-
-
 def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
     comparisons = [_comparison("FAILED", name=f"{folder}/bench_a.py::test_a") for folder in "xy"]
     vague, clear = (

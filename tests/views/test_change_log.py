@@ -72,26 +72,6 @@ def test_rows_stand_in_history_order() -> None:
     assert [A, B, C, "f" * 40] == [entry.commit for entry in _log(rows).tables[0].entries]
 
 
-def test_mean_and_deviation_are_over_launches() -> None:
-    rows = [
-        build_row(1.0, 3.0, launch=0, block=0),
-        build_row(4.0, launch=1, block=1),
-        build_row(6.0, 6.0, 6.0, launch=2, block=2),
-    ]
-
-    cell = _cell(rows)
-    assert (4.0, 2.0, 3) == (cell.mean, cell.sd, cell.launches)
-
-
-def test_one_launch_is_summarised_over_its_rounds_and_marked() -> None:
-    cell = _cell([build_row(1.0, 3.0)])
-    text = render_change_log(_log([build_row(1.0, 3.0)]))
-
-    assert (2.0, 1) == (cell.mean, cell.launches)
-    assert "2.000, 1.414 †" in text
-    assert "† one launch only" in text
-
-
 def test_a_ratio_needs_alternation_with_the_row_before() -> None:
     together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
     apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]

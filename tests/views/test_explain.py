@@ -436,14 +436,6 @@ def test_frames_show_in_signs_and_words_what_moved(small: Pair) -> None:
     ] == load.split("\n")
 
 
-def test_widths_of_base_show_what_head_has_besides(small: Pair) -> None:
-    page = Page(_page(small, "base"))
-
-    assert "gone" == page.named(0)["log_everything"]
-    assert {HOSTILE: "new"} == page.named(1)
-    assert 100.0 == page.boxes[0][0].width
-
-
 def test_a_renamed_function_is_one_frame(small: Pair) -> None:
     base, _ = small
     renamed = [

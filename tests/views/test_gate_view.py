@@ -120,10 +120,6 @@ def test_a_recomputed_verdict_is_reported() -> None:
     assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[4]
 
 
-def test_a_report_without_benchmarks_is_reported() -> None:
-    assert "NOT MEASURED: nothing was compared." in _text(build_report())
-
-
 @pytest.mark.parametrize(
     ("ratio", "low", "high", "change", "interval"),
     [
@@ -185,7 +181,6 @@ def test_what_was_accepted_is_part_of_the_decision() -> None:
     ) == both
 
 
-SLIGHTLY_SLOWER = build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)
 PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=0.005)
 
 
@@ -304,18 +299,6 @@ def _decision(report: GateReport) -> list[str]:
     return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))
 
 
-@pytest.mark.parametrize(
-    "comparisons", [[B_SAME, A_SLOWER], [build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)], [B_SAME]]
-)
-def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> None:
-    last = " ".join(_decision(build_report(*comparisons)))
-
-    assert [] == [word for word in JARGON if word in last.lower()]
-
-
-JARGON = ("launch", "look", "quartile", "round", "preloader", "family", "alpha", "interleav", "tolerance")
-
-
 UNDECIDED = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
 
 
@@ -401,12 +384,6 @@ def test_names_are_cut_to_what_reports_them_apart() -> None:
     shown = ["test_one", "a.py::test_two[b/c::d]", "b.py::test_two[b/c::d]", "test_three"]
 
     assert dict(zip(names, shown, strict=True)) == short_names(names)
-
-
-def test_a_name_that_ends_another_is_shown_whole() -> None:
-    assert {"a.py::test": "a.py::test", "x/a.py::test": "x/a.py::test"} == short_names(
-        ["a.py::test", "x/a.py::test"]
-    )
 
 
 def test_a_count_that_head_lacks_is_reported_with_what_to_type() -> None:

@@ -49,15 +49,6 @@ def test_an_open_step_comes_first_with_its_commits() -> None:
     assert "in 30 runs, then " in text
 
 
-def test_several_commits_are_a_range() -> None:
-    report = _report()
-    point = replace(step_of(report.trends[0], 30), commits=4)
-
-    text = _lines(replace(report, points=(point,)))
-
-    assert f"by one of 4 commits after {point.last_before[:10]}, up to {point.first_after[:10]}" in text
-
-
 def test_what_a_gate_found_stands_beside_a_step() -> None:
     report = _report()
     gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
