@@ -113,32 +113,23 @@ def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path
     assert not asked.exists()
 
 
-def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
-    with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:
-        output, _ = visit(trees, launcher, "head")
+def test_children_find_what_is_shared_and_a_place_of_their_own(trees: TwoTrees) -> None:
+    environment = {**PLAIN, "MINE": "kept"}
+    with trees.launcher(preload=["wave", "no_such_library"], environment=environment) as launcher:
+        children = [visit(trees, launcher, side)[0] for side in ("base", "head", "base")]
 
         assert launcher.allocator_kept is True
-    assert ALLOCATOR.items() | {("MINE", "kept")} <= output["environment"].items()
-
-
-def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
-        places = [
-            visit(trees, launcher, side)[0]["environment"]["TMPDIR"] for side in ("base", "head", "base")
-        ]
-
-    assert 3 == len(set(places))
+        assert launcher.why_no_fork is None
+    places = {child["environment"]["TMPDIR"] for child in children}
+    assert 3 == len(places)
     assert 1 == len(set(map(len, places)))
     assert {trees.folder} == {Path(place).parent for place in places}
-
-
-def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
-    with trees.launcher(preload=["wave", "no_such_library"]) as launcher:
-        output, _ = visit(trees, launcher, "head")
-
-        assert launcher.why_no_fork is None
-    assert "wave" in output["loaded"]
-    assert "no_such_library" not in output["loaded"]
+    for child in children:
+        assert ALLOCATOR.items() | {("MINE", "kept")} <= child["environment"].items()
+        assert "wave" in child["loaded"]
+        assert "no_such_library" not in child["loaded"]
+        assert child["collects"]
+        assert child["frozen"] > 10_000
 
 
 PYPROJECT_WITH = """[tool.pytest.ini_options]
@@ -187,14 +178,6 @@ def test_options_of_other_plugins_are_undone_where_these_are_loaded(
     assert 1 == len(listing.found)
     assert overruled == listing.overruled
     assert {} == listing.errors
-
-
-def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
-    with trees.launcher(preload=["wave"]) as launcher:
-        output, _ = visit(trees, launcher, "head")
-
-    assert output["collects"]
-    assert output["frozen"] > 10_000
 
 
 def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:

@@ -80,21 +80,16 @@ def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
 
         assert launcher.serves
         assert launcher.why_not_served is None
+        assert trees.processes()
+    assert wait_until(lambda: not trees.processes())
     assert [set(nodes("test_it"))] * 2 == [set(listed[side].found) for side in SIDES]
     assert [()] * 3 == [record.failures for record in records]
+    assert [{}, {}] == [dict(records[0].reports[side].foreign) for side in SIDES]
+    assert [True, True] == [FILE in records[0].reports[side].loaded for side in SIDES]
     (imported,), launched = output(trees, "imported"), output(trees, "launched")
     assert {imported["pid"]} == {one["parent"] for one in launched}
     assert 3 == len({one["pid"] for one in launched}) == len({one["temporary"] for one in launched})
     assert [0, 0, 0] == [one["calls"] for one in launched]
-
-
-def test_each_launch_proves_its_code(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
-        launcher.survey()
-        record = launch(launcher)
-
-    assert [{}, {}] == [dict(record.reports[side].foreign) for side in SIDES]
-    assert [FILE in record.reports[side].loaded for side in SIDES] == [True, True]
 
 
 def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
@@ -221,15 +216,6 @@ def test_a_benchmark_that_is_not_collected_again_is_reported(trees: TwoTrees, te
     assert f"was not collected again: {VANISHING[text]}" in failure.message
     assert wanted[1:] == list(record.timings)
     assert set(SIDES) == set(record.reports)
-
-
-def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
-    with trees.launcher() as launcher:
-        launcher.survey()
-        launch(launcher)
-        assert trees.processes()
-
-    assert wait_until(lambda: not trees.processes())
 
 
 def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
