@@ -30,7 +30,6 @@ _PROVEN = "+2 % at margin 1 %, --fail-on proven"
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[dict[str, ModuleType]]:
-    """Return the studies' scripts."""
     with study_scripts(("calibration", "peers"), _SCRIPTS) as loaded:
         yield loaded
 
@@ -128,7 +127,6 @@ def _gate_options() -> set[str]:
 
 @pytest.fixture(scope="module")
 def suite(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> git.Repo:
-    """Return a repository of the suite."""
     created: git.Repo = scripts["study"].create_suite(tmp_path_factory.mktemp("study") / "suite")
     return created
 
@@ -521,7 +519,6 @@ def test_a_contest_goes_on_where_it_stood(
 
 
 def _outcome(pair: Any, tool: str, *judgements: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
-    """Return a line of the newer contest."""
     return {
         "contest": "2026-11-25",
         "pair": pair.number,

@@ -99,7 +99,6 @@ def _shorten_training(root: Path) -> None:
 
 
 def _lend_environment(root: Path) -> None:
-    """Let the copy's Makefile find this interpreter's environment installed."""
     (root / ".venv").mkdir()
     (root / ".venv/bin").symlink_to(Path(sys.executable).parent)
     (root / ".venv/.installed").touch()

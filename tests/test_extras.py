@@ -49,7 +49,6 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> LightEnvironment:
-    """Return an environment without any extra."""
     return light_environment(tmp_path_factory.mktemp("light"))
 
 

@@ -54,7 +54,6 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def study() -> Iterator[ModuleType]:
-    """Return the script that measures first words."""
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(str(ROOT / "tests" / "faults"))
         patched.syspath_prepend(str(STUDY))

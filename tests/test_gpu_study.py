@@ -22,7 +22,6 @@ STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the study's script."""
     monkeypatch.syspath_prepend(str(STUDY))
     yield importlib.import_module("gpu_study")
     sys.modules.pop("gpu_study", None)

@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def repository() -> git.Repo:
-    """Return the repository of perfkit itself."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout of perfkit")
     return git.Repo(ROOT)

@@ -27,7 +27,6 @@ class Ear:
 
 @pytest.fixture
 def ear() -> Iterator[Ear]:
-    """Return a listener, for the length of a test."""
     listener = Ear()
     end = listen_to_phases(listener)
     yield listener

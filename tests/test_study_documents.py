@@ -20,7 +20,6 @@ MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 
 @pytest.fixture(scope="module")
 def points() -> Iterator[Mapping[str, ModuleType]]:
-    """Return the scripts of the study of change points."""
     names = ("point_study", "point_tables", "detectors", "series", "plan", "neutral")
     with study_scripts(("calibration", "change_points"), names) as loaded:
         yield loaded
@@ -28,7 +27,6 @@ def points() -> Iterator[Mapping[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def bisects() -> Iterator[Mapping[str, ModuleType]]:
-    """Return the scripts of the study of bisections."""
     names = ("bisect_study", "bisect_tables", "searches", "recorded", "plan", "neutral")
     with study_scripts(("calibration", "bisect"), names) as loaded:
         yield loaded

@@ -22,7 +22,6 @@ LARGE = {"nodes": [f"benchmarks/bench_it.py::test_{number}" for number in range(
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Channel, Channel]]:
-    """Return both ends of a conversation."""
     ours, theirs = (Channel(end) for end in socket.socketpair())
     yield ours, theirs
     ours.close()

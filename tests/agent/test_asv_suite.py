@@ -31,7 +31,6 @@ LEFT_OUT = 1
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository with a suite of asv."""
     root = tmp_path_factory.mktemp("asv") / "project"
     root.mkdir()
     Repository(root, create_repository(root)).commit(dict(asv_files()))

@@ -15,7 +15,6 @@ from perfkit.runner.agent.clock import UNTOLD, ColdStart, cold_start, cold_start
 
 
 def _reported(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
-    """Let torch.compile report that it has spent these seconds."""
     counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
     counters["stats"]["unique_graphs"] = graphs
     names, values = list(seconds), [f"{one:.6f}" for one in seconds.values()]

@@ -25,13 +25,11 @@ from perfkit.runner.agent.clock import (
 
 @pytest.fixture
 def device() -> FakeAccelerator:
-    """Return a device that this process uses."""
     return FakeAccelerator()
 
 
 @pytest.fixture
 def clock(device: FakeAccelerator) -> BlockClock:
-    """Return a clock of blocks on it."""
     return BlockClock(device.read_clock, lambda: device)
 
 

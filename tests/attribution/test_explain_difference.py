@@ -55,7 +55,6 @@ def loop(
 
 
 def saying(difference: Difference, *words: str) -> list[str]:
-    """Return the findings that have all of these words."""
     return [one for one in difference.findings if all(word in one for word in words)]
 
 
@@ -141,7 +140,6 @@ def test_a_wait_of_two_calls_has_not_moved_by_a_part(head: tuple[float, float]) 
 
 
 def worker(transform_s: float, wait_s: float = 0.5) -> Reading:
-    """Return the cProfile of a loader's worker."""
     return reading(
         function("_worker_loop", own_s=0.1, file=WORKER, kind="library"),
         function("crop", call(0, transform_s), own_s=transform_s, file="data.py", line=4),
@@ -321,7 +319,6 @@ def profiled(*, slow: int = 2, reads: int = 1) -> Reading:
 
 
 def line_of(name: str, found: Reading) -> int:
-    """Return where a function of a profile stands."""
     (line,) = (one.line for one in found.functions if one.function == name)
     return line
 

@@ -82,7 +82,6 @@ def test_a_function_is_found_where_it_moved(base: str, head: str, pairs: set[str
 
 
 def calling(name: str, *callees: str, calls: int = 6, file: str = "train.py") -> list[Blame]:
-    """Return what a function with these callees answers for."""
     return blamed(
         [function(name, calls=calls, file=file), *(library(callee, call(0), own_s=1.0) for callee in callees)]
     )

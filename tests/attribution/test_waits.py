@@ -16,7 +16,6 @@ LOADER = "torch/utils/data/dataloader.py"
 
 
 def caller(place: int, seconds: float = 1.0, calls: int = 1) -> Call:
-    """Return the part of one caller."""
     return Call(caller=place, calls=calls, own_s=seconds, cumulative_s=seconds)
 
 
@@ -36,7 +35,6 @@ def function(name: str, *callers: Call, file: str = "train.py", own_s: float = 0
 
 
 def seconds(waits: tuple[WaitTime, ...]) -> dict[str, float]:
-    """Return the seconds of each, by whom."""
     return {wait.whom: wait.seconds for wait in waits}
 
 

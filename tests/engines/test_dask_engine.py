@@ -22,7 +22,6 @@ ROWS_OF_A_TASK = 3
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Return a cluster whose two workers nobody kills."""
     with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
         made.wait_for_workers(2)
         yield made

@@ -65,7 +65,6 @@ def pytest_benchmark_file(**stats: object) -> dict[str, Any]:
 
 
 def asv_file(results: dict[str, Any], **members: object) -> dict[str, Any]:
-    """Return a result file of asv."""
     return {
         "commit_hash": "a" * 40,
         "env_name": "py3.7",

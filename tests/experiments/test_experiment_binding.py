@@ -22,7 +22,6 @@ NAME = "bound_training"
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put the training program on the path."""
     file = tmp_path / f"{NAME}.py"
     file.write_text(TRAINING)
     monkeypatch.syspath_prepend(tmp_path)

@@ -36,7 +36,6 @@ class _Silent:
 
 @pytest.fixture
 def project(repository: Repository) -> Project:
-    """Return a project with the experiment's target."""
     repository.commit({"demo/training.py": "def train(epochs, device, precision):\n    ...\n"})
     return load_project(repository.root)
 

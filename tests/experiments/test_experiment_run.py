@@ -111,7 +111,6 @@ def _trial(
     returned: tuple[str, ...] = (),
     **arguments: Level,
 ) -> TrialResult:
-    """Run the only variant of an experiment without factors."""
     (folder / "training.py").write_text(TRAINING)
     experiment = Experiment(
         name="one",

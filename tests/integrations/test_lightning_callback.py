@@ -33,14 +33,12 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def callbacks(library: Any) -> Any:  # noqa: ANN401, ARG001 (a module that is imported anew for each library)
-    """Return perfkit's module, imported beside that library."""
     sys.modules.pop("perfkit.integrations.lightning", None)
     return importlib.import_module("perfkit.integrations.lightning")
 
 
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a repository with one commit."""
     repository.commit({"pyproject.toml": "", ".gitignore": "checkpoints\n"})
     monkeypatch.chdir(repository.root)
 

@@ -19,7 +19,6 @@ LEDGER = Path("benchmarks/ledger")
 
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a repository with one commit."""
     repository.commit({"pyproject.toml": "", ".gitignore": "out\n"})
     monkeypatch.chdir(repository.root)
 

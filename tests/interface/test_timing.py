@@ -42,7 +42,6 @@ except ValueError:
 
 @pytest.fixture
 def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a repository with one commit, and go there."""
     repository.commit({"pyproject.toml": "", "program.py": PROGRAM})
     monkeypatch.chdir(repository.root)
     return repository.root

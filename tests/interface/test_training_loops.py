@@ -78,7 +78,6 @@ class Loop:
 
 @pytest.fixture
 def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a repository with one commit, and go there."""
     repository.commit({"pyproject.toml": ""})
     monkeypatch.chdir(repository.root)
     return repository.root

@@ -315,7 +315,6 @@ def test_a_launch_whose_fork_server_dies_is_made_again(trees: TwoTrees, tmp_path
 
 
 def schedule_first() -> Slot:
-    """Return the first slot of a schedule."""
     return next(iter(schedule(seed=1)))
 
 

@@ -42,7 +42,6 @@ def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
 
 
 def _launch(root: Path, *, limit_s: float) -> LaunchResult:
-    """Measure all that is in a folder once."""
     return run_session(
         SessionSlot(sha="a", launch=0, block=0, order=0, hash_seed=1),
         root=root,

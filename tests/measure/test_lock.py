@@ -44,7 +44,6 @@ def holder(tmp_path: Path) -> Iterator[Process]:
 
 
 def let_go(process: Process) -> None:
-    """Let the holder end in its own time."""
     assert process.stdin is not None
     process.stdin.close()
 

@@ -69,14 +69,12 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> TwoTrees:
 
 @pytest.fixture(scope="module")
 def launcher(trees: TwoTrees) -> Iterator[Launcher]:
-    """Return a launcher whose fork servers import no library."""
     with trees.launcher() as launcher:
         yield launcher
 
 
 @pytest.fixture(autouse=True)
 def _clean(trees: TwoTrees) -> None:
-    """Forget what earlier tests' benchmarks reported."""
     for root in trees.roots.values():
         (root / "said.txt").unlink(missing_ok=True)
 

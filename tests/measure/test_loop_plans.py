@@ -24,7 +24,6 @@ iteration_times = st.floats(1e-8, 100.0)
 
 
 def seconds_of(plan: LoopPlan, iteration_s: float) -> float:
-    """Return what both sides spend in their turns."""
     return 2 * plan.turns * (plan.untimed + plan.rounds * plan.loops) * iteration_s
 
 

@@ -89,7 +89,6 @@ def preloading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene
 
 @pytest.fixture
 def scene(preloading: tuple[Scene, Launcher]) -> Scene:
-    """Return the scene, without what earlier tests noted."""
     scene, launcher = preloading
     (scene.place / "said.txt").unlink(missing_ok=True)
     scene.plans.clear()
@@ -100,7 +99,6 @@ def scene(preloading: tuple[Scene, Launcher]) -> Scene:
 
 @pytest.fixture
 def launcher(preloading: tuple[Scene, Launcher]) -> Launcher:
-    """Return the launcher, which knows no benchmark yet."""
     return preloading[1]
 
 

@@ -52,7 +52,6 @@ class Scripted:
 
 @pytest.fixture
 def scripted() -> Iterator[Scripted]:
-    """Return a child whose messages the test writes."""
     made = Scripted()
     yield made
     made.close()
@@ -64,12 +63,10 @@ def ready(node: str) -> Message:
 
 
 def finished(node: str, status: str = "ok", message: str | None = None) -> Message:
-    """Return the message of a test that is over."""
     return {"kind": "finished", "node": node, "status": status, "message": message}
 
 
 def timed(node: str, *values: float) -> Message:
-    """Return the answer to an order to run rounds."""
     rounds = {"values": values, "running": values, "typical": (), "untimed_s": 0.0, "faults": 0}
     return {"kind": "timed", "node": node, "device": None, **rounds}
 

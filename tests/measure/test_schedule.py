@@ -11,7 +11,6 @@ from perfkit.runner.lockstep.launch import Slot, schedule
 
 
 def first_slots(seed: int, count: int) -> list[Slot]:
-    """Return the first launches of a schedule."""
     return list(itertools.islice(schedule(seed=seed), count))
 
 

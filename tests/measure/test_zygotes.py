@@ -63,7 +63,6 @@ def trees(tmp_path: Path) -> TwoTrees:
 
 
 def launch(launcher: Launcher, slot: Slot | None = None) -> LaunchRecord:
-    """Make a launch of the benchmark."""
     return launcher.launch(slot or next(iter(schedule(seed=1))), nodes("test_it"), plans={}, rules=RULES)
 
 

@@ -38,7 +38,6 @@ SLEEPS = "signal.pause()"
 
 
 def python(code: str, *arguments: str) -> list[str]:
-    """Return a command that runs some code."""
     return [sys.executable, "-c", code, *arguments]
 
 

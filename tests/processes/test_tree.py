@@ -47,7 +47,6 @@ class Family:
 
 
 def known(*pids: int) -> tuple[Process, ...]:
-    """Return the processes with these numbers that there are."""
     return tuple(found for pid in pids if (found := read_process(pid)) is not None)
 
 
@@ -73,7 +72,6 @@ def states(*pids: int) -> list[str]:
 
 
 def cpu_s(*pids: int) -> float:
-    """Return the CPU time of processes together."""
     return sum(process.cpu_s for pid in pids if (process := read_process(pid)) is not None)
 
 

@@ -29,12 +29,10 @@ class Loader:
 
 @pytest.fixture
 def seen() -> BatchesOfSteps:
-    """Return what has seen nothing yet."""
     return BatchesOfSteps()
 
 
 def step(seen: BatchesOfSteps) -> StepBatches:
-    """Make a backward pass and an optimizer's step."""
     seen.end_backward()
     return seen.end_step()
 

@@ -37,7 +37,6 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a folder with a script and its configuration."""
     pytest.importorskip("hydra")
     (tmp_path / "code" / "conf").mkdir(parents=True)
     (tmp_path / "code" / "conf" / "config.yaml").write_text("lr: 0.1\nsteps: 2\n")

@@ -139,7 +139,6 @@ def own_work() -> float:
 
 
 def own_part(number: int) -> float:
-    """Call a function of the standard library."""
     return len(re.escape(str(number)))
 
 
@@ -152,7 +151,6 @@ def stats() -> pstats.Stats:
 
 
 def totals(text: str) -> str:
-    """Return the line with the totals."""
     found = re.search(r"\d+ function calls.*in .* seconds", text)
     assert found is not None
     return found[0]
@@ -217,7 +215,6 @@ class Total:
 
 
 def operators(tmp_path: Path, *totals: Total, steps: int) -> list[dict[str, str]]:
-    """Return the rows of the table."""
     write_operators(totals, tmp_path / "ops.csv", steps=steps)
     with (tmp_path / "ops.csv").open() as stream:
         return list(csv.DictReader(stream))

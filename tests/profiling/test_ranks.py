@@ -206,6 +206,5 @@ def test_an_occupied_port_is_refused() -> None:
 
 
 def assert_match(pattern: str, text: str) -> None:
-    """Assert that a message matches, and is one line."""
     assert re.search(pattern, text), text
     assert "\n" not in text

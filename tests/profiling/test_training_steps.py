@@ -57,7 +57,6 @@ def _spend(seconds: float) -> None:
 
 
 def _follow(plan: StepPlan, steps: int) -> TrainingSteps:
-    """Follow so many steps of a loop, and stop."""
     loop, followed = Loop(), TrainingSteps(plan, Path.cwd())
     followed.begin()
     for _ in range(steps):

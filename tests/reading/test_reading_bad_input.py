@@ -52,7 +52,6 @@ def file_message(tmp_path: Path, data: bytes) -> str:
 
 
 def packed() -> bytes:
-    """Return a zip file."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("data.pkl", b"x")

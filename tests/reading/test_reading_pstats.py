@@ -23,13 +23,11 @@ def own_work() -> int:
 
 
 def countdown(number: int) -> int:
-    """Call itself until nothing is left."""
     return countdown(number - 1) if number else 0
 
 
 @pytest.fixture
 def dumped(tmp_path: Path) -> Path:
-    """Return the file of a real cProfile."""
     file = tmp_path / "real.prof"
     profiler = cProfile.Profile()
     profiler.runcall(own_work)
@@ -38,7 +36,6 @@ def dumped(tmp_path: Path) -> Path:
 
 
 def named(reading: Reading, function: str) -> FunctionTime:
-    """Return the one function of this name."""
     (found,) = (one for one in reading.functions if one.function == function)
     return found
 

@@ -43,12 +43,10 @@ def real_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def phases(reading: Reading) -> dict[str, float]:
-    """Return the milliseconds of each phase, over all steps."""
     return {phase.name: phase.seconds * 1e3 for phase in reading.phases}
 
 
 def operator(reading: Reading, name: str) -> OperatorTime:
-    """Return the one operator of this name."""
     (found,) = (one for one in reading.operators if one.name == name)
     return found
 

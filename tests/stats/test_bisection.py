@@ -63,12 +63,10 @@ def search(
 
 
 def as_pairs(launches: Mapping[tuple[int, int], Sequence[float]]) -> list[MeasuredPair]:
-    """Return the launches as the search takes them."""
     return [MeasuredPair(base=pair[0], head=pair[1], log_ratios=tuple(v)) for pair, v in launches.items()]
 
 
 def count(launches: dict[tuple[int, int], list[float]]) -> int:
-    """Return how many launches there are."""
     return sum(len(found) for found in launches.values())
 
 

@@ -32,12 +32,10 @@ class Range:
 
 
 def evenly(places: int) -> list[float]:
-    """Return the shares of places that have one weight."""
     return [place / places for place in range(places + 1)]
 
 
 def student(value: FloatArray) -> FloatArray:
-    """Return the density of Student's distribution of three degrees."""
     return 2 / (math.pi * math.sqrt(3) * (1 + value**2 / 3) ** 2)
 
 
@@ -120,7 +118,6 @@ class Told:
     """What all histories of a range give together, a step anywhere being as likely beforehand as none."""
 
     def __init__(self, asked: Range) -> None:
-        """Add the histories up."""
         self.model = Model(asked)
         gaps, size = len(self.model.nodes()) - 1, len(self.model.levels)
         self.marginals = np.zeros((gaps + 1, size))

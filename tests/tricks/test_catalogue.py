@@ -33,7 +33,6 @@ def trick(request: pytest.FixtureRequest) -> Trick:
 
 
 def repeated(call: Call, times: int) -> tuple[torch.Tensor, ...]:
-    """Return what the last of some calls gave."""
     for _ in range(times - 1):
         call()
     return call()

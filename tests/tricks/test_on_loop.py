@@ -47,7 +47,6 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
 
 @pytest.fixture(scope="module")
 def expected_losses(brief: TrainingConfig) -> tuple[float, ...]:
-    """Return the losses of the training by itself."""
     return train(brief).losses
 
 
@@ -75,7 +74,6 @@ def has_bfloat16_units() -> bool:
 
 
 def settings() -> dict[str, object]:
-    """Return all that a context may change."""
     return {
         **{name: vars(optimizer)["__init__"] for name, optimizer in OPTIMIZERS.items()},
         "loader": vars(DataLoader)["__init__"],
@@ -88,7 +86,6 @@ def settings() -> dict[str, object]:
 
 
 def parameter() -> nn.Parameter:
-    """Return a parameter with a gradient."""
     made = nn.Parameter(torch.ones(2))
     made.grad = torch.ones(2)
     return made

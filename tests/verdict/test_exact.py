@@ -25,12 +25,10 @@ def counted(metric: str, *values: float, causes: tuple[Cause, ...] = ()) -> Coun
 
 
 def counts(*found: Count, not_counted: Mapping[str, str] | None = None) -> Counts:
-    """Return several counts of one benchmark."""
     return Counts(counts=found, not_counted=not_counted or {})
 
 
 def compared(base: Count, head: Count, *, training: bool = True) -> ExactComparison:
-    """Return the comparison of one count."""
     (one,) = compare_counts(STEP, counts(base), counts(head), POLICY, training=training, gating=True)
     return one
 
@@ -212,7 +210,6 @@ LOST = counts(not_counted={"operators": "compiled"})
 
 
 def lost(base: Count, *, head: Counts = LOST, gating: bool = True) -> ExactComparison:
-    """Return the comparison of a count that head lacks."""
     (one,) = compare_counts(STEP, counts(base), head, POLICY, training=False, gating=gating)
     return one
 
@@ -292,7 +289,6 @@ REGRESSED = compared(counted("operators", 100, 100), counted("operators", 200, 2
 def acceptance(
     counts: Mapping[str, float] | None, *, benchmark: str = "train", ratio: float | None = None
 ) -> Acceptance:
-    """Return someone's word."""
     return Acceptance(
         benchmark=benchmark, reason="why", commit="c" * 40, verdict="REGRESSED", counts=counts, ratio=ratio
     )

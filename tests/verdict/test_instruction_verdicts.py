@@ -11,12 +11,10 @@ from perfkit.runner.agent.counters.model import Count, Counts
 
 
 def counted(*values: float) -> Count:
-    """Return the instructions of a call in two turns."""
     return Count(metric=INSTRUCTIONS, unit=INSTRUCTIONS, values=values, causes=())
 
 
 def compared(base: Count, head: Count, *, gating: tuple[str, ...] = ("operators",)) -> ExactComparison:
-    """Return the comparison of one benchmark's instructions."""
     old, new = (Counts(counts=(count,), not_counted={}) for count in (base, head))
     policy = CounterPolicy(gating=gating, tolerance=0.05)
     benchmark = Benchmark(name="test_it", version="v")

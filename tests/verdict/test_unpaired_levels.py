@@ -34,20 +34,17 @@ Draw = Callable[[np.random.Generator, npt.NDArray[np.int32], int], Drawn]
 
 @cache
 def _series() -> dict[str, tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]]:
-    """Return the times and levels of each series."""
     with np.load(RECORDED) as arrays:
         names = dict.fromkeys(name.rpartition("/")[0] for name in arrays)
         return {name: (arrays[f"{name}/seconds"], arrays[f"{name}/level"]) for name in names}
 
 
 def _one_after_another(source: np.random.Generator, seconds: npt.NDArray[np.int32], runs: int) -> Drawn:
-    """All of base, then all of head, within minutes."""
     first = int(source.integers(len(seconds) - 2 * runs))
     return range(first, first + runs), range(first + runs, first + 2 * runs)
 
 
 def _in_turns(source: np.random.Generator, seconds: npt.NDArray[np.int32], runs: int) -> Drawn:
-    """Base and head by turns, within minutes."""
     first = int(source.integers(len(seconds) - 2 * runs))
     return range(first, first + 2 * runs, 2), range(first + 1, first + 2 * runs, 2)
 
@@ -91,7 +88,6 @@ def _same_hours(source: np.random.Generator, seconds: npt.NDArray[np.int32], run
 
 
 def _past_and_present(source: np.random.Generator, seconds: npt.NDArray[np.int32], runs: int) -> Drawn:
-    """All hours of base before all of head."""
     hours = _hours(source, seconds[:-runs], 2 * min(runs, 3))
     if hours is None:
         return None

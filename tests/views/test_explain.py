@@ -33,12 +33,10 @@ CLOSE = 1e-4
 
 
 def moved(by_s: float, base_s: float = 1.0, calls: float | None = 1.0) -> Amount:
-    """Return an amount that moved."""
     return Amount(base_s=base_s, head_s=base_s + by_s, base_calls=calls, head_calls=calls)
 
 
 def own(name: str, by_s: float, *through: Part, base_s: float = 1.0) -> Part:
-    """Return a function of one's own that moved."""
     amount = moved(by_s, base_s)
     return Part(name=name, kind="own code", place="src/train.py:7", amount=amount, through=through)
 
@@ -55,7 +53,6 @@ def section(*parts: Part, title: str = "functions", missing_s: float = 0.0) -> S
 def difference(
     *sections: Section, findings: tuple[str, ...] = (), warnings: tuple[str, ...] = ()
 ) -> Difference:
-    """Return sections as what differs."""
     return Difference(
         base="before.stat",
         head="after.stat",
@@ -68,14 +65,12 @@ def difference(
 
 
 def shown(found: Difference) -> str:
-    """Return what a terminal of 80 columns shows."""
     stream = io.StringIO()
     Console(file=stream, width=80, highlight=False).print(difference_view(found))
     return stream.getvalue()
 
 
 def rows(found: Difference) -> list[str]:
-    """Return the lines without their runs of blanks."""
     return [" ".join(line.split()) for line in shown(found).splitlines() if line.strip()]
 
 

@@ -49,7 +49,6 @@ COLOURS = {
 
 @pytest.fixture(scope="module")
 def readings() -> Sequence[Reading]:
-    """Return two real profiles of a training loop."""
     files = [PROFILES / "naive_form.stat", PROFILES / "tensor_losses.stat"]
     return read_profiles(files, project=load_project(PROFILES.parent))
 

@@ -50,7 +50,6 @@ PHASES = (
 
 
 def shown(view: RenderableType, columns: int = 80) -> str:
-    """Return what a terminal shows."""
     stream = io.StringIO()
     Console(file=stream, width=columns, highlight=False).print(view, crop=False)
     return stream.getvalue()
@@ -201,7 +200,6 @@ BACKWARD = (
 def entry(
     kind: Literal["wait", "own", "library"], function: str, place: str, own_s: float, cumulative_s: float
 ) -> ProfileEntry:
-    """Return a function of a cProfile."""
     file, _, line = place.partition(":")
     return ProfileEntry(
         file=file,
@@ -266,7 +264,6 @@ REPORT = [
 
 
 def with_passes(*passes: PassSummary) -> ProfileSummary:
-    """Return the summary with other passes."""
     return replace(SUMMARY, passes=passes)
 
 

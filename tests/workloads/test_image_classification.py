@@ -31,7 +31,6 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of digits made for this module."""
     return digits_folder(tmp_path_factory.mktemp("cache"))
 
 

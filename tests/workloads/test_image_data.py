@@ -88,7 +88,6 @@ AUGMENTATION = Augmentation(image_size=12)
 
 @pytest.fixture
 def images(tmp_path: Path) -> ImageFiles:
-    """Return eight noisy images in two classes."""
     generator = torch.Generator().manual_seed(0)
     for number in range(8):
         path = tmp_path / str(number % 2) / f"{number}.png"
@@ -134,7 +133,6 @@ def test_workers_give_the_same_batches(how: Augmenting, images: ImageFiles) -> N
 
 
 def as_batch(image: Image.Image) -> Tensor:
-    """Return a batch of one image."""
     return batch_of([levels_of(image)])
 
 

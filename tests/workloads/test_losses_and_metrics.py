@@ -49,7 +49,6 @@ def random_batch(seed: int, *, smallest: int = 2) -> tuple[Tensor, Tensor]:
 def with_gradient(
     loss: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, labels: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient."""
     leaf = embeddings.clone().requires_grad_()
     value = loss(leaf, labels)
     value.backward()  # type: ignore[no-untyped-call]
@@ -58,7 +57,6 @@ def with_gradient(
 
 
 def as_tuple(metrics: ClusterMetrics) -> tuple[float, float, float, float]:
-    """Return the summary in the reference's order."""
     return metrics.minimum, metrics.maximum, metrics.mean, metrics.sd
 
 

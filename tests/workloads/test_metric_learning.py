@@ -28,7 +28,6 @@ RECALL_UNLEARNT = 0.75
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of digits made for this module."""
     return digits_folder(tmp_path_factory.mktemp("cache"))
 
 

@@ -9,7 +9,6 @@ INPUTS = torch.linspace(-1, 1, 12).reshape(4, 3)
 
 
 def seeded_linear() -> nn.Linear:
-    """Return the same layer at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Linear(3, 2)

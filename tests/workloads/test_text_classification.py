@@ -52,7 +52,6 @@ def brief(few_texts: Path) -> TrainingConfig:
 
 @pytest.fixture(scope="module")
 def model() -> EncoderClassifier:
-    """Return an untrained classifier in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return EncoderClassifier(
