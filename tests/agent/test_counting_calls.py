@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 from counting_code import Own, causes, metric, values
+from torch.optim import optimizer as optimizers
 
-from perfkit.runner.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS
+from perfkit.runner.agent.counters.calls import OWN_THREADS, TOO_FEW_CALLS, count_kernels
 from perfkit.runner.agent.counters.model import OF_TENSORS as UNITS
 from perfkit.runner.agent.counters.torch_adapter import innermost_saving_hook
 
@@ -248,3 +249,60 @@ def test_a_loaders_workers_are_no_threads_of_its_own(tmp_path: Path) -> None:
     assert 2 == causes(counts, "operators")["aten::sum", own.place("sum(batch")]
     assert "aten::full" not in {what for what, _ in causes(counts, "operators")}
     assert metric(counts, "operators").exact
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_device_there_are_no_kernels() -> None:
+    assert count_kernels(lambda: pytest.fail("was called")) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_an_operator_launches_a_kernel() -> None:
+    given = torch.ones(1000, device="cuda")
+    torch.cuda.synchronize()
+
+    def call() -> object:
+        return (given + 1).cpu()
+
+    count = count_kernels(call)
+
+    assert count is not None
+    assert (1.0, 1.0) == count.values
+
+
+HEAD = """
+import torch
+from torch.autograd import grad
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters())
+class Own(torch.optim.Optimizer):
+    def __init__(self):
+        super().__init__(model.parameters(), {})
+    def step(self):
+        pass
+own = Own()
+def loss():
+    return model(torch.ones(2)).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "training"),
+    [
+        ("loss().backward(); optimizer.step()", True),
+        ("grad(loss(), model.weight); own.step()", True),
+        ("torch.autograd.backward(loss()); optimizer.step(); optimizer.zero_grad()", True),
+        ("loss().backward()", False),
+        ("optimizer.step()", False),
+        ("loss()", False),
+    ],
+)
+def test_a_training_step_is_known_by_both(tmp_path: Path, body: str, *, training: bool) -> None:
+    engine = vars(torch.autograd)["_engine_run_backward"]
+    hooks = dict(vars(optimizers)["_global_optimizer_post_hooks"])
+
+    counts = Own(tmp_path, f"{HEAD}\ndef run():\n    {body}\n").counts()
+
+    assert training == counts.training
+    assert engine is vars(torch.autograd)["_engine_run_backward"]
+    assert hooks == vars(optimizers)["_global_optimizer_post_hooks"]

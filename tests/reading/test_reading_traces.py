@@ -1,4 +1,4 @@
-"""Traces of torch.profiler can be read, in the old schema and the new one."""
+"""Traces of torch are read: phases, steps, operators and shares."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from foreign_profiles import event, reading_of, trace_bytes
+from foreign_profiles import SHARED_DATA, event, reading_of, trace_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.model.readings import OperatorTime, Reading
-from perfkit.profiling.diff.attribution import DEVICE
+from perfkit.profiling.diff.attribution import DEVICE, LOADER_WORKERS
 
 STEPS = 3
 
@@ -366,3 +366,31 @@ def test_no_share_lies_outside_the_whole(events: list[tuple[tuple[str, str], int
     reading = reading_of(data)
     if reading.total_s:
         assert {} == {name: share for name, share in shares(reading).items() if not 0 <= share <= 1 + 1e-9}
+
+
+pytestmark = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the shared data")
+
+
+def test_a_cprofile_of_colab() -> None:
+    reading = reading_of((SHARED_DATA / "first_profile.stat").read_bytes())
+    assert 328.638 == pytest.approx(reading.total_s, abs=5e-4)
+    assert (904_343, 2) == (reading.calls, reading.steps.count if reading.steps else 0)
+    assert 164.3 == pytest.approx(reading.step_s, abs=0.05)
+    assert LOADER_WORKERS == reading.waits[0].whom
+    assert 0.94 == pytest.approx(reading.waits[0].seconds / reading.total_s, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("workers", "step_ms", "data_ms", "device_ms"), [(0, 175, 69, 100.6), (4, 140, 1.4, 102.4)]
+)
+def test_traces_of_a_resnet(workers: int, step_ms: float, data_ms: float, device_ms: float) -> None:
+    reading = reading_of((SHARED_DATA / f"resnet50_num_workers_{workers}.trace.json.gz").read_bytes())
+    assert reading.steps is not None
+    assert reading.step_s is not None
+    assert reading.device_busy_s is not None
+    assert 6 == reading.steps.count
+    assert step_ms == pytest.approx(reading.step_s * 1e3, rel=0.01)
+    phases = {phase.name: phase.seconds / 6 * 1e3 for phase in reading.phases}
+    assert data_ms == pytest.approx(phases["data wait"], rel=0.03)
+    assert device_ms == pytest.approx(reading.device_busy_s / 6 * 1e3, rel=0.04)
+    assert reading.total_s == pytest.approx(sum(phase.seconds for phase in reading.phases))

@@ -1,19 +1,26 @@
-"""Counts are judged as more, less or the same, with their causes."""
+"""Counters are judged as more, less or the same, with their causes and where times disagree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from synthetic import build_comparison, build_count
 
 from perfkit.gating.accept import mark, unused_notes
-from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts
+from perfkit.gating.counter_verdicts import (
+    CounterPolicy,
+    compare_count,
+    compare_counts,
+    disagreements,
+    numbers_that_decide,
+)
 from perfkit.model import Benchmark, Metric
-from perfkit.model.comparisons import Acceptance, ExactComparison, MovedCause, exit_code
-from perfkit.model.counters import moved_counts
+from perfkit.model.comparisons import Acceptance, Comparison, ExactComparison, MovedCause, exit_code
+from perfkit.model.counters import moved_counts, repeated
 from perfkit.model.counting import INSTRUCTIONS
-from perfkit.runner.agent.counters.model import NO_TORCH, Cause, Count, Counts
+from perfkit.runner.agent.counters.model import NO_TORCH, PEAK_MEMORY, TRACKED, Cause, Count, Counts
 
 STEP = Benchmark(name="train", version="v")
 POLICY = CounterPolicy(gating=("syncs", "operators"), tolerance=0.05)
@@ -396,3 +403,239 @@ def test_a_number_decides_by_the_benchmarks_margin_all_the_policy_names() -> Non
     assert ("REGRESSED", True, 0.02) == found(0.02)
     assert ("REGRESSED", True, 0.0) == found(0.0)
     assert ("REGRESSED", False, 0.02) == found(0.02, gating=False)
+
+
+def instructions(*values: float) -> Count:
+    return Count(metric=INSTRUCTIONS, unit=INSTRUCTIONS, values=values, causes=())
+
+
+def compared_instructions(
+    base: Count, head: Count, *, gating: tuple[str, ...] = ("operators",)
+) -> ExactComparison:
+    old, new = (Counts(counts=(count,), not_counted={}) for count in (base, head))
+    policy = CounterPolicy(gating=gating, tolerance=0.05)
+    benchmark = Benchmark(name="test_it", version="v")
+    (one,) = compare_counts(benchmark, old, new, policy, training=False, gating=True)
+    return one
+
+
+def test_turns_within_half_a_percent_repeat() -> None:
+    assert [True, True, False, False] == [
+        repeated(count)
+        for count in (
+            instructions(1000, 1000),
+            instructions(1000, 1004.9),
+            instructions(1000, 1006),
+            instructions(1000),
+        )
+    ]
+
+
+def test_instructions_decide_where_they_are_named() -> None:
+    grown = instructions(1e6, 1e6), instructions(1.06e6, 1.06e6)
+
+    assert ("REGRESSED", False) == (
+        compared_instructions(*grown).verdict,
+        compared_instructions(*grown).gating,
+    )
+    assert compared_instructions(*grown, gating=(INSTRUCTIONS,)).gating
+
+
+def test_turns_that_differ_never_decide() -> None:
+    one = compared_instructions(instructions(1000, 1020), instructions(2000, 2000), gating=(INSTRUCTIONS,))
+
+    assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
+    assert "did not repeat on base: not exact" == one.message
+
+
+SLOWER = build_comparison("test_a", "REGRESSED", 1.09, 1.08, 1.1)
+FASTER = build_comparison("test_a", "IMPROVED", 0.91, 0.9, 0.92)
+SAME = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+OPEN = build_comparison("test_a", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+WIDE = build_comparison("test_a", "UNCHANGED", 0.7, 0.7, 0.8, margin=0.5)
+WIDEST = build_comparison("test_a", "UNCHANGED", 0.7, 0.4, 0.9, margin=0.7)
+WIDE_UP = build_comparison("test_a", "UNCHANGED", 1.4, 1.2, 1.6, margin=0.7)
+
+
+def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactComparison]:
+    return [build_count("test_a", metric, base, head) for metric, (base, head) in amounts.items()]
+
+
+@pytest.mark.parametrize(
+    ("found", "counts", "output"),
+    [
+        (
+            SAME,
+            _counts(operators=(120, 60)),
+            "half of the operators (120 to 60), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(python_calls=(1000, 300), operators=(0, 0)),
+            "70 % fewer Python calls (1,000 to 300), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(operators=(50, 100)),
+            "twice the operators (50 to 100), the same time: what was added takes too little to show",
+        ),
+        (
+            SLOWER,
+            _counts(instructions=(10_000, 10_004), operators=(5, 5)),
+            "the same counts, 9.0 % slower: the machine, a library or the cache, not more work",
+        ),
+        (
+            SLOWER,
+            _counts(operators=(5, 5), flops=(80, 80), syncs=(0, 0)),
+            (
+                "the same counts, 9.0 % slower: the machine, a library, the cache"
+                " or plain Python between operators, not more operators"
+            ),
+        ),
+        (
+            FASTER,
+            _counts(python_calls=(5, 5)),
+            (
+                "the same counts, 9.0 % faster: the machine, a library, the cache"
+                " or a longer loop within a function, not fewer Python calls"
+            ),
+        ),
+        (
+            build_comparison("test_a", "REGRESSED", 3.14, 3.0, 3.3),
+            _counts(instructions=(5, 5)),
+            "the same counts, 3.1 times as slow: the machine, a library or the cache, not more work",
+        ),
+        (
+            SLOWER,
+            _counts(operators=(100, 50)),
+            (
+                "half of the operators (100 to 50), yet 9.0 % slower:"
+                " each takes longer, or something else does"
+            ),
+        ),
+        (
+            FASTER,
+            _counts(operators=(10, 35)),
+            (
+                "3.5 times the operators (10 to 35), yet 9.0 % faster:"
+                " each takes less time, or something else does"
+            ),
+        ),
+        (
+            SAME,
+            _counts(operators=(100, 50), python_calls=(1000, 1005)),
+            "half of the operators (100 to 50), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(operators=(100, 200), python_calls=(1000, 995)),
+            "twice the operators (100 to 200), the same time: what was added takes too little to show",
+        ),
+        (
+            SAME,
+            _counts(operators=(100, 0)),
+            "100 % fewer operators (100 to 0), the same time: the time is spent elsewhere",
+        ),
+    ],
+)
+def test_a_time_that_did_not_follow_is_reported(
+    found: Comparison, counts: Sequence[ExactComparison], output: str
+) -> None:
+    assert [(found.benchmark.name, output)] == [
+        (one.benchmark, one.sentence) for one in disagreements([found], counts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),
+    [
+        pytest.param(SAME, _counts(operators=(100, 100)), id="nothing moved"),
+        pytest.param(SAME, _counts(operators=(100, 90)), id="too little moved to show in the time"),
+        pytest.param(SLOWER, _counts(operators=(100, 150)), id="more work, slower"),
+        pytest.param(FASTER, _counts(operators=(100, 50)), id="less work, faster"),
+        pytest.param(OPEN, _counts(operators=(100, 50)), id="the time is not decided"),
+        pytest.param(WIDE, _counts(operators=(100, 50)), id="within a wide margin it may have followed"),
+        pytest.param(SLOWER, _counts(operators=(5, 5), flops=(80, 90)), id="more in each operator"),
+        pytest.param(SLOWER, _counts(operators=(5, 5), syncs=(0, 1)), id="a new sync"),
+        pytest.param(SLOWER, _counts(flops=(80, 80)), id="nothing that stands for time"),
+        pytest.param(SLOWER, _counts(operators=(0, 0)), id="nothing to count"),
+        pytest.param(SLOWER, _counts(operators=(None, 5)), id="not known of base"),
+        pytest.param(SLOWER, [build_count("test_a", "operators", 5, 5, exact=False)], id="not repeated"),
+        pytest.param(SLOWER, [build_count("test_b", "operators", 5, 5)], id="another benchmark's"),
+        pytest.param(SLOWER, [build_count("test_0", "operators", 5, 5)], id="an earlier one's"),
+        pytest.param(SAME, _counts(operators=(100, 50), python_calls=(10, 20)), id="counts disagree"),
+        pytest.param(SAME, _counts(operators=(100, 50), python_calls=(1000, 1006)), id="one of them grew"),
+        pytest.param(SAME, _counts(operators=(100, 200), python_calls=(1000, 994)), id="one of them fell"),
+        pytest.param(WIDE, _counts(operators=(100, 40)), id="as far as half-way"),
+        pytest.param(WIDEST, _counts(operators=(100, 0)), id="it may have followed all the way"),
+        pytest.param(WIDE_UP, _counts(operators=(100, 200)), id="within a wide margin above"),
+        pytest.param(WIDE_UP, _counts(operators=(100, 220)), id="as far as half-way above"),
+    ],
+)
+def test_nothing_is_reported_where_nothing_contradicts(
+    found: Comparison, counts: Sequence[ExactComparison]
+) -> None:
+    assert [] == list(disagreements([found], counts))
+
+
+def test_only_much_less_work_without_gain_is_worth_a_profile() -> None:
+    found = {
+        one.verdict: next(iter(disagreements([one], _counts(operators=(100, 50))))).elsewhere
+        for one in (SAME, SLOWER)
+    }
+
+    assert {"UNCHANGED": True, "REGRESSED": False} == found
+
+
+BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        ((100, 101, 102), (105, 106, 107), "REGRESSED"),
+        ((105, 106, 107), (100, 101, 102), "IMPROVED"),
+        ((100, 101, 100), (101, 100, 101), "UNCHANGED"),
+        ((100, 110, 120), (115, 125, 135), "INCONCLUSIVE"),
+        ((-5, -5, -5), (-5, -5, -5), "UNCHANGED"),
+        ((-5, -5, -5), (-4, -4, -4), "REGRESSED"),
+        ((0, 0, 0), (0, 0, 0), "UNCHANGED"),
+        ((0, 0, 0), (1, 1, 1), "REGRESSED"),
+    ],
+)
+def test_all_values_decide(base: tuple[float, ...], head: tuple[float, ...], verdict: str) -> None:
+    old, new = (Count(metric=PEAK_MEMORY, unit="B", values=values, causes=()) for values in (base, head))
+    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
+    assert (verdict, True) == (found.verdict, found.gating)
+
+
+def test_a_repeated_value_is_exact() -> None:
+    old, new = (Count(metric=TRACKED, unit="1", values=(v, v), causes=()) for v in (10.0, 20.0))
+    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
+    assert ("REGRESSED", True, 10.0, 20.0) == (found.verdict, found.metric.exact, found.base, found.head)
+
+
+@pytest.mark.parametrize(
+    ("error", "launches"), [(0.01, 5), (0.01 / 20, 8), (0.5, 3), (2 / 20, 3), (2 / 70, 4)]
+)
+def test_launches_follow_from_the_error(error: float, launches: int) -> None:
+    assert launches == numbers_that_decide(error)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        # Exactly by the margin is not beyond it.
+        ((100, 100), (102, 102), "UNCHANGED"),
+        ((100, 100), (98, 98), "UNCHANGED"),
+        ((100, 100), (98, 103), "INCONCLUSIVE"),
+        ((-100, -100), (-97, -97), "REGRESSED"),
+        ((-100, -100), (-103, -103), "IMPROVED"),
+    ],
+)
+def test_a_number_may_move_by_the_margin(
+    base: tuple[float, ...], head: tuple[float, ...], verdict: str
+) -> None:
+    old, new = (Count(metric=TRACKED, unit="1", values=values, causes=()) for values in (base, head))
+
+    assert verdict == compare_count(BENCHMARK, old, new, margin=0.02, gating=True).verdict
