@@ -35,7 +35,7 @@ from perfkit.model import Benchmark, Commit, Outcome, Row
 def simulate(doing):
     seconds = float(doing.task.settings["seconds"])
     if doing.task.settings.get("fails"):
-        raise NotMeasuredError("it was told to fail")
+        raise NotMeasuredError("it was set to fail")
     time.sleep(seconds)
     rows = [
         Row(

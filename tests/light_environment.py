@@ -27,12 +27,12 @@ from perfkit.cli import main
 
 done = []
 for arguments in json.loads(sys.argv[1]):
-    sys.argv, said, told = ["perfkit", *arguments], io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+    sys.argv, output, errors = ["perfkit", *arguments], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             main()
         except SystemExit as end:
-            done.append([end.code, said.getvalue(), told.getvalue()])
+            done.append([end.code, output.getvalue(), errors.getvalue()])
 print(json.dumps(done))
 """
 

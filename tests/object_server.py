@@ -1,4 +1,4 @@
-"""An object store that speaks S3, on this machine alone, which can be made to fail."""
+"""An object store with the interface of S3, on this machine alone, which can be made to fail."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def allocate(gib):
         written.rename(PLACE / str(os.getpid()))
 
 def note(text):
-    with (PLACE / "said.txt").open("a") as file:
+    with (PLACE / "seen.txt").open("a") as file:
         print(text, os.getpid(), others() >> 30, file=file)
 
 def work():

@@ -272,20 +272,20 @@ def test_a_study_goes_on_where_it_stood(
 def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
     """Return gates of the newer study, made of the older one's: the rows are real, the cases are lent.
 
-    Plants of 2 % get those of 3 %, and each hard benchmark the rows of an easy one.
+    Slowdowns of 2 % get those of 3 %, and each hard benchmark the rows of an easy one.
     """
     plan = scripts["plan"]
-    lent_plants = dict.fromkeys(("+2 % at margin 1 %", _PROVEN), "+3 % at margin 1 %")
-    kinds = {**lent_plants, "neutral": "A/A"}
+    lent_slowdowns = dict.fromkeys(("+2 % at margin 1 %", _PROVEN), "+3 % at margin 1 %")
+    kinds = {**lent_slowdowns, "neutral": "A/A"}
     left = list(older)
     found = []
     for case in _cases(scripts, "NEWER"):
         hard = case.benchmarks == plan.HARD
-        planted = {"workers": "loading", "threads": "training"}.get(case.benchmark, case.benchmark)
+        slowed = {"workers": "loading", "threads": "training"}.get(case.benchmark, case.benchmark)
         kind = kinds.get(case.kind, case.kind)
         gate = next(
-            (one for one in left if (one.case.kind, one.case.benchmark) == (kind, planted)),
-            next(one for one in older if (one.case.kind, one.case.benchmark) == (kind, planted)),
+            (one for one in left if (one.case.kind, one.case.benchmark) == (kind, slowed)),
+            next(one for one in older if (one.case.kind, one.case.benchmark) == (kind, slowed)),
         )
         left = [one for one in left if one is not gate]
         lent = {"workers": "loading", "threads": "training"} if hard else {name: name for name in plan.SIX}
@@ -351,7 +351,7 @@ def test_the_documents_are_what_the_rows_hold(
 
 
 # What `asv compare -f 1.02` printed of a pair, in the version that is pinned.
-_ASV_SAID = """
+_ASV_OUTPUT = """
 All benchmarks:
 
 | Change   | Before [4227e1f4] <main> | After [8dd1c9a2] <pair-1> | Ratio   | Benchmark (Parameter) |
@@ -362,28 +362,28 @@ All benchmarks:
 |          | 301±0.1ms | 302±0.1ms | 1.00    | hard.Threads.time_threads       |
 | !        | 7.01±0.1ms | failed | n/a    | works.Loss.time_loss       |
 """
-_PYTEST_SAID = """
+_PYTEST_OUTPUT = """
 \ttest_python (0001_base) - Field 'mean' has failed PercentageRegressionCheck: 5.1 > 2.0
 \ttest_loss (0001_base) - Field 'min' has failed PercentageRegressionCheck: 2.5 > 2.0
 \ttest_python (0001_base) - Field 'min' has failed PercentageRegressionCheck: 5.3 > 2.0
 """
-_PYPERF_SAID = """training: Mean +- std dev: [a] 32.4 ms +- 9.9 ms -> [b] 59.2 ms +- 19.4 ms: 1.83x slower
+_PYPERF_OUTPUT = """training: Mean +- std dev: [a] 32.4 ms +- 9.9 ms -> [b] 59.2 ms +- 19.4 ms: 1.83x slower
 python: Mean +- std dev: [a] 477 us +- 100 us -> [b] 333 us +- 21 us: 1.43x faster
 Benchmark hidden because not significant (4): tensor, loss, loading, allocation
 Geometric mean: 1.32x faster
 """
 
 
-def test_half_of_the_pairs_are_planted_each_benchmark_in_turn(scripts: dict[str, ModuleType]) -> None:
+def test_half_of_the_pairs_are_slowed_each_benchmark_in_turn(scripts: dict[str, ModuleType]) -> None:
     plan, pairs = scripts["plan"], scripts["pairs"].plan_pairs()
 
-    planted = Counter((pair.case.benchmarks, pair.case.benchmark) for pair in pairs)
+    slowed = Counter((pair.case.benchmarks, pair.case.benchmark) for pair in pairs)
     assert {
         (plan.SIX, None): 6,
         **{(plan.SIX, name): 1 for name in plan.SIX},
         (plan.HARD, None): 2,
         **{(plan.HARD, name): 1 for name in plan.HARD},
-    } == planted
+    } == slowed
     assert {("A/A", 20, 20), ("+5 %", 20, 21)} == {
         (pair.case.kind, pair.case.base, pair.case.head) for pair in pairs
     }
@@ -395,7 +395,7 @@ def test_asv_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
     tools = scripts["tools"]
     ratios = {"allocation": 0.313, "loading": 1.117, "tensor": 1.051, "threads": 1.003}
 
-    found = tools.judge_asv(_ASV_SAID, "1.02", ratios)
+    found = tools.judge_asv(_ASV_OUTPUT, "1.02", ratios)
 
     assert "asv, factor 1.02" == found.rule
     assert (("tensor",), ("allocation",), ("loading",)) == (found.slower, found.faster, found.undecided)
@@ -407,7 +407,7 @@ def test_pytest_benchmark_is_judged_by_each_field(scripts: dict[str, ModuleType]
     tools, times = scripts["tools"], ({"python": 1.0, "loss": 1.0}, {"python": 1.05, "loss": 1.025})
 
     by_mean, by_min = (
-        tools.judge_pytest_benchmark(_PYTEST_SAID, name, *times, "2%") for name in ("mean", "min")
+        tools.judge_pytest_benchmark(_PYTEST_OUTPUT, name, *times, "2%") for name in ("mean", "min")
     )
 
     assert ("pytest-benchmark, mean:2%", ("python",)) == (by_mean.rule, by_mean.slower)
@@ -417,7 +417,7 @@ def test_pytest_benchmark_is_judged_by_each_field(scripts: dict[str, ModuleType]
 
 
 def test_pyperf_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
-    found = scripts["tools"].judge_pyperf(_PYPERF_SAID, "pyperf, compare_to", {"training": 1.83})
+    found = scripts["tools"].judge_pyperf(_PYPERF_OUTPUT, "pyperf, compare_to", {"training": 1.83})
 
     assert (("training",), ("python",), None) == (found.slower, found.faster, found.undecided)
 
@@ -539,14 +539,14 @@ def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
     """Return a contest without its slow part, in which perfkit is always right and asv never."""
     outcomes = []
     for pair in scripts["pairs"].plan_pairs():
-        planted = [pair.case.benchmark] if pair.case.benchmark else []
+        slowed = [pair.case.benchmark] if pair.case.benchmark else []
         for tool in pair.tools:
             rules = {
                 "perfkit": [
-                    _judgement("perfkit", slower=planted, undecided=[], ratios=dict.fromkeys(planted, 1.06))
+                    _judgement("perfkit", slower=slowed, undecided=[], ratios=dict.fromkeys(slowed, 1.06))
                 ],
                 "asv": [
-                    _judgement("asv, factor 1.1", undecided=planted),
+                    _judgement("asv, factor 1.1", undecided=slowed),
                     _judgement(
                         "asv, factor 1.02", slower=list(pair.case.benchmarks)[:2], faster=["x"], undecided=[]
                     ),

@@ -29,7 +29,7 @@ from _agent.imports import *
 from _agent.provenance import *
 ROOT, ORIGINS = Path(root), [Path(origin) for origin in origins]
 
-def say(value):
+def emit(value):
     print(json.dumps(value, default=sorted))
 
 def sides(*names):
@@ -155,7 +155,7 @@ IMPORT_AND_PROVE = """
 pointing = point_imports(ROOT, ORIGINS)
 before = check_before_import(ROOT, own_names(ROOT))
 found = sides(*NAMES)
-say([found, before, foreign_modules(ROOT, ORIGINS), loaded_files(ROOT)])
+emit([found, before, foreign_modules(ROOT, ORIGINS), loaded_files(ROOT)])
 """
 
 
@@ -199,7 +199,7 @@ def test_python_path_entries_of_the_origin_are_pointed_at_root(trees: Trees) -> 
         sys.path[:0] = ["origin/tools", "elsewhere"]
         point_imports(ROOT, ORIGINS)
         os.chdir(ROOT)
-        say(sides("thing", "helper", "other"))
+        emit(sides("thing", "helper", "other"))
         """,
         environment={"PYTHONPATH": str(trees.origin / "lib")},
         cwd=top,
@@ -216,7 +216,7 @@ def test_the_innermost_of_two_origins_decides(trees: Trees) -> None:
         sys.path.append(str(ORIGINS[0] / "inner" / "lib"))
         point_imports(ROOT, [*ORIGINS, ORIGINS[0] / "inner"])
         import thing
-        say([thing.__file__, foreign_modules(ROOT)])
+        emit([thing.__file__, foreign_modules(ROOT)])
         """
     )
 
@@ -228,7 +228,7 @@ def test_a_place_that_root_lacks_leaves_the_path(trees: Trees) -> None:
     trees.add_to_site("thing.pth", f"{trees.origin / 'python'}\n")
 
     path, found = trees.run(
-        "point_imports(ROOT, ORIGINS); say([sys.path, importlib.util.find_spec('thing')])"
+        "point_imports(ROOT, ORIGINS); emit([sys.path, importlib.util.find_spec('thing')])"
     )
 
     assert str(trees.origin / "python") not in path
@@ -308,7 +308,7 @@ def test_the_path_hook_of_setuptools_gives_way(trees: Trees) -> None:
         point_imports(ROOT, ORIGINS)
         hooks = [hook.__qualname__ for hook in sys.path_hooks if "Editable" in hook.__qualname__]
         left = [name for name in map(str, sys.meta_path) if "Editable" in name]
-        say([left, hooks, sides("acme.models", "acme.deep.more")])
+        emit([left, hooks, sides("acme.models", "acme.deep.more")])
         """
     )
 
@@ -353,7 +353,7 @@ def test_finders_that_serve_nothing_of_the_tree_stay(trees: Trees) -> None:
     left = trees.run(
         """
         point_imports(ROOT, ORIGINS)
-        say([type(finder).__module__ for finder in sys.meta_path][:2])
+        emit([type(finder).__module__ for finder in sys.meta_path][:2])
         """
     )
 
@@ -387,7 +387,7 @@ sys.meta_path.insert(0, Finder)
         _asked.Finder.asked.clear()
         sys.path[:] = [entry for entry in sys.path if entry != "changed"]
         point_imports(ROOT, ORIGINS)
-        say([list(_asked.Finder.asked), sys.path])
+        emit([list(_asked.Finder.asked), sys.path])
         """
     )
 
@@ -406,7 +406,7 @@ def test_what_was_imported_before_pointing_is_named(trees: Trees) -> None:
         point_imports(ROOT, ORIGINS)
         early = check_before_import(ROOT, own_names(ROOT))
         import thing.part, thing.newer, clean
-        say([early, foreign_modules(ROOT)])
+        emit([early, foreign_modules(ROOT)])
         """
     )
 
@@ -420,7 +420,9 @@ def test_a_name_that_would_come_from_elsewhere_is_named_before_it_is_imported(tr
     trees.hold("src/thing/__init__.py")
     trees.install("thing/__init__.py")
 
-    misplaced, loaded = trees.run("say([check_before_import(ROOT, own_names(ROOT)), 'thing' in sys.modules])")
+    misplaced, loaded = trees.run(
+        "emit([check_before_import(ROOT, own_names(ROOT)), 'thing' in sys.modules])"
+    )
 
     assert {"thing": str(trees.site / "thing/__init__.py")} == misplaced
     assert loaded is False
@@ -433,7 +435,7 @@ def test_a_part_that_a_leftover_finder_serves_is_foreign(trees: Trees) -> None:
     trees.add_to_site("_thing_editable.py", REDIRECTING_FINDER.replace("FILES", repr(files)))
     trees.add_to_site("thing.pth", "import _thing_editable\n")
 
-    foreign = trees.run("point_imports(ROOT, ORIGINS); import thing.core; say(foreign_modules(ROOT))")
+    foreign = trees.run("point_imports(ROOT, ORIGINS); import thing.core; emit(foreign_modules(ROOT))")
 
     assert files == foreign
 
@@ -447,7 +449,7 @@ def test_extension_modules_of_root_count(trees: Trees) -> None:
     trees.install("fast.py")
 
     names, foreign = trees.run(
-        "sys.path.insert(0, sys.path.pop()); import fast; say([own_names(ROOT), foreign_modules(ROOT)])"
+        "sys.path.insert(0, sys.path.pop()); import fast; emit([own_names(ROOT), foreign_modules(ROOT)])"
     )
 
     assert ["fast", "thing"] == names
@@ -467,7 +469,7 @@ def test_own_names_are_what_can_be_imported(trees: Trees) -> None:
     (trees.root / "data" / "images").mkdir(parents=True)
     (trees.root / "data" / "images" / "one.txt").write_text("")
 
-    names, modules = trees.run("say([own_names(ROOT), own_modules([ROOT])])")
+    names, modules = trees.run("emit([own_names(ROOT), own_modules([ROOT])])")
 
     assert ["inner", "pack", "single", "space", "src"] == names
     assert ["pack", "single", "space.deep.module", "src.inner"] == modules
@@ -480,7 +482,7 @@ def test_a_script_with_a_standard_name_accuses_nobody(trees: Trees) -> None:
         """
         import profile
         point_imports(ROOT, ORIGINS)
-        say([check_before_import(ROOT, ["profile"]), foreign_modules(ROOT), preloaded_own([ROOT])])
+        emit([check_before_import(ROOT, ["profile"]), foreign_modules(ROOT), preloaded_own([ROOT])])
         """
     )
 
@@ -513,7 +515,7 @@ def test_the_measuring_code_itself_is_not_foreign(trees: Trees) -> None:
         """
         origin = Path(folder).parent
         __file__ = str(origin / "start.py")
-        say(foreign_modules(ROOT, [origin]))
+        emit(foreign_modules(ROOT, [origin]))
         """
     )
 
@@ -526,7 +528,7 @@ def test_an_origin_reached_through_a_link_is_mapped(trees: Trees) -> None:
     link.symlink_to(trees.origin / "src")
     trees.add_to_site("thing.pth", f"{link}\n")
 
-    path, found = trees.run("point_imports(ROOT, ORIGINS); say([sys.path, sides('thing')])")
+    path, found = trees.run("point_imports(ROOT, ORIGINS); emit([sys.path, sides('thing')])")
 
     assert str(link) not in path
     assert ["root"] == found
@@ -535,7 +537,7 @@ def test_an_origin_reached_through_a_link_is_mapped(trees: Trees) -> None:
 def test_own_names_are_not_preloaded(trees: Trees) -> None:
     trees.hold("library/__init__.py")
 
-    kept = trees.run("say(preloadable(['json', 'library', 'library.part', 'pytest'], [ROOT, *ORIGINS]))")
+    kept = trees.run("emit(preloadable(['json', 'library', 'library.part', 'pytest'], [ROOT, *ORIGINS]))")
 
     assert ["json", "pytest"] == kept
 
@@ -550,7 +552,7 @@ def test_what_another_library_pulled_in_is_reported(trees: Trees) -> None:
         """
         kept = preloadable(["heavy", "library"], [ROOT], ORIGINS)
         import heavy
-        say([kept, preloaded_own([ROOT], ORIGINS)])
+        emit([kept, preloaded_own([ROOT], ORIGINS)])
         """
     )
 

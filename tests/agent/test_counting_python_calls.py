@@ -17,7 +17,7 @@ from counting_code import Own, causes, metric
 from perfkit.runner.agent.counters.calls import PROFILER_IN_USE, TOO_FEW_CALLS, TRACING_IN_USE
 from perfkit.runner.agent.counters.model import NO_TORCH
 
-SAYS = """
+PROGRAM = """
 import json, sys
 from pathlib import Path
 from perfkit.runner.agent.counters.calls import count_calls
@@ -31,7 +31,7 @@ print(json.dumps([as_message(counts), "torch" in sys.modules]))
 def counted_without_torch(folder: Path, body: str, most: str = "10") -> tuple[dict[str, Any], dict[str, str]]:
     """Return the counts by metric, and what was not counted, of a process of its own."""
     script = folder / "script.py"
-    script.write_text(SAYS.format(body=textwrap.dedent(body), root=str(folder), most=most))
+    script.write_text(PROGRAM.format(body=textwrap.dedent(body), root=str(folder), most=most))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     message, has_torch = json.loads(done.stdout)
     assert not has_torch

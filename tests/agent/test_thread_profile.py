@@ -63,7 +63,7 @@ def test_another_thread_leaves_no_trace() -> None:
     assert scene.elapsed_s <= cumulative_s
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile hears only one thread here")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="cProfile follows only one thread here")
 def test_no_event_goes_past_the_check() -> None:
     monitoring: Any = getattr(sys, "monitoring")  # noqa: B009 (types for Python 3.11 have none)
     profile = profile_of_this_thread()

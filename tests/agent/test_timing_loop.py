@@ -134,21 +134,21 @@ def test_pedantic_with_setup_prepares_every_call(run: Run, scripted_loop: Script
     run(
         """
         def test_it(benchmark):
-            said = []
+            made = []
             def setup():
-                said.append("setup")
-                return (len(said),), {"key": 1}
+                made.append("setup")
+                return (len(made),), {"key": 1}
             def work(number, key):
-                said.append(("work", number, key))
+                made.append(("work", number, key))
                 return number
             def teardown(number, key):
-                said.append(("teardown", number, key))
+                made.append(("teardown", number, key))
             result = benchmark.pedantic(work, setup=setup, teardown=teardown, rounds=2, warmup_rounds=1)
             # A warm-up of its own, an untimed one, three timed ones; nobody needs one more for the result.
             expected = []
             for first in range(1, 16, 3):
                 expected += ["setup", ("work", first, 1), ("teardown", first, 1)]
-            assert expected == said
+            assert expected == made
             assert 13 == result
         """
     ).assert_outcomes(passed=1)

@@ -57,7 +57,7 @@ def test_a_task_that_fails_is_tried_twice_and_reported(shared: Cluster, tmp_path
         engine.perform(pile)
 
     assert 4 == pile.given
-    assert ["1: it was told to fail"] == pile.failures
+    assert ["1: it was set to fail"] == pile.failures
     assert 2 == len(pile.filed)
 
 

@@ -337,7 +337,7 @@ def test_a_first_time_that_compiled_is_split(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     parts = []
-    for name, after in (("told", {"_compile.compile_inner": 60.0}), ("untold", {"a_new_name": 60.0})):
+    for name, after in (("known", {"_compile.compile_inner": 60.0}), ("unknown", {"a_new_name": 60.0})):
         readings = iter((CompileTimes(seconds={}, graphs=0), CompileTimes(seconds=after, graphs=1)))
         monkeypatch.setattr(timing, "read_compile_times", lambda found=readings: next(found))
         monkeypatch.setattr(cold_start, "read_compile_times", lambda found=readings: next(found))
@@ -357,11 +357,11 @@ def test_a_first_time_that_compiled_is_split(
         if row.outcome.metric.name != "time"
     }
     assert {
-        ("timed:told", "cold start"): (90.0,),
-        ("timed:told", "cold start: compiling"): (60.0,),
-        ("timed:told", "cold start: autotuning"): (0.0,),
-        ("timed:untold", "cold start"): (90.0,),
+        ("timed:known", "cold start"): (90.0,),
+        ("timed:known", "cold start: compiling"): (60.0,),
+        ("timed:known", "cold start: autotuning"): (0.0,),
+        ("timed:unknown", "cold start"): (90.0,),
     } == {key: row.outcome.values for key, row in rows.items()}
-    assert () == rows["timed:told", "cold start"].policy.marks
-    assert (cold_start.UNTOLD,) == rows["timed:untold", "cold start"].policy.marks
+    assert () == rows["timed:known", "cold start"].policy.marks
+    assert (cold_start.UNTOLD,) == rows["timed:unknown", "cold start"].policy.marks
     assert project == Path.cwd()

@@ -17,13 +17,13 @@ class FakeNvml:
 
     def __init__(self, **shown: object) -> None:
         self.asked: list[str] = []
-        self._told: dict[str, object] = {
+        self._answers: dict[str, object] = {
             "nvmlInit": None,
             "nvmlDeviceGetCount": 1,
             "nvmlDeviceGetHandleByIndex": lambda index: f"handle {index}",
             **shown,
         }
-        missing = [name for name in self._told if not hasattr(pynvml, name)]
+        missing = [name for name in self._answers if not hasattr(pynvml, name)]
         assert not missing, f"pynvml has no {missing}"
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (anything that NVML has)
@@ -33,9 +33,9 @@ class FakeNvml:
 
         def function(*arguments: object) -> object:
             self.asked.append(name)
-            if name not in self._told:
+            if name not in self._answers:
                 raise pynvml.NVMLError_NotSupported
-            output = self._told[name]
+            output = self._answers[name]
             if isinstance(output, type) and issubclass(output, pynvml.NVMLError):
                 raise output
             return output(*arguments) if callable(output) else output

@@ -25,13 +25,13 @@ from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.turns import LoopPlan
 
 # Reports, when it is collected, what its process is like.
-SAYS = """
+PROGRAM = """
 import gc, json, os, sys
-said = {"collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
-said |= {"hash": hash("word"), "environment": dict(os.environ), "loaded": sorted(sys.modules)}
-said["parent"] = os.getppid()
-with open("said.txt", "a") as file:
-    print(json.dumps(said), file=file)
+found = {"collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
+found |= {"hash": hash("word"), "environment": dict(os.environ), "loaded": sorted(sys.modules)}
+found["parent"] = os.getppid()
+with open("seen.txt", "a") as file:
+    print(json.dumps(found), file=file)
 def test_it(benchmark): benchmark(sum, [])
 """
 RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
@@ -42,14 +42,14 @@ PLAIN = {name: text for name, text in os.environ.items() if name not in (*ALLOCA
 def trees(tmp_path: Path) -> TwoTrees:
     """Return trees whose benchmarks record what their processes are like."""
     made = TwoTrees(tmp_path)
-    made.benchmarks(SAYS)
+    made.benchmarks(PROGRAM)
     return made
 
 
 def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Listing]:
     """Return what a child of a side reports of itself, and what it found."""
     listing = list_benchmarks(launcher.start(side, nodes=None))
-    return json.loads(trees.lines(side, "said.txt")[-1]), listing
+    return json.loads(trees.lines(side, "seen.txt")[-1]), listing
 
 
 def test_each_fork_server_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
@@ -185,7 +185,7 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     site.mkdir()
     (site / "thing.py").write_text("SIDE = 'installed'\n")
     trees.write({"thing.py": "SIDE = 'own'\n"}, "head")
-    trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
+    trees.benchmarks(PROGRAM.replace("found |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
 
     with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
         output, listing = visit(trees, launcher, "head")
@@ -196,7 +196,7 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
 
 def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
     trees.write({"thing.py": "def make():\n    import wave\nmake()\n"})
-    trees.benchmarks(SAYS + "import thing\n")
+    trees.benchmarks(PROGRAM + "import thing\n")
     with trees.launcher(preload=None) as launcher:
         before, listing = visit(trees, launcher, "head")
         launcher.warm_up(listing.report.libraries)
@@ -230,7 +230,7 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
     assert expected == expected_imports(trees.roots, ["benchmarks"])
     assert () == expected_imports(trees.roots, [])
 
-    trees.benchmarks(SAYS + "import wave\n")
+    trees.benchmarks(PROGRAM + "import wave\n")
     with trees.launcher(preload=None) as launcher:
         output, _ = visit(trees, launcher, "head")
 
@@ -256,7 +256,7 @@ def test_a_fork_server_that_died_between_launches_is_replaced(trees: TwoTrees) -
         os.kill(before["parent"], signal.SIGKILL)
         assert wait_until(lambda: gone(before["parent"]))
         record = launcher.launch(schedule_first(), nodes("test_it"), plans={}, rules=RULES)
-        output = [json.loads(trees.lines(side, "said.txt")[-1]) for side in SIDES]
+        output = [json.loads(trees.lines(side, "seen.txt")[-1]) for side in SIDES]
 
     assert nodes("test_it") == list(record.timings)
     assert before["parent"] not in {one["parent"] for one in output}
@@ -349,7 +349,7 @@ def test_it(benchmark):
 """
 
 
-@pytest.mark.parametrize(("code", "least"), [(SAYS, 4), (FAMILY, 8)], ids=["alone", "with strays"])
+@pytest.mark.parametrize(("code", "least"), [(PROGRAM, 4), (FAMILY, 8)], ids=["alone", "with strays"])
 def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees, code: str, least: int) -> None:
     """Fork servers and children end with it, the stopped ones too, though they get no order.
 

@@ -21,7 +21,7 @@ from perfkit.runner.lockstep.untimed import count_benchmarks, count_training
 NOTE = """
 import os, pytest
 def note(text):
-    with open("said.txt", "a") as file:
+    with open("seen.txt", "a") as file:
         print(text, file=file)
 @pytest.fixture(autouse=True)
 def _note(request):
@@ -37,7 +37,7 @@ import os
 def where():
     with open("/proc/self/stat") as file:
         core = file.read().rpartition(")")[2].split()[36]
-    with open("said.txt", "a") as file:
+    with open("seen.txt", "a") as file:
         print(core, len(os.sched_getaffinity(0)), file=file)
 def test_where(benchmark):
     cores = os.sched_getaffinity(0)
@@ -76,7 +76,7 @@ def launcher(trees: TwoTrees) -> Iterator[Launcher]:
 @pytest.fixture(autouse=True)
 def _clean(trees: TwoTrees) -> None:
     for root in trees.roots.values():
-        (root / "said.txt").unlink(missing_ok=True)
+        (root / "seen.txt").unlink(missing_ok=True)
 
 
 def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
@@ -133,7 +133,7 @@ def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
     assert 0.9 < timing.stood_still_s["head"]
 
 
-def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
+def test_a_known_plan_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
     trees.benchmarks(GOOD)
     plan = LoopPlan(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
 
@@ -152,7 +152,7 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> No
     record = trees.launch(launcher, "test_where", plans=dict.fromkeys(nodes("test_where"), plan))
 
     assert [] == failures(record)
-    base, head = (trees.lines(side, "said.txt")[-40:] for side in SIDES)
+    base, head = (trees.lines(side, "seen.txt")[-40:] for side in SIDES)
     together = sum(one.split()[0] == other.split()[0] for one, other in zip(base, head, strict=True))
     # What else runs may drive one of them away now and then.
     assert 20 < together
@@ -172,7 +172,7 @@ def test_it(benchmark):
 
     (timing,) = record.timings.values()
     assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.plan.loops)
-    assert [9, 9] == [trees.lines(side, "said.txt").count("called") for side in SIDES]
+    assert [9, 9] == [trees.lines(side, "seen.txt").count("called") for side in SIDES]
 
 
 def test_many_allowed_calls_are_a_bound_and_no_duty(trees: TwoTrees, launcher: Launcher) -> None:
@@ -197,7 +197,7 @@ def test_quick(benchmark):
     assert (4, 5) == (slow.plan.loops, quick.plan.loops)
     assert 19 == len(quick.base_s) == len(quick.head_s)
     for side in SIDES:
-        output = trees.lines(side, "said.txt")
+        output = trees.lines(side, "seen.txt")
         assert 20 < output.count("slow") < 200
         assert 1 + 19 * 5 + 1 == output.count("quick")
 
@@ -363,10 +363,10 @@ def test_a_lost_process_ends_the_launch_and_is_reported(
 
 def nothing_left(trees: TwoTrees) -> bool:
     """Return whether no process of the trees is there but fork servers."""
-    return all(map(is_preloader, trees.processes()))
+    return all(map(is_fork_server, trees.processes()))
 
 
-def is_preloader(pid: int) -> bool:
+def is_fork_server(pid: int) -> bool:
     """Recognise a fork server, which goes on to the next launch, by its command line."""
     try:
         return b"\0preload\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -549,8 +549,8 @@ def test_counts_of_a_process_without_its_proof_are_counted_once_more(
     assert {"base": set(wanted), "head": {wanted[0], wanted[2]}} == {
         side: set(counts) for side, counts in found.counts.items()
     }
-    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.lines("head", "said.txt")
-    assert ["test_before", "test_ends", "test_after"] == trees.lines("base", "said.txt")
+    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.lines("head", "seen.txt")
+    assert ["test_before", "test_ends", "test_after"] == trees.lines("base", "seen.txt")
     assert set(SIDES) == set(found.reports)
 
 

@@ -82,7 +82,7 @@ class Scene:
 
     def output(self) -> list[tuple[str, bool]]:
         """Return which side allocated, in order, and whether the other one held memory then."""
-        file = self.place / "said.txt"
+        file = self.place / "seen.txt"
         lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
         return [(side, int(gib) > 0) for side, _, gib in lines]
 
@@ -99,7 +99,7 @@ def preloading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene
 @pytest.fixture
 def scene(preloading: tuple[Scene, Launcher]) -> Scene:
     scene, launcher = preloading
-    (scene.place / "said.txt").unlink(missing_ok=True)
+    (scene.place / "seen.txt").unlink(missing_ok=True)
     scene.plans.clear()
     scene.needs(10, 10)
     launcher.residents = Residents()
@@ -136,7 +136,7 @@ def test_sides_without_room_alternate(
     scene.needs(base, head)
 
     first = scene.launch(launcher, "test_host", "test_device")
-    (scene.place / "said.txt").unlink()
+    (scene.place / "seen.txt").unlink()
     second = scene.launch(launcher, "test_host", "test_device", begins="head", number=1)
 
     assert ((), (), ()) == (first.failures, second.failures, second.set_aside)
@@ -185,7 +185,7 @@ def test_a_skip_is_reported_as_where_both_are_together(
     assert nodes("test_host") == list(record.timings)
 
 
-def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
+def test_the_first_call_is_a_cold_start_and_times_are_steady_before_they_count(
     scene: Scene, launcher: Launcher
 ) -> None:
     record = scene.launch(launcher, "test_device")

@@ -90,7 +90,7 @@ def test_a_benchmark_that_runs_again_is_not_the_next_one(scripted: Scripted) -> 
 
 def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Scripted) -> None:
     runner = scripted.runner("a")
-    scripted.sends(ready("a"), ready("a"), finished("a", "skipped", "told to end"))
+    scripted.sends(ready("a"), ready("a"), finished("a", "skipped", "ended early"))
     runner.arrive()
 
     with pytest.raises(BenchmarkError, match="began its benchmark again") as raised:

@@ -18,17 +18,17 @@ from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, Slot, sche
 from perfkit.runner.lockstep.launcher import Launcher
 
 # Reports what its process is like, once when it is imported and once in each launch.
-SAYS = """
+PROGRAM = """
 import json, os, tempfile
 state = {"calls": 0}
-def say(what):
-    said = {"what": what, "pid": os.getpid(), "parent": os.getppid(), "hash": hash("word")}
-    said |= {"temporary": tempfile.gettempdir(), "calls": state["calls"]}
-    with open("said.txt", "a") as file:
-        print(json.dumps(said), file=file)
-say("imported")
+def emit(what):
+    found = {"what": what, "pid": os.getpid(), "parent": os.getppid(), "hash": hash("word")}
+    found |= {"temporary": tempfile.gettempdir(), "calls": state["calls"]}
+    with open("seen.txt", "a") as file:
+        print(json.dumps(found), file=file)
+emit("imported")
 def test_it(benchmark, tmp_path):
-    say("launched")
+    emit("launched")
     (tmp_path / "mine").write_text("mine")
     state["calls"] += 1
     benchmark(sum, [])
@@ -38,12 +38,12 @@ STACK = """
 import json, os
 def place():
     file = os.open("/proc/self/syscall", os.O_RDONLY)
-    said = os.read(file, 1000).split()
+    found = os.read(file, 1000).split()
     os.close(file)
-    return int(said[7], 16)
+    return int(found[7], 16)
 def test_it(benchmark):
     found = {"what": "called", "stack": benchmark.pedantic(place, rounds=1)}
-    with open("said.txt", "a") as file:
+    with open("seen.txt", "a") as file:
         print(json.dumps(found), file=file)
 """
 THREADED = """
@@ -58,7 +58,7 @@ RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
 def trees(tmp_path: Path) -> TwoTrees:
     """Return trees whose benchmarks record what their processes are like."""
     made = TwoTrees(tmp_path)
-    made.benchmarks(SAYS)
+    made.benchmarks(PROGRAM)
     return made
 
 
@@ -68,7 +68,7 @@ def launch(launcher: Launcher, slot: Slot | None = None) -> LaunchRecord:
 
 def output(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
     """Return what base's processes reported of their import, or of their launches."""
-    found = [json.loads(line) for line in trees.lines("base", "said.txt")]
+    found = [json.loads(line) for line in trees.lines("base", "seen.txt")]
     return [one for one in found if one["what"] == what]
 
 
@@ -140,7 +140,7 @@ def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
     assert 3 == len(set(groups))
 
 
-@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the kernel does not say")
+@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the kernel has no such file")
 @pytest.mark.parametrize("served", [True, False])
 def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: TwoTrees, served: bool) -> None:  # noqa: FBT001
     trees.benchmarks(STACK if served else THREADED + STACK)
@@ -151,7 +151,7 @@ def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: Tw
 
     assert served == launcher.serves
     base, head = (
-        [json.loads(line)["stack"] for line in (trees.roots[side] / "said.txt").read_text().splitlines()]
+        [json.loads(line)["stack"] for line in (trees.roots[side] / "seen.txt").read_text().splitlines()]
         for side in SIDES
     )
     assert base == head
@@ -160,7 +160,7 @@ def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: Tw
 
 
 def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) -> None:
-    trees.benchmarks(THREADED + SAYS)
+    trees.benchmarks(THREADED + PROGRAM)
     with trees.launcher() as launcher:
         listed = launcher.survey()
         record = launch(launcher)

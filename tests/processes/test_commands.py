@@ -103,11 +103,13 @@ def test_a_command_ends_with_its_guard(tmp_path: Path) -> None:
 
 
 def test_a_command_inherits_what_it_is_given_and_no_more(tmp_path: Path) -> None:
-    tell = "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read(), os.listdir('/proc/self/fd'))"
+    program = (
+        "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read(), os.listdir('/proc/self/fd'))"
+    )
     reading, writing = os.pipe()
     log = tmp_path / "log"
     with log.open("wb") as output:
-        process = GuardedCommand(python(tell), output=output.fileno(), inherit=[writing])
+        process = GuardedCommand(python(program), output=output.fileno(), inherit=[writing])
     os.close(writing)
 
     assert 0 == process.wait(60)

@@ -154,7 +154,7 @@ def test_other_data_of_marshal_is_no_profile(data: Any) -> None:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("letter", [b"(", b"[", b"u", b"s", b"<", b"l"], ids=repr)
-def test_a_claim_of_gigantic_size_is_refused(tmp_path: Path, letter: bytes) -> None:
+def test_a_gigantic_size_is_refused(tmp_path: Path, letter: bytes) -> None:
     assert file_message(tmp_path, b"{(" + b"\x03\x00\x00\x00" + letter + GIGANTIC)
 
 

@@ -178,9 +178,9 @@ def test_a_step_beside_the_end_of_an_session_is_none(runs: tuple[int, int], apar
     hours = [0] * runs[0] + [1] * runs[1]
     series = 0.01 * source.standard_normal((60, RUNS)) + 0.01 * apart * np.array(hours)
 
-    claims = [find_steps(np.exp(one), sessions=hours) for one in series]
+    found = [find_steps(np.exp(one), sessions=hours) for one in series]
 
-    assert 0 == sum(map(bool, claims))
+    assert 0 == sum(map(bool, found))
 
 
 def test_a_step_some_runs_into_an_session_is_found() -> None:

@@ -150,7 +150,7 @@ def test_fork_servers_of_unequal_size_are_compared_by_their_own_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preloaders", "shared", "wider"),
+    ("servers", "shared", "wider"),
     [
         # Four launches in pairs: (1 + 2 r) over (1 + 2/3 r), whose root it is.
         ([0, 0, 1, 1], 1.0, math.sqrt(3 / (5 / 3))),
@@ -163,14 +163,12 @@ def test_fork_servers_of_unequal_size_are_compared_by_their_own_means() -> None:
         ([0, 0], 0.5, math.sqrt(2.0)),
     ],
 )
-def test_what_launches_share_makes_an_interval_wider(
-    preloaders: list[int], shared: float, wider: float
-) -> None:
-    assert pytest.approx(wider) == widening(preloaders, shared)
-    if len(preloaders) > 1:
-        values = [0.0, 1.0, 1.0, 0.0][: len(preloaders)]
+def test_what_launches_share_makes_an_interval_wider(servers: list[int], shared: float, wider: float) -> None:
+    assert pytest.approx(wider) == widening(servers, shared)
+    if len(servers) > 1:
+        values = [0.0, 1.0, 1.0, 0.0][: len(servers)]
         plain, shared_too = (
-            location_interval(values, preloaders, error=0.05, shared_variance=one) for one in (0.0, shared)
+            location_interval(values, servers, error=0.05, shared_variance=one) for one in (0.0, shared)
         )
         assert pytest.approx(wider * float(plain.half_width)) == float(shared_too.half_width)
         assert plain.centre == shared_too.centre

@@ -114,7 +114,7 @@ class Model:
             yield jumping, paths
 
 
-class Told:
+class Expected:
     """What all histories of a range give together, a step anywhere being as likely beforehand as none."""
 
     def __init__(self, asked: Range) -> None:
@@ -184,7 +184,7 @@ RANGES = {
 @pytest.mark.parametrize("name", RANGES)
 def test_the_chain_gives_what_all_histories_give_together(name: str) -> None:
     asked = RANGES[name]
-    chain, shown = asked.fitted(), Told(asked)
+    chain, shown = asked.fitted(), Expected(asked)
 
     assert shown.model.nodes() == list(chain.nodes)
     assert pytest.approx(shown.model.levels) == chain.levels
