@@ -6,11 +6,10 @@ import statistics
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import Balance
-from perfkit.profiling.passes.exchange import PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 
 STEPS = 8
 PARTS = f"""
@@ -153,17 +152,7 @@ def _balance(folder: Path, launcher: PassLauncher, text: str) -> Balance:
     (folder / "pass").mkdir()
     (folder / "parts.py").write_text(PARTS)
     (folder / "loop.py").write_text(text)
-    spec = PassSpec(
-        name="balance",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(folder),
-        own=(),
-        folder=str(folder / "pass"),
-        artifact="profile",
-        known_steps=STEPS,
-        from_root=True,
-    )
+    spec = pass_spec(folder, "loop:main", folder / "pass", name="balance", known_steps=STEPS)
     result = run_pass(spec, lambda _: None, launcher)
     assert result.problem is None, result.problem
     assert result.balance is not None

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.passes.target_code import redirect_hydra
-from perfkit.profiling.passes.targets import Target
 
 SCRIPT = """
 import os
@@ -46,15 +46,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def _run(project: Path, launcher: PassLauncher, *arguments: str, place: str = "fit.py") -> PassResult:
-    spec = PassSpec(
-        name="clean",
-        target=Target(name="fit", place=str(project / place) if place.endswith(".py") else place),
+    spec = pass_spec(
+        project,
+        str(project / place) if place.endswith(".py") else place,
+        project / "it's",
+        target="fit",
         arguments=arguments,
-        root=str(project),
-        own=(),
-        folder=str(project / "it's"),
         artifact="x",
-        from_root=True,
     )
     return run_pass(spec, lambda _: None, launcher)
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 from processes_seen import DEADLY, gone, read_pids, wait_until
 
 from perfkit.errors import NotMeasuredError
 from perfkit.profiling.passes.exchange import PassResult, PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
-from perfkit.profiling.passes.targets import Target
 from perfkit.runner.agent.processes import read_process
 from perfkit.runner.commands import ChildProcess
 
@@ -85,16 +85,7 @@ def either(request: pytest.FixtureRequest) -> Iterator[PassLauncher]:
 def _spec(root: Path, call: str, *arguments: str) -> PassSpec:
     (root / "facts.py").write_text(FACTS)
     (root / "folder").mkdir()
-    return PassSpec(
-        name="clean",
-        target=Target(name="train", place=f"facts:{call}"),
-        arguments=arguments,
-        root=str(root),
-        own=(),
-        folder=str(root / "folder"),
-        artifact="profile",
-        from_root=True,
-    )
+    return pass_spec(root, f"facts:{call}", root / "folder", arguments=arguments)
 
 
 def _run(root: Path, call: str, launcher: PassLauncher, *arguments: str) -> PassResult:

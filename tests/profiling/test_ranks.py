@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 from processes_seen import gone
 
 from perfkit.errors import UsageError
@@ -17,7 +18,6 @@ from perfkit.model.phases import BACKWARD, FORWARD, RANKS
 from perfkit.profiling.passes.exchange import PassSpec, RankPlace
 from perfkit.profiling.passes.launch import PassLauncher
 from perfkit.profiling.passes.ranks import RanksResult, check_port, find_straggler, free_port, run_ranks
-from perfkit.profiling.passes.targets import Target
 
 # Its second rank is the slow one. What it does in its fourth step is the argument.
 TRAINING = """
@@ -73,15 +73,14 @@ def _specs(root: Path, name: PassName, deed: str, ranks: int = 2) -> list[PassSp
     (root / "train.py").write_text(TRAINING)
     port = free_port()
     specs = [
-        PassSpec(
+        pass_spec(
+            root,
+            str(root / "train.py"),
+            root / f"{name}{rank}",
+            target="train.py",
             name=name,
-            target=Target(name="train.py", place=str(root / "train.py")),
             arguments=(deed,),
-            root=str(root),
-            own=(),
-            folder=str(root / f"{name}{rank}"),
             artifact=f"x{rank}",
-            from_root=True,
             rank_place=RankPlace(rank=rank, ranks=ranks, port=port),
         )
         for rank in range(ranks)

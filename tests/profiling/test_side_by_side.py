@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import PassName, PassSummary
 from perfkit.profiling.passes.exchange import PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, SideBySide, run_pass, run_side_by_side
-from perfkit.profiling.passes.targets import Target
 
 TRAINING = """
 import time
@@ -53,17 +53,7 @@ def fails():
 def _spec(root: Path, *, seconds: float = 0.01, name: PassName = "clean", call: str = "main") -> PassSpec:
     (root / "folder").mkdir(parents=True)
     (root / "slow.py").write_text(TRAINING.format(seconds=seconds))
-    return PassSpec(
-        name=name,
-        target=Target(name="train", place=f"slow:{call}"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "folder"),
-        artifact="profile",
-        known_steps=24,
-        from_root=True,
-    )
+    return pass_spec(root, f"slow:{call}", root / "folder", name=name, known_steps=24)
 
 
 def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:

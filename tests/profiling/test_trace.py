@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.errors import NotMeasuredError
 from perfkit.model import PassSummary
 from perfkit.profiling.passes import instruments
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 from perfkit.profiling.passes.torch_pass import Window, choose_window
 from perfkit.profiling.read.files import read_profile
 from perfkit.profiling.read.names import CodeNames
@@ -68,17 +68,7 @@ def _traced(root: Path, loop: str, launcher: PassLauncher) -> PassResult:
     """Return what the torch pass gives of a module whose function ``main`` makes eight steps."""
     (root / "pass").mkdir()
     (root / "loop.py").write_text(loop)
-    spec = PassSpec(
-        name="torch",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "pass"),
-        artifact="profile",
-        known_steps=8,
-        from_root=True,
-    )
+    spec = pass_spec(root, "loop:main", root / "pass", name="torch", known_steps=8)
     return run_pass(spec, lambda _: None, launcher)
 
 
@@ -126,15 +116,8 @@ def test_the_steps_of_an_optimizer_that_was_made_on_import_are_seen(
 def test_a_trace_that_cannot_be_written_is_reported_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = PassSpec(
-        name="torch",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(tmp_path),
-        own=(),
-        folder=str(tmp_path / "missing"),
-        artifact="profile",
-        trace_all=True,
+    spec = pass_spec(
+        tmp_path, "loop:main", tmp_path / "missing", name="torch", trace_all=True, from_root=False
     )
     monkeypatch.setattr(instruments, "call_after_each_step", lambda _: None)
     watch = instruments.TorchProfile(spec)

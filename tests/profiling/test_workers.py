@@ -6,11 +6,11 @@ import pstats
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import PassName
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 from perfkit.profiling.passes.workers import fetch_times
 
 TRAINING = """
@@ -73,15 +73,7 @@ def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay
 def _run_loop(root: Path, name: PassName, launcher: PassLauncher, loop: str) -> PassResult:
     (root / "numbers_loop.py").write_text(loop)
     (root / "folder").mkdir()
-    spec = PassSpec(
-        name=name,
-        target=Target(name="train", place="numbers_loop:main"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "folder"),
-        artifact="first",
-    )
+    spec = pass_spec(root, "numbers_loop:main", root / "folder", name=name, artifact="first", from_root=False)
     return run_pass(spec, lambda _: None, launcher)
 
 
