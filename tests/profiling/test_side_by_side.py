@@ -69,7 +69,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> Si
     place = tmp_path_factory.mktemp("both")
     return run_side_by_side(
         # A wait for a core, of some milliseconds, has to be little beside a step.
-        (_spec(place / "quick", seconds=0.03), _spec(place / "slow", seconds=0.09, name="balance")),
+        (_spec(place / "quick", seconds=0.02), _spec(place / "slow", seconds=0.06, name="balance")),
         lambda _: None,
         launcher,
     )

@@ -103,6 +103,7 @@ def test_each_worker_leaves_its_profile(
         assert 12 == next(entry.calls for entry in role.entries if entry.function == "prepared")
 
 
+@pytest.mark.slow
 def test_workers_report_how_long_a_batch_takes(tmp_path: Path, launcher: PassLauncher) -> None:
     result = _run(tmp_path, "balance", launcher, start="spawn", stay=False)
 

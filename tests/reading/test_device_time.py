@@ -12,7 +12,7 @@ import pytest
 from foreign_profiles import SHARED_DATA
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from rendered import rendered
 
 from perfkit.model.readings import DeviceTime, Reading
 from perfkit.profiling.read.timeline import DEVICE, RUNTIME, Event, covered_s
@@ -151,12 +151,10 @@ def test_parts_add_up_to_the_window(work: list[tuple[float, float, float, str, i
 
 def test_the_view_names_the_cause() -> None:
     reading = _read([*_STEP, _event("enumerate(DataLoader)", "cpu_op", 0, 490), *_launched(1, 495, 500, 500)])
-    console = Console(width=80, record=True, file=None)
-    with console.capture() as capture:
-        console.print(reading_view(reading))
+    shown = rendered(reading_view(reading))
 
-    assert "idle, its next work not launched" in capture.get()
-    assert "the host was 490 us in data wait" in " ".join(capture.get().split())
+    assert "idle, its next work not launched" in shown
+    assert "the host was 490 us in data wait" in " ".join(shown.split())
 
 
 def test_the_rank_that_the_others_wait_for_is_named() -> None:
@@ -171,11 +169,10 @@ def test_the_rank_that_the_others_wait_for_is_named() -> None:
         )
         for rank, computes_us in enumerate((500, 900, 510))
     ]
-    console = Console(width=80)
-    with console.capture() as capture:
-        console.print(ranks_view(ranks))
+    view = ranks_view(ranks)
 
-    assert "rank 1 is waited for" in capture.get()
+    assert view is not None
+    assert "rank 1 is waited for" in rendered(view)
     assert ranks_view(ranks[:1]) is None
     assert ranks_view([ranks[0], ranks[0]]) is None
 

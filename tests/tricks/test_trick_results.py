@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
 import pytest
-from rich.console import Console
+from rendered import rendered
 from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.features.experiments.records import Level
@@ -274,10 +274,7 @@ def _report(
 
 
 def _terminal(report: TricksReport, width: int = 80) -> str:
-    console = Console(width=width, record=True, file=None, force_terminal=False)
-    with console.capture() as capture:
-        console.print(tricks_view(report, CODES))
-    return capture.get()
+    return rendered(tricks_view(report, CODES), width)
 
 
 def _words(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from rendered import rendered
 from synthetic import ENVIRONMENT, MACHINE, START, build_count
 
 from perfkit.model import WALL_TIME, Benchmark, Commit, Metric
@@ -96,10 +96,7 @@ UNCHANGED = replace(REPORT, answer="no change", why="both ends are alike", steps
 
 
 def _shown(report: BisectionReport) -> str:
-    console = Console(width=100, record=True, file=None, quiet=False)
-    with console.capture() as captured:
-        console.print(bisection_view(report))
-    return captured.get()
+    return rendered(bisection_view(report), 100)
 
 
 @pytest.mark.parametrize(

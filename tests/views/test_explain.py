@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from browser import browser_programs, opened_browser
+from rendered import rendered
 from rich.cells import cell_len
-from rich.console import Console
 
 from perfkit.commands.show import read_profiles
 from perfkit.config import load_project
@@ -65,9 +64,7 @@ def difference(
 
 
 def shown(found: Difference) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=80, highlight=False).print(difference_view(found))
-    return stream.getvalue()
+    return rendered(difference_view(found))
 
 
 def rows(found: Difference) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from rendered import rendered
 from synthetic import MACHINE, START, build_comparison
 
 from perfkit.model import Benchmark, Commit
@@ -54,9 +53,7 @@ def _plan(*benchmarks: PlannedBenchmark, enough_s: float | None = None) -> GateP
 
 
 def _shown(plan: GatePlan, columns: int = 80) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=columns).print(plan_view(plan))
-    return stream.getvalue()
+    return rendered(plan_view(plan), columns)
 
 
 @pytest.mark.parametrize(

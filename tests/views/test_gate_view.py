@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rendered import rendered
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.model import Benchmark, Metric
@@ -41,10 +41,7 @@ B_SAME = build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051)
 
 
 def _text(report: GateReport, *, colours: bool = False) -> str:
-    console = Console(width=80, highlight=False, color_system="standard" if colours else None)
-    with console.capture() as capture:
-        console.print(gate_view(report), markup=False)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in rendered(gate_view(report), colours=colours).splitlines())
 
 
 def test_the_whole_view_is_as_it_was() -> None:
@@ -497,11 +494,8 @@ FOUR_SIZES = [count for size in SIZES for count in _of_one_size(size)]
 
 
 def _lines(exact: Sequence[ExactComparison], width: int = 100) -> list[str]:
-    console = Console(width=width, highlight=False, color_system=None)
-    with console.capture() as capture:
-        for section in counter_sections(exact):
-            console.print(section, markup=False)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    texts = [rendered(section, width) for section in counter_sections(exact)]
+    return [line.rstrip() for text in texts for line in text.splitlines()]
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rich.console import Console
+from rendered import rendered
 from synthetic_history import step_of, trend
 
 from perfkit.model.change_log import GateRatio
@@ -15,10 +15,7 @@ WIDTH = 80
 
 
 def _text(report: HistoryReport) -> str:
-    console = Console(width=WIDTH, highlight=False)
-    with console.capture() as capture:
-        console.print(history_view(report))
-    return capture.get()
+    return rendered(history_view(report), WIDTH)
 
 
 def _lines(report: HistoryReport) -> str:

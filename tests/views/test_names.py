@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console, RenderableType
+from rendered import rendered
 from rich.table import Table
 from synthetic import START, build_row
 
@@ -50,11 +50,7 @@ def test_a_table_gives_names_what_numbers_leave() -> None:
     table.add_column("benchmark", ratio=1)
     table.add_column("time", no_wrap=True)
     table.add_row(BrokenName("bench_distances.py::test_metrics[red]"), "123.4 ms")
-    console = Console(width=40, highlight=False)
-    with console.capture() as capture:
-        console.print(table)
-
-    lines = [line.rstrip() for line in capture.get().splitlines()]
+    lines = [line.rstrip() for line in rendered(table, 40).splitlines()]
     assert ["bench_distances.py::           123.4 ms", "test_metrics[red]"] == lines[1:]
 
 
@@ -72,11 +68,9 @@ def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> No
 
 
 def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
-    console = Console(width=60, highlight=False)
-    with console.capture() as capture:
-        console.print(BrokenName("a\x1b]0;title\x07\nb"))
+    shown = rendered(BrokenName("a\x1b]0;title\x07\nb"), 60)
 
-    assert "a\\x1b]0;title\\x07\\nb" == capture.get().strip()
+    assert "a\\x1b]0;title\\x07\\nb" == shown.strip()
 
 
 def _lines(table: NamedTable, columns: int) -> list[str]:
@@ -114,13 +108,6 @@ def test_a_name_with_room_stays_beside_its_numbers(name: str, columns: int) -> N
     assert lines[1].endswith("12.3 ms 12.4 ms -1.2 to +3.4 %")
 
 
-def _text(view: RenderableType) -> str:
-    console = Console(width=80, highlight=False)
-    with console.capture() as capture:
-        console.print(view)
-    return capture.get()
-
-
 def _run(**changes: object) -> RunSummary:
     values: dict[str, object] = {
         "run_id": "01a1ff97-484e-71a6-b0a9-e1724e596ef1",
@@ -139,14 +126,14 @@ def _run(**changes: object) -> RunSummary:
 
 
 def test_a_run_is_one_whole_line() -> None:
-    text = _text(runs_table([_run(failed=3, dirty=True)]))
+    text = rendered(runs_table([_run(failed=3, dirty=True)]))
 
     expected = ["4e596ef1", "2026-01-02", "03:04", "backfill", "aaaaaaa", "dirty", "42", "1", "3"]
     assert expected == text.strip().splitlines()[-1].split()
 
 
 def test_many_commits_are_counted() -> None:
-    assert "2 commits" in _text(runs_table([_run(commits=("a" * 40, "b" * 40))]))
+    assert "2 commits" in rendered(runs_table([_run(commits=("a" * 40, "b" * 40))]))
 
 
 def test_brackets_and_failures_stand_as_they_are() -> None:
@@ -155,7 +142,7 @@ def test_brackets_and_failures_stand_as_they_are() -> None:
         build_row(name="b.py::test_b", status="error", message="no"),
     ]
 
-    text = _text(rows_table(rows))
+    text = rendered(rows_table(rows))
 
     assert " b.py::test_a[red/5]" in text
     assert "b.py::test_b: no" in text
@@ -167,15 +154,15 @@ def test_a_number_has_the_unit_of_its_metric() -> None:
     memory = replace(row, outcome=replace(row.outcome, metric=Metric(name="memory", unit="B")))
     share = replace(row, outcome=replace(row.outcome, values=(0.25,), metric=Metric(name="share", unit="1")))
 
-    text = _text(rows_table([memory, share]))
+    text = rendered(rows_table([memory, share]))
 
     assert ["BM_Sort/8", "(memory)", "1", "2.00", "MiB", "-", "2.00", "MiB"] == text.splitlines()[4].split()
     assert ["BM_Sort/8", "(share)", "1", "0.25", "-", "0.25"] == text.splitlines()[5].split()
 
 
 def test_a_commit_that_all_share_stands_in_the_title() -> None:
-    one = _text(rows_table([build_row(1.0)]))
-    two = _text(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
+    one = rendered(rows_table([build_row(1.0)]))
+    two = rendered(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
 
     assert "commit aaaaaaa" in one.splitlines()[0]
     assert "launch" not in one

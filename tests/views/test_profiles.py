@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from rendered import rendered
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from perfkit.model import (
     Balance,
@@ -49,15 +49,9 @@ PHASES = (
 )
 
 
-def shown(view: RenderableType, columns: int = 80) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=columns, highlight=False).print(view, crop=False)
-    return stream.getvalue()
-
-
 def rows(view: RenderableType, columns: int = 80) -> list[str]:
     """Return the lines that a terminal shows, without their runs of blanks."""
-    return [" ".join(line.split()) for line in shown(view, columns).splitlines() if line.strip()]
+    return [" ".join(line.split()) for line in rendered(view, columns).splitlines() if line.strip()]
 
 
 def function(name: str, own_s: float = 1.0, cumulative_s: float = 2.0) -> FunctionTime:
@@ -110,7 +104,7 @@ TRACE = Reading(
     ids=["cprofile", "trace", "long name", "short"],
 )
 def test_a_reading_fits_80_columns(reading: Reading) -> None:
-    lines = shown(reading_view(reading)).splitlines()
+    lines = rendered(reading_view(reading)).splitlines()
 
     assert max(map(cell_len, lines)) <= 80
     cut = [line for line in lines if "a_function_with_a_name" in line and "share" not in line]
@@ -140,7 +134,7 @@ def test_phases_of_another_pass_are_shares_of_their_own_sum() -> None:
 
 @pytest.mark.parametrize("reading", [CPROFILE, TRACE], ids=["cprofile", "trace"])
 def test_an_empty_profile_is_shown(reading: Reading) -> None:
-    assert reading.name in shown(reading_view(replace(reading, total_s=0.0)))
+    assert reading.name in rendered(reading_view(replace(reading, total_s=0.0)))
 
 
 def test_what_keeps_numbers_from_being_compared_is_noted() -> None:
@@ -149,11 +143,11 @@ def test_what_keeps_numbers_from_being_compared_is_noted() -> None:
         replace(CPROFILE, steps=None)
     )
     assert ["cut short"] == notes(replace(TRACE, steps=None, warnings=("cut short",)))
-    assert "note: only 2 steps" in shown(reading_view(CPROFILE))
+    assert "note: only 2 steps" in rendered(reading_view(CPROFILE))
 
 
 def test_a_name_with_brackets_is_no_markup() -> None:
-    text = shown(
+    text = rendered(
         reading_view(replace(CPROFILE, name="[red]x[/].stat", functions=(function("f[bold]"),), total_s=2.0))
     )
     assert "[red]x[/].stat" in text
@@ -270,12 +264,12 @@ def with_passes(*passes: PassSummary) -> ProfileSummary:
 def test_a_summary_has_times_passes_functions_and_commands() -> None:
     assert REPORT == rows(summary_view(SUMMARY, folder=Path("profiles")))
     far = Path("a/very/long/folder/" * 6)
-    assert f"  {far}/first_profile.stat\n" in shown(summary_view(SUMMARY, folder=far)).replace(" \n", "\n")
+    assert f"  {far}/first_profile.stat\n" in rendered(summary_view(SUMMARY, folder=far)).replace(" \n", "\n")
 
 
 @pytest.mark.parametrize("columns", [80, 60])
 def test_a_summary_fits_its_terminal(columns: int) -> None:
-    text = shown(summary_view(load_summary(PROFILES / "first_profile.json")), columns)
+    text = rendered(summary_view(load_summary(PROFILES / "first_profile.json")), columns)
     kept = text[: text.index("\nfiles")].splitlines()
     assert [] == [line for line in kept if cell_len(line) > columns]
 
@@ -298,7 +292,7 @@ def test_a_slow_loop_makes_samples_too() -> None:
 
 def test_unknown_is_left_out() -> None:
     bare = with_passes(replace(CLEAN, samples=None, data_wait_s=None, data_workers=None))
-    text = shown(summary_view(bare))
+    text = rendered(summary_view(bare))
     assert "per sample" not in text
     assert "waiting for data" not in text
     assert bare.waiting_share is None
@@ -319,7 +313,7 @@ def test_unknown_is_left_out() -> None:
 )
 def test_warnings(summary: ProfileSummary, warning: str) -> None:
     assert any(warning in found for found in warnings(summary))
-    assert f"warning: {warning}" in shown(summary_view(summary)) or "warning: " in shown(
+    assert f"warning: {warning}" in rendered(summary_view(summary)) or "warning: " in rendered(
         summary_view(summary)
     )
     assert [] == warnings(SUMMARY)
@@ -378,7 +372,7 @@ def test_device_memory_by_phase_is_shown_where_it_was_recorded(kind: str) -> Non
     head = found.index("device memory, most in a step tensors reserved unusable retries")
     assert "forward 3.00 GiB 4.00 GiB 1.00 MiB" == found[head + 1]
     assert "optimizer 2.00 GiB 4.00 GiB 0 B 2" == found[head + 2]
-    assert "device memory" not in shown(summary_view(SUMMARY)) + shown(reading_view(TRACE))
+    assert "device memory" not in rendered(summary_view(SUMMARY)) + rendered(reading_view(TRACE))
 
 
 def test_backward_is_shown_for_the_steps_that_the_trace_holds() -> None:
@@ -432,12 +426,12 @@ LARGE = LineMemory(
     ids=["leak", "none", "few", "not seen"],
 )
 def test_memory_by_line_names_what_leaks(memory: MemoryProfile, sentence: str) -> None:
-    text = shown(summary_view(replace(SUMMARY, memory=memory)))
+    text = rendered(summary_view(replace(SUMMARY, memory=memory)))
 
     assert sentence in " ".join(text.split())
     table = text[text.index("tensors, by bytes allocated in a step") : text.index("memory that stays")]
     assert table.index("train.py:3") == max(table.rfind("train.py:3"), table.rfind("training.py"))
-    assert "by bytes" not in shown(summary_view(SUMMARY))
+    assert "by bytes" not in rendered(summary_view(SUMMARY))
 
 
 def test_a_saved_profile_is_a_row_of_the_index() -> None:
