@@ -22,7 +22,6 @@ from perfkit.cli.app import whole_command_line
 from perfkit.ledger.store import Ledger
 
 ROOT = Path(__file__).parent.parent
-CALIBRATION = ROOT / "benchmarks" / "calibration"
 DOCUMENT = ROOT / "docs" / "measured" / "calibration.md"
 _SCRIPTS = ("neutral", "plan", "study", "gates", "readme", "render", "pairs", "tools", "contest", "table")
 _PROVEN = "+2 % at margin 1 %, --fail-on proven"
@@ -298,32 +297,6 @@ def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
             )
         )
     return found
-
-
-def test_the_document_holds_promises_against_counts(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    text = scripts["render"].render(newer, older)
-
-    assert "| A/A: gates with any benchmark flagged | none of 50 | 0 of 50 (at most 5.8 %) |" in text
-    neutral = "| changes that add no work: gates with any benchmark flagged | none of 30 |"
-    assert f"{neutral} 0 of 30 (at most 9.5 %) |" in text
-    for kind, promised in (
-        ("+3 % at margin 1 %", "20 of 20"),
-        ("+5 % at margin 2 %", "20 of 20"),
-        ("+2 % at margin 1 %", "at least 17 of 20"),
-        (_PROVEN, "at least 19 of 20"),
-    ):
-        counted = "20 of 20 (at least 86.1 %); another benchmark flagged in 0 |"
-        assert f"| {kind}: found | {promised} | {counted}" in text
-    (missed,) = (line for line in text.splitlines() if "95 % intervals that" in line)
-    assert "| at most 8 % of series |" in missed
-    assert " of 180 (" in missed
-    for heading in ("Changes that add no work", "Noisy benchmarks", "The study before"):
-        assert f"\n## {heading}\n" in text
-    assert "| A/A: gates with any benchmark flagged | at most 1 of 100 | 0 of 100 (at most 3.0 %) |" in text
-    assert "172 of 172 planned gates\nhave run" in text
-    assert "| gates that could not measure all, not counted above | none | none |" in text
 
 
 def test_an_accusation_and_a_gate_that_broke_are_reported(

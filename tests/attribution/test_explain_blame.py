@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import cProfile
-import json
 import math
-import re
-import textwrap
-import threading
-from collections.abc import Callable
 
 import pytest
-from explained import ITEM, LOCK, blamed, call, function, library, read_table, seconds_by_name
+from explained import ITEM, LOCK, blamed, call, function, library, seconds_by_name
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,37 +131,6 @@ def test_a_chain_deeper_than_pythons_stack_is_followed() -> None:
 )
 def test_a_callee_has_a_short_name(name: str, shown: str) -> None:
     assert shown == callee_name(function(name, file="torch/optim/adam.py"))
-
-
-def _calls_back() -> str:
-    return re.sub("[ab]", lambda found: found[0].upper(), "a b c" * 50)
-
-
-def _nested() -> object:
-    tree: list[object] = []
-    for _ in range(40):
-        tree = [tree, {"a": 1.5}]
-    return json.loads(json.dumps(tree, indent=1))
-
-
-def _waiting() -> None:
-    done = threading.Event()
-    thread = threading.Thread(target=done.set)
-    thread.start()
-    done.wait()
-    thread.join()
-    textwrap.fill("word " * 200)
-
-
-@pytest.mark.parametrize("run", [_calls_back, _nested, _waiting])
-def test_a_real_profile_adds_up(run: Callable[[], object]) -> None:
-    profiler = cProfile.Profile()
-    profiler.runcall(run)
-    profiler.create_stats()
-    found = read_table(vars(profiler)["stats"])
-    parts = [one.seconds for one in blamed(found.functions)]
-    waits = [one.seconds for one in fold_waits(found.functions)]
-    assert found.total_s == pytest.approx(math.fsum((*parts, *waits)), rel=1e-9)
 
 
 _NAMES = st.sampled_from(["main", "_get_data", LOCK, ITEM, "{built-in method len}", "<lambda>"])

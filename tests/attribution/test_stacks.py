@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import cProfile
 import math
-import pstats
 from collections.abc import Mapping
 
 import pytest
@@ -93,24 +91,3 @@ def test_all_own_times_are_in_some_stack(data: st.DataObject, count: int) -> Non
     shown = math.fsum(stack.seconds for stack in found)
     assert shown == pytest.approx(math.fsum(one.own_s for one in functions), rel=1e-6, abs=1e-9)
     assert all(stack.seconds > 0 for stack in found)
-
-
-def test_the_profile_of_a_program_adds_up() -> None:
-    def fibonacci(number: int) -> int:
-        return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
-
-    with cProfile.Profile() as profile:
-        sorted(fibonacci(number % 12) for number in range(200))
-    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    numbers = {key: number for number, key in enumerate(stats)}
-    functions = [
-        _function(name, own, cumulative, {numbers[caller]: four[3] for caller, four in callers.items()})
-        for (_, _, name), (_, _, own, cumulative, callers) in stats.items()
-    ]
-
-    found = stacks_of(functions)
-
-    assert math.fsum(stack.seconds for stack in found) == pytest.approx(
-        math.fsum(one.own_s for one in functions), rel=1e-6
-    )
-    assert any("fibonacci" in functions[stack.functions[-1]].function for stack in found)

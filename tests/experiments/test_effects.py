@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -473,28 +472,6 @@ def test_an_effect_of_ten_percent_is_found(verdict: str, ratio: float) -> None:
 
     assert 95 <= sum(verdict == effect.verdict for effect in effects)
     assert 95 <= covered
-
-
-def _by_lot(slow: float, blocks: int, seed: int) -> ExperimentRecord:
-    """Return an experiment of identical variants in which by lot exactly one of two trials is slow."""
-    source = random.Random(seed)  # noqa: S311 (noise, not a secret)
-    pairs = []
-    for _ in range(blocks):
-        seconds = [math.exp(source.gauss(0, 0.003)) for _ in range(2)]
-        seconds[source.randrange(2)] *= 1 + slow
-        pairs.append(dict(zip(("precision=default", "precision=bf16"), seconds, strict=True)))
-    record = _record(PRECISIONS, *pairs)
-    return replace(record, experiment=replace(record.experiment, alpha=0.01, margin=0.02, blocks=blocks))
-
-
-def test_trials_that_are_slow_by_lot_tell_no_variants_apart() -> None:
-    accused = sum(
-        effect.verdict in {"REGRESSED", "IMPROVED"}
-        for seed in range(400)
-        for effect in main_effects(effects_of(_stopped_as_it_runs(_by_lot(0.05, 20, seed))))
-    )
-
-    assert accused <= 4
 
 
 def test_a_block_that_contradicts_the_others_is_not_left_out() -> None:

@@ -196,12 +196,6 @@ def test_parts_of_a_difference_add_up() -> None:
     assert found.parts[0] == by_name["cache"]
 
 
-def test_a_snapshot_differs_in_nothing_from_itself() -> None:
-    read = _read(TWO_SEGMENTS)
-
-    assert {0} == {part.moved for part in explain_memory(read, read).parts}
-
-
 def test_stacks_without_places_are_one() -> None:
     nameless = frames(("??", 0, "??"))
 

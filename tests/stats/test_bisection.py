@@ -350,32 +350,6 @@ def test_any_launches_give_probabilities_and_the_same_answer(
         assert all(0 < step.probability <= 1 for step in move.steps)
 
 
-def test_a_slowdown_and_a_speedup_of_one_size_are_mirrored() -> None:
-    up, up_launches = search(levels_of(30, {11: FIVE}))
-    down, down_launches = search(levels_of(30, {11: -FIVE}))
-
-    assert list(up_launches) == list(down_launches)
-    assert pytest.approx(-up.steps[0].log_ratio, abs=1e-6) == down.steps[0].log_ratio
-
-
-def bits_by_entropy(chance: float, distance: float) -> float:
-    """Return how much less is open about a reading once it is known which of two levels is the true one."""
-    step = 0.01
-    readings = np.arange(-9, distance + 9, step)
-    density = (1 - chance) * np.exp(-0.5 * readings**2) + chance * np.exp(-0.5 * (readings - distance) ** 2)
-    density /= math.sqrt(2 * math.pi)
-    open_before = -step * float((density * np.log2(density)).sum())
-    return open_before - 0.5 * math.log2(2 * math.pi * math.e)
-
-
-@pytest.mark.parametrize("distance", [0.1, 1.0, 2.5, 4.0, 7.9, 8.0])
-@pytest.mark.parametrize("chance", [0.5, math.sin(math.pi / 8) ** 2])
-def test_what_a_reading_adds_is_the_information_of_a_noisy_channel(chance: float, distance: float) -> None:
-    shown = expected_bits(np.array([chance, 1 - chance]), np.array([distance]))
-
-    assert pytest.approx([bits_by_entropy(chance, distance)] * 2, abs=1e-6) == list(shown)
-
-
 def test_a_reading_adds_at_most_what_is_not_known() -> None:
     shown = expected_bits(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
     farther = expected_bits(np.array([0.5, 0.1]), np.array([8.1, 300.0]))

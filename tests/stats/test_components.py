@@ -18,22 +18,6 @@ from perfkit.stats.components import (
 )
 
 
-@pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
-def test_simulated_levels_are_found_again(between: float) -> None:
-    source = np.random.default_rng(11)
-    levels = source.normal(0, between, 500) if between else np.zeros(500)
-    launches: dict[object, list[float]] = {
-        number: list(level + source.normal(0, 0.02, 4)) for number, level in enumerate(levels)
-    }
-    rounds = [list(source.normal(0, 0.07, 6)) for _ in range(500)]
-
-    found = variance_components(launches, rounds)
-
-    assert pytest.approx(between, abs=0.004) == found.preloaders
-    assert pytest.approx(0.02, rel=0.1) == found.launches
-    assert pytest.approx(0.07, rel=0.1) == found.rounds
-
-
 @pytest.mark.parametrize(
     ("launches", "rounds", "expected"),
     [
@@ -46,13 +30,6 @@ def test_what_was_not_replicated_is_not_known(
     launches: dict[object, list[float]], rounds: list[list[float]], expected: Components
 ) -> None:
     assert expected == variance_components(launches, rounds)
-
-
-def test_what_launches_of_a_group_share_is_given_in_parts_of_their_own_variance() -> None:
-    source = np.random.default_rng(13)
-    groups = [list(source.normal(0, 0.01) + source.normal(0, 0.02, 6)) for _ in range(3000)]
-
-    assert pytest.approx(0.25, abs=0.03) == shared_variance(groups)
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,6 @@ def test_the_minimum_detectable_effect_is_detected_as_often_as_promised(launches
     assert pytest.approx(0.94, abs=0.04) == share
 
 
-def test_what_can_be_detected_shrinks_with_launches_and_grows_with_noise() -> None:
-    effects = [minimum_detectable_effect(0.01, look, error=ERROR, margin=0.02) for look in LOOKS]
-
-    assert sorted(effects, reverse=True) == effects
-    assert effects[-1] > 0.02
-    assert minimum_detectable_effect(0.02, 8, error=ERROR, margin=0.02) > effects[0]
-
-
 def test_the_deciding_look_is_the_first_that_is_narrow_enough() -> None:
     look = deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02, trimmed_from=10)
 

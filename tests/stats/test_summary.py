@@ -15,13 +15,6 @@ positive = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
 
 
-def test_the_deviation_is_the_samples() -> None:
-    summary = summarise([1.0, 2.0, 3.0, 6.0])
-
-    assert summary is not None
-    assert pytest.approx((3.0, 2.160246899, 2.5)) == (summary.mean, summary.sd, summary.median)
-
-
 @given(st.lists(positive, min_size=2, max_size=50))
 def test_the_deviation_is_that_of_the_standard_library(values: list[float]) -> None:
     summary = summarise(values)

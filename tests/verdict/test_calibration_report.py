@@ -311,14 +311,6 @@ def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
     assert 1.5 * apart.half_width < sharing.half_width < 2.0 * apart.half_width
 
 
-def test_the_noisiest_benchmark_decides() -> None:
-    assert not _fitness(0.001, 0.1).fit
-
-
-def test_a_smaller_margin_asks_for_more() -> None:
-    assert (True, False) == (_fitness(0.015, margin=0.05).fit, _fitness(0.015, margin=0.005).fit)
-
-
 def test_too_few_launches_are_not_measured() -> None:
     assert [5] == [noise.measured for noise in _fitness(0.001, count=5).noises]
     found = _fitness(0.001, count=4)

@@ -203,11 +203,6 @@ def test_two_estimates_share_the_error_of_a_look() -> None:
     assert errors[0] == pytest.approx(POLICY.error_at(20))
 
 
-def test_nothing_is_estimated_before_the_first_look() -> None:
-    assert None is estimate(_noisy(1.0, 0.01, 2), POLICY)
-    assert None is not estimate(_noisy(1.0, 0.01, 3), POLICY)
-
-
 def test_launches_after_a_look_wait_for_the_next() -> None:
     pairs = _noisy(1.0, 0.01, 16)
 

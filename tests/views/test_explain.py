@@ -97,11 +97,6 @@ def test_the_view_fits_80_columns(found: Difference) -> None:
     assert all(row.endswith("… 1.00 s 4.00 s +3.00 s 1") for row in cut)
 
 
-def test_files_and_sentences_stand_at_the_top() -> None:
-    found = difference(section(own("f", 1.0)), findings=("it is slower",), warnings=("few steps",))
-    assert ["before.stat -> after.stat, per step", "- it is slower", "- note: few steps"] == rows(found)[:3]
-
-
 def test_phases_stand_in_order_and_all() -> None:
     assert [
         "phases base head moved calls",
@@ -162,11 +157,6 @@ def test_calls_stand_once_where_they_are_equal(base: float | None, head: float |
     amount = Amount(base_s=1.0, head_s=2.0, base_calls=base, head_calls=head)
     found = rows(difference(section(Part(name="f", kind="own code", amount=amount))))
     assert f"f 1.00 s 2.00 s +1.00 s{text}" in found
-
-
-def test_a_name_with_brackets_is_no_markup() -> None:
-    found = difference(section(own("f[bold]", 1.0), title="[red]x[/]"), findings=("[red]y[/]",))
-    assert all(text in shown(found) for text in ("f[bold]", "[red]x[/]", "[red]y[/]"))
 
 
 @pytest.fixture
@@ -472,6 +462,7 @@ def test_a_profile_without_calls_has_no_graph(small: Pair) -> None:
     assert [] == Page(difference_page(explain(*small))).boxes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(browser_programs() is None, reason="chromium and chromedriver are not installed")
 def test_a_browser_shows_it_on_wide_and_narrow_screens(real: Pair, tmp_path: Path) -> None:
     file = tmp_path / "page.html"

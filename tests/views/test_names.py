@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from rendered import rendered
-from rich.table import Table
 from synthetic import START, build_row
 
 from perfkit.model import Metric, RunSummary
@@ -43,15 +42,6 @@ def test_a_name_is_broken_between_its_parts(name: str, columns: int, lines: list
 def test_no_width_is_too_small(columns: int) -> None:
     assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
     assert len(fitted(NODE, columns)) <= columns
-
-
-def test_a_table_gives_names_what_numbers_leave() -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("benchmark", ratio=1)
-    table.add_column("time", no_wrap=True)
-    table.add_row(BrokenName("bench_distances.py::test_metrics[red]"), "123.4 ms")
-    lines = [line.rstrip() for line in rendered(table, 40).splitlines()]
-    assert ["bench_distances.py::           123.4 ms", "test_metrics[red]"] == lines[1:]
 
 
 @pytest.mark.parametrize(

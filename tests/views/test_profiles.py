@@ -125,13 +125,6 @@ def test_a_reading_has_totals_steps_phases_and_waits() -> None:
     assert reading_sentence(CPROFILE).endswith("2 steps of 164.3 s each")
 
 
-def test_phases_of_another_pass_are_shares_of_their_own_sum() -> None:
-    phases = (PhaseTime(name="forward", seconds=3.0), PhaseTime(name="residual", seconds=1.0))
-    found = rows(reading_view(replace(TRACE, total_s=8.0, phases=phases)))
-
-    assert {"forward 500 ms 75.0 %", "residual 167 ms 25.0 %"} <= {*found}
-
-
 @pytest.mark.parametrize("reading", [CPROFILE, TRACE], ids=["cprofile", "trace"])
 def test_an_empty_profile_is_shown(reading: Reading) -> None:
     assert reading.name in rendered(reading_view(replace(reading, total_s=0.0)))
