@@ -25,7 +25,7 @@ from perfkit.runner.lockstep.launch import schedule
 from perfkit.stats.distributions import lower_bound, upper_bound
 from perfkit.stats.interval import halves_differ
 
-SERIES, LAUNCHES = 1500, 26
+SERIES, LAUNCHES = 600, 26
 
 
 def _drawn(model: Model, series: int = SERIES) -> FloatArray:
@@ -55,7 +55,7 @@ def test_what_holds_is_hardly_ever_doubted(model: Model) -> None:
 
 
 def test_launches_like_those_before_them_are_reported() -> None:
-    output = [_stated(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 300)]
+    output = [_stated(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 100)]
 
     seen = sum(
         any("resemble the ones before them (correlation 0." in one for one in found) for found in output

@@ -59,6 +59,9 @@ SHORT = replace(POLICY, looks=POLICY.looks[:7], shares=POLICY.shares[:7])
 # `make slow` has these on the margin, where many gates are needed; the usual run has the others there, and
 # all models with identical code.
 SLOW = {
+    "generations differ",
+    "one side slow by 5 %",
+    "bursts in 3 %",
     "3 degrees",
     "lognormal sides",
     "bursts in 10 %",

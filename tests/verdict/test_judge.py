@@ -347,7 +347,7 @@ def test_before_the_first_look_a_comparison_waits() -> None:
 
 def test_simulated_decisions_are_the_gates_own() -> None:
     random = np.random.default_rng(11)
-    series = shared_bias(0.012, 0.004)(random, (120, FOLLOWED)) + random.choice([0, 0.02, -0.05], (120, 1))
+    series = shared_bias(0.012, 0.004)(random, (40, FOLLOWED)) + random.choice([0, 0.02, -0.05], (40, 1))
     decisions = decide(series, margin=0.02, each=LAUNCHES_PER_GENERATION)
 
     for place, logs in enumerate(series):
