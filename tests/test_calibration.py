@@ -267,47 +267,15 @@ def test_a_study_goes_on_where_it_stood(
     assert 0 == kept[1]["put_off"]
 
 
-@pytest.fixture(scope="module")
-def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
-    """Return gates of the newer study, made of the older one's: the rows are real, the cases are lent.
-
-    Slowdowns of 2 % get those of 3 %, and each hard benchmark the rows of an easy one.
-    """
-    plan = scripts["plan"]
-    lent_slowdowns = dict.fromkeys(("+2 % at margin 1 %", _PROVEN), "+3 % at margin 1 %")
-    kinds = {**lent_slowdowns, "neutral": "A/A"}
-    left = list(older)
-    found = []
-    for case in _cases(scripts, "NEWER"):
-        hard = case.benchmarks == plan.HARD
-        slowed = {"workers": "loading", "threads": "training"}.get(case.benchmark, case.benchmark)
-        kind = kinds.get(case.kind, case.kind)
-        gate = next(
-            (one for one in left if (one.case.kind, one.case.benchmark) == (kind, slowed)),
-            next(one for one in older if (one.case.kind, one.case.benchmark) == (kind, slowed)),
-        )
-        left = [one for one in left if one is not gate]
-        lent = {"workers": "loading", "threads": "training"} if hard else {name: name for name in plan.SIX}
-        found.append(
-            replace(
-                gate,
-                case=case,
-                comparisons={name: gate.comparisons[other] for name, other in lent.items()},
-                rows={name: gate.rows[other] for name, other in lent.items()},
-            )
-        )
-    return found
-
-
 def test_an_accusation_and_a_gate_that_broke_are_reported(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+    scripts: dict[str, ModuleType], measured: list[Any], older: list[Any]
 ) -> None:
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
+    alike = [gate for gate in measured if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
     python = replace(alike[0].comparisons["python"], verdict="REGRESSED")
     accusing = replace(alike[0], comparisons={**alike[0].comparisons, "python": python})
     broken = replace(alike[1], exit_code=4, comparisons={}, rows={})
     changed = {id(alike[0]): accusing, id(alike[1]): broken}
-    text = scripts["render"].render([changed.get(id(gate), gate) for gate in newer], older)
+    text = scripts["render"].render([changed.get(id(gate), gate) for gate in measured], older)
 
     assert "| none of 50 | 1 of 49 (at most 9.3 %) |" in text
     assert f"not counted above | none | 1: case {broken.case.number} |" in text
