@@ -73,7 +73,14 @@ def test_no_command_is_forgotten(study: ModuleType) -> None:
     assert len({verb.name for verb in study.CALLS}) == len(study.CALLS)
 
 
-@pytest.mark.parametrize("verb", sorted(whole_command_line().commands))
+# One place prints the line for all commands; `make slow` tries each of them.
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(verb, marks=[] if verb in ("gate", "history", "tricks", "help") else pytest.mark.slow)
+        for verb in sorted(whole_command_line().commands)
+    ],
+)
 def test_a_terminal_shows_a_line_before_any_library_is_imported(
     study: ModuleType, verb: str, tmp_path: Path
 ) -> None:
