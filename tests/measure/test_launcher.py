@@ -185,7 +185,7 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     site.mkdir()
     (site / "thing.py").write_text("SIDE = 'installed'\n")
     trees.write({"thing.py": "SIDE = 'own'\n"}, "head")
-    trees.benchmarks(PROGRAM.replace("found |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
+    trees.benchmarks(PROGRAM.replace("found |= {", "import thing\nfound |= {'side': thing.SIDE, "))
 
     with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
         output, listing = visit(trees, launcher, "head")
