@@ -1,17 +1,13 @@
 """Texts are read and batched; a transformer trained on them learns, repeats by seed and names errors."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook
 from torch.utils.data import SequentialSampler
 from workloads.classification import TrainingResult
-from workloads.mixed_precision import Precision
 from workloads.text_classification.batches import EncodedTexts, batch_loader, collate
 from workloads.text_classification.model import EncoderClassifier
 from workloads.text_classification.texts import (
@@ -39,18 +35,6 @@ def documentation() -> LabelledTexts:
     return standard_library_texts()
 
 
-def test_every_topic_has_documentation(documentation: LabelledTexts) -> None:
-    assert tuple(sorted(TOPICS)) == documentation.classes
-    assert all(documentation.labels.count(label) >= 200 for label in range(len(TOPICS)))
-    assert len(documentation) == len(set(documentation.texts)) == len(documentation.labels)
-    assert min(len(text.split()) for text in documentation.texts) >= 5
-
-
-def test_a_python_without_its_sources_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"{tmp_path}: expected .*, found none on concurrency; pass a folder"):
-        standard_library_texts(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("folders", "found"),
     [
@@ -70,13 +54,6 @@ def test_missing_texts_are_named_in_one_line(tmp_path: Path, folders: list[str],
 
 
 TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
-
-
-def test_words_come_back_from_their_numbers() -> None:
-    vocabulary = Vocabulary.from_texts(TEXTS, size=100)
-    words = vocabulary.decode(vocabulary.encode(TEXTS[1], max_length=100))
-    assert "[CLS] open the file the socket or the http server" == " ".join(words)
-    assert ["[CLS]"] == vocabulary.decode(vocabulary.encode(TEXTS[2], max_length=100))
 
 
 def test_vocabulary_keeps_the_most_frequent_words() -> None:
@@ -175,34 +152,6 @@ def test_padding_changes_nothing(model: EncoderClassifier) -> None:
     assert not torch.allclose(logits, model(padded, torch.ones_like(padded, dtype=torch.bool)))
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"), [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-)
-def test_linear_layers_run_in_the_precision_of_choice(
-    precision: Precision, dtype: torch.dtype, brief: TrainingConfig
-) -> None:
-    config = replace(brief, precision=precision)
-    with linear_types() as types:
-        result = train(config)
-        infer(config)
-    assert {dtype} == types
-    assert train(brief).losses == pytest.approx(result.losses, abs=0.02)
-
-
-@contextmanager
-def linear_types() -> Iterator[set[torch.dtype]]:
-    """Collect the types that linear layers give, wherever they are."""
-    types: set[torch.dtype] = set()
-
-    def collect(module: nn.Module, _inputs: object, output: torch.Tensor) -> None:
-        if isinstance(module, nn.Linear):
-            types.add(output.dtype)
-
-    handle = register_module_forward_hook(collect)
-    yield types
-    handle.remove()
-
-
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
     config = replace(brief, epochs=2)
     losses = train(config).losses
@@ -210,18 +159,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -
     assert losses == train(config).losses
     assert losses == train(replace(config, workers=2)).losses
     assert losses != train(replace(config, seed=1)).losses
-
-
-def test_result_counts_steps_samples_and_times(brief: TrainingConfig) -> None:
-    result = train(brief)
-    assert (4, 32, 0) == (result.steps, result.samples, result.skipped_steps)
-    assert result.steps == len(result.seconds_per_step)
-    assert 0 < sum(result.seconds_per_step) <= result.training_s
-    assert result.validation_s > 0
-    limited = train(replace(brief, batches=3, epochs=2))
-    assert (6, 48) == (limited.steps, limited.samples)
-    uneven = train(replace(brief, batch_size=20))
-    assert (2, 32) == (uneven.steps, uneven.samples)
 
 
 def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig) -> None:
