@@ -167,7 +167,7 @@ def lively_site(runs: int = 60) -> Site:
     faster = trend(
         "bench_training.py::test_training_epoch", level=0.64, steps={30: 0.42}, runs=runs, noise=0.02
     )
-    creeping = trend("bench_distances.py::test_cdist[400-64]", level=0.00042, drift=0.0011, runs=runs)
+    drifting = trend("bench_distances.py::test_cdist[400-64]", level=0.00042, drift=0.0011, runs=runs)
     steady = trend("bench_dataloading.py::test_collate", level=0.0031, runs=runs)
     silent = trend("bench_dataloading.py::test_decode", level=0.0221, runs=max(runs - 20, 2), noise=0.03)
     other = trend(machine="77aa77aa77aa", level=0.0041, runs=runs, noise=0.004)
@@ -183,14 +183,14 @@ def lively_site(runs: int = 60) -> Site:
         step_of(back, 20, until=35),
         step_of(back, 35, since=20),
         step_of(faster, 30, state="accepted", reason="Vectorised the loss, see the notes"),
-        step_of(creeping, 30, state="ignored", reason="noise of the machine"),
+        step_of(drifting, 30, state="ignored", reason="noise of the machine"),
     ]
-    trends = [slower, back, faster, creeping, steady, silent, other, counted, old, new, few]
-    first, last = creeping.commits[0], creeping.commits[-1]
+    trends = [slower, back, faster, drifting, steady, silent, other, counted, old, new, few]
+    first, last = drifting.commits[0], drifting.commits[-1]
     report = history(
         trends,
         points,
-        creeps=(Creep(benchmark=creeping.benchmark, machine_id=MACHINE, since=first, until=last,
+        creeps=(Creep(benchmark=drifting.benchmark, machine_id=MACHINE, since=first, until=last,
                       ratio=1.064, low=1.051, high=1.077, margin=0.02),),
         silences=(Silence(benchmark=silent.benchmark, machine_id=MACHINE, last_commit=silent.commits[-1],
                           last_at=silent.recorded_at[-1], days=6, commits=20),),

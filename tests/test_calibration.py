@@ -79,7 +79,7 @@ def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: 
 
 
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
-def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
+def test_a_dose_changes_the_slowed_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
     for case in _cases(scripts, study):
         if case.neutral is not None:
             continue

@@ -21,12 +21,12 @@ STUDY = ROOT / "benchmarks" / "first_output"
 # A command that is about to import a library reports it and ends.
 PROGRAM = """
 import os, sys
-class Telling:
+class Reporting:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("typer", "rich", "git", "numpy", "pyarrow", "pytest", "torch", "scipy"):
             os.write(2, f"imports {name}\\n".encode())
             os._exit(9)
-sys.meta_path.insert(0, Telling())
+sys.meta_path.insert(0, Reporting())
 from perfkit.cli import main
 main()
 """

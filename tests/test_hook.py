@@ -105,7 +105,7 @@ def test_an_unchanged_branch_is_pushed_after_its_gate(pushed: Repository) -> Non
 
 def test_what_changes_no_code_is_pushed_without_a_gate(pushed: Repository) -> None:
     pushed.git.git.switch("--create", "words")
-    pushed.commit({"README.md": "Words"}, "Say more")
+    pushed.commit({"README.md": "Words"}, "Write more")
 
     assert 0 == _push(pushed, "words").returncode
     assert 0 == _push(pushed, "--delete", "words").returncode

@@ -19,9 +19,9 @@ def _order(count: int, levels: dict[int, float] | None = None) -> list[int]:
     return asked
 
 
-def _next(count: int, settled: dict[int, Levels]) -> int | None:
+def _next(count: int, found: dict[int, Levels]) -> int | None:
     gaps = Gaps(range(count), margin=0.02)
-    for place, levels in settled.items():
+    for place, levels in found.items():
         gaps.settle(place)
         gaps.learn(place, levels)
     return gaps.next()

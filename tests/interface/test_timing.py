@@ -145,7 +145,7 @@ for epoch in range(30):
             pass
 for turn in range(40):
     try:
-        with perfkit.timed("settles", warmup="settle"):
+        with perfkit.timed("steady", warmup="settle"):
             if not turn:
                 raise ValueError
             sum(range(1000))
@@ -163,8 +163,8 @@ rare = [perfkit.timed("rare") for _ in range(30)]
     steps = [row.outcome for row in rows if row.outcome.benchmark.name == "timed:step"]
     assert [(3, 2)] * 30 == [(len(one.values), one.warmup) for one in steps]
     assert 2 == len([row for row in rows if row.outcome.benchmark.name == "timed:rare"])
-    settled = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:settles"]
-    assert ["cold start", "time"] == sorted(settled)
+    metrics = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:steady"]
+    assert ["cold start", "time"] == sorted(metrics)
 
 
 COROUTINES = """
@@ -302,7 +302,7 @@ def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Pat
     assert {("L2 flushed",)} == {row.policy.marks for row in rows.values()}
 
 
-def test_times_that_settle_keep_the_cold_start_apart(
+def test_steady_times_keep_the_cold_start_apart(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     durations = [90.0, 8.0, 8.0, *[1.0] * 20]
@@ -322,7 +322,7 @@ def test_times_that_settle_keep_the_cold_start_apart(
     assert project == Path.cwd()
 
 
-def test_times_that_have_not_settled_are_reported_and_not_filed(project: Path) -> None:
+def test_times_that_are_not_steady_are_reported_and_not_filed(project: Path) -> None:
     program = 'import perfkit\nwith perfkit.timed("step", warmup="settle"):\n    pass\n'
 
     done = _run(project, program)

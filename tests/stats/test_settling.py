@@ -1,4 +1,4 @@
-"""From where on a series has settled, on ones like those of autotuning, growing memory and clocks."""
+"""From where on a series is steady, on ones like those of autotuning, growing memory and clocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _noisy(levels: list[tuple[int, float]], *, sd: float = 0.005, seed: int = 1)
     return [level * (1 + drawn.gauss(0, sd)) for count, level in levels for _ in range(count)]
 
 
-def test_steady_times_have_settled_from_their_beginning() -> None:
+def test_times_may_be_steady_from_the_beginning() -> None:
     assert 1 == settled_from(_noisy([(40, 1.0)]))
 
 
@@ -28,7 +28,7 @@ def test_a_compile_and_a_trial_of_kernels_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_slow_drift_settles_where_it_ends(seed: int) -> None:
+def test_a_slow_drift_is_steady_where_it_ends(seed: int) -> None:
     rising = [1.3 - 0.01 * place for place in range(30)]
     drawn = random.Random(seed)  # noqa: S311 (no secret)
     found = settled_from([level * (1 + drawn.gauss(0, 0.003)) for level in [*rising, *[1.0] * 60]])
@@ -37,7 +37,7 @@ def test_a_slow_drift_settles_where_it_ends(seed: int) -> None:
     assert 20 <= found <= 34
 
 
-def test_a_series_that_never_settles_is_reported() -> None:
+def test_a_series_that_is_never_steady_has_no_place() -> None:
     assert None is settled_from([1.0 / (1 + place) for place in range(40)])
     assert None is settled_from([1.0] * 8)
     assert None is settled_from([])
@@ -73,17 +73,17 @@ def _followed(
     seconds: Sequence[float], reserved: Sequence[float | None] = (), clocks: Sequence[float | None] = ()
 ) -> Settling:
     """Return what follows calls until nothing more is waited for."""
-    settling = Settling()
+    warming = Settling()
     for place, one in enumerate(seconds):
-        if settling.is_over:
+        if warming.is_over:
             break
-        settling.add(
+        warming.add(
             one, reserved=reserved[place] if reserved else None, clock=clocks[place] if clocks else None
         )
-    return settling
+    return warming
 
 
-def test_a_warm_up_ends_as_soon_as_times_have_settled() -> None:
+def test_a_warm_up_ends_as_soon_as_times_are_steady() -> None:
     steady = _followed([9.0, *[0.001] * 60])
     tried = _followed([9.0, *[0.008] * 6, *[0.001] * 60])
 

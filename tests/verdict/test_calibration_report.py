@@ -34,17 +34,17 @@ def _gate(
     *,
     ratios: Mapping[str, float],
     sd: float = 0.005,
-    planted: tuple[str, float] | None = None,
+    slowed: tuple[str, float] | None = None,
     finished: bool = True,
     study: str = "s",
     launches: int = 20,
 ) -> Iterator[Row]:
     """Yield the rows of a gate of so many launches; ``ratios`` are the true ones by benchmark."""
-    name_planted, plant = planted or (None, None)
+    name_slowed, share = slowed or (None, None)
     policy = replace(
         POLICY,
         verdict="UNCHANGED" if finished else None,
-        rehearsal=Rehearsal(study=study, case=number, plant=plant, planted=name_planted),
+        rehearsal=Rehearsal(study=study, case=number, plant=share, planted=name_slowed),
     )
     source = np.random.default_rng([number, 7])
     for name, ratio in ratios.items():
@@ -63,9 +63,7 @@ def _study(*, gates: int = 6, sd: float = 0.005, ratio: float = 1.0, reading: fl
         rows += _gate(number, ratios=dict.fromkeys(NAMES, ratio), sd=sd)
     for number in range(gates + 1, 2 * gates + 1):
         name = NAMES[number % 2]
-        rows += _gate(
-            number, ratios={**dict.fromkeys(NAMES, 1.0), name: reading}, sd=sd, planted=(name, 0.05)
-        )
+        rows += _gate(number, ratios={**dict.fromkeys(NAMES, 1.0), name: reading}, sd=sd, slowed=(name, 0.05))
     return rows
 
 
@@ -83,7 +81,7 @@ def test_a_good_gate_is_trusted() -> None:
 
 
 @pytest.mark.parametrize("reading", [-0.03, 0.1])
-def test_a_plant_is_read_as_a_change_whichever_way(reading: float) -> None:
+def test_an_injected_change_is_read_in_either_direction(reading: float) -> None:
     found = calibration_of(_study(sd=0.0, reading=1 + reading), study="s", planned=12)
 
     assert found is not None
@@ -228,7 +226,7 @@ def test_without_a_gate_there_is_nothing_to_state() -> None:
 
 
 def test_injected_slowdowns_alone_are_no_calibration() -> None:
-    rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, planted=(NAMES[0], 0.05)))
+    rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, slowed=(NAMES[0], 0.05)))
 
     found = calibration_of(rows, study="s", planned=2)
 

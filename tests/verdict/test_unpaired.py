@@ -162,7 +162,7 @@ def test_identical_code_at_three_hours_is_hardly_accused(draw: Draw, known: int,
     assert output["refused"] < output.total() * (1 if draw is _past_and_present else 0.1)
 
 
-def test_a_night_shows_that_levels_settle_within_an_hour() -> None:
+def test_a_night_shows_that_levels_are_steady_within_an_hour() -> None:
     for name, (seconds, levels) in _series().items():
         if name.startswith("night"):
             apart = np.abs(np.subtract.outer(seconds, seconds)) / HOUR

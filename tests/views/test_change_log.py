@@ -149,13 +149,13 @@ def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict:
 @pytest.mark.parametrize("source", ["calibrate", "tricks"])
 def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
     rows = [build_row(1.0, sha=A, run="r1"), build_row(1.1, sha=B, run="r1")]
-    planted = [
+    changed = [
         build_row(9.0, sha=B, run="r2", minute=launch, launch=launch, source=source, dirty=launch == 3)
         for launch in range(4)
     ]
 
-    assert _log(rows) == _log([*rows, *planted])
-    assert _log(rows, columns=()) == _log([*rows, *planted], columns=())
+    assert _log(rows) == _log([*rows, *changed])
+    assert _log(rows, columns=()) == _log([*rows, *changed], columns=())
 
 
 @pytest.mark.parametrize(("base", "head"), [(A, C), (C, B)])
@@ -228,9 +228,9 @@ def test_cells_of_another_environment_are_marked() -> None:
 
 
 def test_a_note_replaces_the_subject() -> None:
-    log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))
+    log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Written by hand"}))
 
-    assert "Said by hand" == log.tables[0].entries[0].description
+    assert "Written by hand" == log.tables[0].entries[0].description
 
 
 def test_an_ambiguous_column_is_refused() -> None:

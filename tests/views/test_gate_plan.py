@@ -70,7 +70,7 @@ def _shown(plan: GatePlan, columns: int = 80) -> str:
             [_benchmark("test_a", 0.032), _benchmark("test_b", 0.5, gating=False)],
             None,
             "In 600 s this gate would find a slowdown of 3.2 % or more in 1 benchmark, 19 times of 20.",
-            id="what does not gate has no say",
+            id="what does not gate does not count",
         ),
         pytest.param(
             [_benchmark("test_a", 0.032), _benchmark("test_b", None, launches=0)],

@@ -55,7 +55,7 @@ def test_what_a_gate_found_stands_beside_a_step() -> None:
     assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
 
 
-def test_a_settled_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
+def test_a_reviewed_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
     report = _report()
     point = step_of(report.trends[0], 30)
     accepted = replace(point, state="accepted", reason="Wanted")
@@ -80,7 +80,7 @@ def test_alarms_are_reported_each_in_its_words() -> None:
         low=1.08,
         high=1.12,
     )
-    creep = Creep(
+    drift = Creep(
         benchmark=one.benchmark,
         machine_id=one.machine_id,
         since=one.commits[0],
@@ -99,7 +99,7 @@ def test_alarms_are_reported_each_in_its_words() -> None:
         commits=0,
     )
 
-    text = _lines(replace(report, shifts=(shift,), creeps=(creep,), silences=(silence,)))
+    text = _lines(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,)))
 
     assert "1 benchmark drifted" in text
     assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
@@ -115,10 +115,10 @@ def test_texts_of_others_cannot_steer_the_terminal() -> None:
     bad = "x\x1b[31m\x07\nred"
     named = replace(report.trends[0], benchmark=f"b.py::{bad}")
     point = replace(step_of(named, 30), benchmark=named.benchmark, commits=1)
-    settled = replace(point, state="ignored", reason=bad, point_id="ffffffff")
+    ignored = replace(point, state="ignored", reason=bad, point_id="ffffffff")
     facts = {point.first_after: CommitFacts(sha=point.first_after, subject=bad)}
 
-    text = _text(HistoryReport(trends=(named,), points=(point, settled), commits=facts))
+    text = _text(HistoryReport(trends=(named,), points=(point, ignored), commits=facts))
 
     assert "\x1b" not in text
     assert "\x07" not in text
