@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from synthetic import MACHINE, build_row
 
 from perfkit.gating.aa_runs import calibration_of, finished_cases, judge_fitness
 from perfkit.model import Row
-from perfkit.model.calibration import Condition, Fitness, Noise
+from perfkit.model.calibration import Calibration, Condition, Fitness, Noise
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
 from perfkit.model.policies import CalibrationPolicy, Rehearsal, judged_policy
 
@@ -67,10 +67,15 @@ def _study(*, gates: int = 6, sd: float = 0.005, ratio: float = 1.0, reading: fl
     return rows
 
 
-def test_a_good_gate_is_trusted() -> None:
-    found = calibration_of(_study(), study="s", planned=12)
-
+def _judged(rows: Sequence[Row], planned: int) -> Calibration:
+    found = calibration_of(rows, study="s", planned=planned)
     assert found is not None
+    return found
+
+
+def test_a_good_gate_is_trusted() -> None:
+    found = _judged(_study(), 12)
+
     assert (12, 12, 0) == (found.planned, found.gates, found.exit_code)
     assert (0, 6) == (found.accused.count, found.accused.of)
     assert (12, 12) == (found.unchanged.count, found.unchanged.of)
@@ -82,16 +87,14 @@ def test_a_good_gate_is_trusted() -> None:
 
 @pytest.mark.parametrize("reading", [-0.03, 0.1])
 def test_an_injected_change_is_read_in_either_direction(reading: float) -> None:
-    found = calibration_of(_study(sd=0.0, reading=1 + reading), study="s", planned=12)
+    found = _judged(_study(sd=0.0, reading=1 + reading), 12)
 
-    assert found is not None
     assert pytest.approx([reading]) == [power.median_reading for power in found.powers]
 
 
 def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
-    found = calibration_of(_study(ratio=1.1), study="s", planned=12)
+    found = _judged(_study(ratio=1.1), 12)
 
-    assert found is not None
     assert (6, 1) == (found.accused.count, found.exit_code)
 
 
@@ -102,9 +105,8 @@ def test_what_does_not_gate_is_not_held_against_alpha() -> None:
         for row in _gate(number, ratios={NAMES[0]: 1.0, NAMES[1]: 1.1})
     ]
 
-    found = calibration_of(rows, study="s", planned=6)
+    found = _judged(rows, 6)
 
-    assert found is not None
     assert (0, 0) == (found.accused.count, found.exit_code)
 
 
@@ -117,25 +119,22 @@ def test_a_tenth_may_stay_open(open_ones: int, code: int) -> None:
         for row in _gate(number, ratios={name: 1.0}, sd=0.0, launches=5 if place < open_ones else 10)
     ]
 
-    found = calibration_of(rows, study="s", planned=10)
+    found = _judged(rows, 10)
 
-    assert found is not None
     assert (open_ones, 20, code) == (found.undecided.count, found.undecided.of, found.exit_code)
 
 
 def test_a_noisy_machine_leaves_too_much_open() -> None:
-    found = calibration_of(_study(sd=0.05), study="s", planned=12)
+    found = _judged(_study(sd=0.05), 12)
 
-    assert found is not None
     assert 3 == found.exit_code
     assert found.undecided.count > 6
     assert all(one.decidable is not None and one.decidable > 0.02 for one in found.benchmarks)
 
 
 def test_what_a_gate_and_an_iteration_take_is_reported() -> None:
-    found = calibration_of(_study(gates=1), study="s", planned=2)
+    found = _judged(_study(gates=1), 2)
 
-    assert found is not None
     assert 20.0 == found.median_gate_s
     assert pytest.approx([0.01, 0.01], rel=1e-3) == [one.seconds for one in found.benchmarks]
 
@@ -152,9 +151,8 @@ def test_a_benchmark_that_hardly_ran_has_no_scatter_to_reckon_with(launches: int
     rows = [*_gate(1, ratios={NAMES[0]: 1.0}), *_gate(1, ratios={NAMES[1]: 1.0}, launches=launches)]
     rows += _without_times(_gate(1, ratios={NAMES[1]: 1.0}, launches=1), "FAILED")
 
-    found = calibration_of(rows, study="s", planned=1)
+    found = _judged(rows, 1)
 
-    assert found is not None
     whole, failed = found.benchmarks
     assert whole.effect is not None
     assert (launches, None, 0) == (failed.launches, failed.seconds, failed.unchanged.count)
@@ -164,9 +162,8 @@ def test_a_benchmark_that_hardly_ran_has_no_scatter_to_reckon_with(launches: int
 def test_a_gate_whose_only_benchmark_failed_is_one_of_the_study() -> None:
     failure, _ = _without_times(_gate(1, ratios={NAMES[0]: 1.0}, launches=1), "FAILED")
 
-    found = calibration_of([failure], study="s", planned=1)
+    found = _judged([failure], 1)
 
-    assert found is not None
     assert (1, 20.0) == (found.gates, found.median_gate_s)
     assert (0, 1) == (found.unchanged.count, found.unchanged.of)
 
@@ -181,24 +178,21 @@ def test_what_could_not_be_measured_is_not_trusted(verdict: Verdict, missed: int
     """
     rows = [*_study(reading=1.5), *_without_times(_gate(99, ratios={NAMES[0]: 1.0}, launches=1), verdict)]
 
-    found = calibration_of(rows, study="s", planned=13)
+    found = _judged(rows, 13)
 
-    assert found is not None
     assert (missed, 0, code) == (found.unmeasured, found.accused.count, found.exit_code)
 
 
 def test_gates_that_reach_no_look_find_nothing() -> None:
-    found = calibration_of(list(_gate(1, ratios={NAMES[0]: 1.0}, launches=5)), study="s", planned=1)
+    found = _judged(list(_gate(1, ratios={NAMES[0]: 1.0}, launches=5)), 1)
 
-    assert found is not None
     (one,) = found.benchmarks
     assert (5, None, None, 3) == (one.launches, one.effect, one.decidable, found.exit_code)
 
 
 def test_noise_is_reported_by_benchmark() -> None:
-    found = calibration_of(_study(reading=1.5), study="s", planned=12)
+    found = _judged(_study(reading=1.5), 12)
 
-    assert found is not None
     assert set(NAMES) == {one.benchmark for one in found.benchmarks}
     for one in found.benchmarks:
         assert pytest.approx(0.005, rel=0.2) == one.components.launches
@@ -228,9 +222,8 @@ def test_without_a_gate_there_is_nothing_to_state() -> None:
 def test_injected_slowdowns_alone_are_no_calibration() -> None:
     rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, slowed=(NAMES[0], 0.05)))
 
-    found = calibration_of(rows, study="s", planned=2)
+    found = _judged(rows, 2)
 
-    assert found is not None
     assert 4 == found.exit_code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +34,12 @@ def _pairs(sample: list[list[tuple[float, float]]], *, swapped: bool = False) ->
 def _estimate(low: float, high: float) -> Estimate:
     middle = math.sqrt(low * high)
     return Estimate(ratio=middle, low=low, high=high, confidence=0.99, launches=10, launch_sd=0.01)
+
+
+def _estimated(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate:
+    found = estimate(pairs, policy)
+    assert found is not None
+    return found
 
 
 def _noisy(ratio: float, sd: float, count: int) -> list[LaunchPair]:
@@ -206,18 +213,15 @@ def test_two_estimates_share_the_error_of_a_look() -> None:
 def test_launches_after_a_look_wait_for_the_next() -> None:
     pairs = _noisy(1.0, 0.01, 16)
 
-    assert estimate(pairs[:12], POLICY) == estimate(pairs[:15], POLICY)
-    sixteen = estimate(pairs, POLICY)
-    assert sixteen is not None
+    assert _estimated(pairs[:12], POLICY) == _estimated(pairs[:15], POLICY)
+    sixteen = _estimated(pairs, POLICY)
     assert 16 == sixteen.launches
 
 
 def test_alpha_is_shared_out() -> None:
-    found = estimate(_noisy(1.0, 0.01, 12), POLICY)
-    alone = estimate(_noisy(1.0, 0.01, 12), Policy(alpha=0.01, family=1, looks=(12,)))
+    found = _estimated(_noisy(1.0, 0.01, 12), POLICY)
+    alone = _estimated(_noisy(1.0, 0.01, 12), Policy(alpha=0.01, family=1, looks=(12,)))
 
-    assert found is not None
-    assert alone is not None
     assert pytest.approx(1 - 0.1 * 0.95 * 0.01 / 6) == found.confidence
     assert pytest.approx(0.05 * 0.01 / 18) == POLICY.error_at(3) == POLICY.error_at(6)
     late = [POLICY.error_at(look) for look in POLICY.looks[3:]]
@@ -235,9 +239,8 @@ def test_the_interval_is_students_over_launches() -> None:
         for place, log in enumerate(logs)
     ]
 
-    found = estimate(pairs, Policy(alpha=0.01, family=1, looks=(8,)))
+    found = _estimated(pairs, Policy(alpha=0.01, family=1, looks=(8,)))
 
-    assert found is not None
     half_width = 3.499483 * logs.std(ddof=1) / math.sqrt(8)
     assert pytest.approx((math.exp(0.035 - half_width), math.exp(0.035 + half_width))) == (
         found.low,
@@ -249,10 +252,8 @@ def test_the_interval_is_students_over_launches() -> None:
 
 @given(sample=launches)
 def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[float, float]]]) -> None:
-    forward, backward = (estimate(_pairs(sample, swapped=swapped), POLICY) for swapped in (False, True))
+    forward, backward = (_estimated(_pairs(sample, swapped=swapped), POLICY) for swapped in (False, True))
 
-    assert forward is not None
-    assert backward is not None
     assert pytest.approx(1.0) == forward.ratio * backward.ratio
     assert pytest.approx(1 / forward.high, rel=1e-5, abs=1e-300) == backward.low
     assert pytest.approx(1 / backward.high, rel=1e-5, abs=1e-300) == forward.low
@@ -274,10 +275,8 @@ def test_what_two_differing_fork_servers_state_is_bounded_by_nothing() -> None:
 @given(sample=launches, exponent=st.integers(min_value=-8, max_value=8))
 def test_the_unit_of_time_changes_no_verdict(sample: list[list[tuple[float, float]]], exponent: int) -> None:
     scaled = [[(base * 2.0**exponent, head * 2.0**exponent) for base, head in rounds] for rounds in sample]
-    plain, other = estimate(_pairs(sample), POLICY), estimate(_pairs(scaled), POLICY)
+    plain, other = _estimated(_pairs(sample), POLICY), _estimated(_pairs(scaled), POLICY)
 
-    assert plain is not None
-    assert other is not None
     assert pytest.approx((plain.ratio, plain.low, plain.high)) == (other.ratio, other.low, other.high)
 
 
@@ -372,10 +371,8 @@ def test_simulated_decisions_are_the_gates_own() -> None:
 def test_fewer_than_ten_launches_scatter_by_the_least_deviation(least_sd: float, error: float) -> None:
     policy = Policy(alpha=0.1, family=1, looks=(9, 10), least_sd=least_sd, trimmed_from=20)
 
-    nine, ten = (estimate(_noisy(1.0, 0.0, count), policy) for count in (9, 10))
+    nine, ten = (_estimated(_noisy(1.0, 0.0, count), policy) for count in (9, 10))
 
-    assert nine is not None
-    assert ten is not None
     # t of 8 degrees at 95 % is 2.306004.
     assert pytest.approx(math.exp(2.306004 * error)) == nine.high
     assert (1.0, 1.0) == (ten.low, ten.high)
@@ -386,16 +383,12 @@ def test_the_policy_states_what_launches_share_and_from_when_they_are_trimmed() 
     policy = Policy(alpha=0.01, family=1, looks=(10,), trimmed_from=20)
     burst = [*pairs[:-1], replace(pairs[-1], head_s=(9.0,))]
 
-    plain, shared = (estimate(pairs, replace(policy, shared_variance=one)) for one in (0.0, 1.0))
-    kept, trimmed = (estimate(burst, replace(policy, trimmed_from=one)) for one in (11, 10))
+    plain, shared = (_estimated(pairs, replace(policy, shared_variance=one)) for one in (0.0, 1.0))
+    kept, trimmed = (_estimated(burst, replace(policy, trimmed_from=one)) for one in (11, 10))
 
-    assert plain is not None
-    assert shared is not None
     # Groups of 4, 4 and 2: 3.6 launches stand together, and 32/45 of what they share is seen.
     wider = math.sqrt((1 + 3.6) / (1 + 6.4 / 9))
     assert pytest.approx(wider) == math.log(shared.high / shared.ratio) / math.log(plain.high / plain.ratio)
-    assert kept is not None
-    assert trimmed is not None
     assert trimmed.high < 1.1 < kept.high
 
 
