@@ -146,15 +146,6 @@ def test_a_constant_trend_with_a_step_has_one() -> None:
     assert all(math.isfinite(figure) for figure in (step.low, step.high, step.chance))
 
 
-def test_any_lasting_change_of_an_exact_count_is_a_step() -> None:
-    counts = np.array([812.0] * 5 + [813.0] * 3 + [812.0] * 6 + [815.0] * 2 + [812.0] * 3 + [900.0])
-
-    first, second = find_steps(counts, exact=True)
-
-    assert (5, 8) == (first.place, second.place)
-    assert (813 / 812,) * 3 == (first.ratio, first.low, first.high)
-    assert 0.0 == first.before.sd == first.chance
-    assert 5 == first.before.runs
 
 
 def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
