@@ -289,7 +289,7 @@ for _ in range(3):
 
 
 def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Path) -> None:
-    agent = Path(__file__).parent.parent / "agent"
+    agent = Path(__file__).parent.parent / "runner"
 
     done = _run(project, ON_A_DEVICE.replace("FOLDER", repr(str(agent))))
 

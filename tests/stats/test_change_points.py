@@ -146,8 +146,6 @@ def test_a_constant_trend_with_a_step_has_one() -> None:
     assert all(math.isfinite(figure) for figure in (step.low, step.high, step.chance))
 
 
-
-
 def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
     levels = _trend(steps={50: 1.05})
 

@@ -322,7 +322,7 @@ def test_a_real_slow_function_is_named() -> None:
 def test_a_real_item_more_is_named_by_its_count() -> None:
     head = profiled(reads=2)
     found = explain(profiled(), head)
-    place = f"tests/attribution/{HERE.name}:{line_of('penalty', head)}"
+    place = f"tests/profiling/{HERE.name}:{line_of('penalty', head)}"
     assert (
         f"penalty ({place}) calls Tensor.item 2 times a step, on base 1: each may stand still for a device",
     ) == found.findings[1:]
