@@ -23,7 +23,9 @@ run: $(INSTALLED)
 test: $(INSTALLED) lint types layers unit
 
 # What one runs while editing: some 90 seconds.
-CHECKED = tests/contract tests/verdict tests/exchange tests/reading tests/history tests/test_layers.py tests/test_units.py
+STARTS_PROCESSES = %/test_counts.py %/test_gate_on_a_device.py %/test_graph_breaks_decide.py %/test_numbers_measured.py
+CHECKED = tests/contract $(filter-out $(STARTS_PROCESSES),$(wildcard tests/gating/test_*.py)) tests/exchange \
+  $(wildcard tests/profiling/test_reading_*.py) tests/history tests/test_layers.py tests/test_units.py
 check: $(INSTALLED) lint types layers
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_TWO) -q -m "not alone and not slow" $(CHECKED)
 
@@ -103,7 +105,7 @@ fuzz: $(INSTALLED)
 	PERFKIT_FUZZ_EXAMPLES=200 $(BIN)/pytest tests/faults/test_recorder_model.py
 
 # Which lines and branches of perfkit the tests run, in all their processes: an hour or two.
-# Some folders only: make coverage COVERAGE="tests/stats tests/verdict"
+# Some folders only: make coverage COVERAGE="tests/stats tests/gating"
 coverage: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[coverage]'
 	$(BIN)/coverage erase

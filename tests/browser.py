@@ -40,7 +40,7 @@ class Page:
         self._post("/url", {"url": "about:blank"})
         self._post("/url", {"url": f"{file.resolve().as_uri()}{fragment}"})
 
-    def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 (whatever the script returns)
+    def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 (anything that the script returns)
         """Return what a script's function body returns; a promise is waited for."""
         body = (
             f"const done = [...arguments].at(-1); (async (...a) => {{ {script} }})(...arguments).then(done);"
@@ -105,7 +105,7 @@ class Page:
         file.write_bytes(base64.b64decode(self._get("/screenshot")))
 
     def errors(self) -> list[str]:
-        """Return what the console told since the last call: errors of scripts, refused or missing files."""
+        """Return what the console reported errors of scripts, refused or missing files."""
         entries = self._post("/se/log", {"type": "browser"})
         return [str(entry["message"]) for entry in entries if entry["level"] in {"SEVERE", "WARNING"}]
 
@@ -198,5 +198,5 @@ def _ask(address: str, body: object, *, method: str | None = None) -> Any:  # no
         with urllib.request.urlopen(request, timeout=_LIMIT_S) as answer:  # noqa: S310 (a driver of our own)
             return json.load(answer)["value"]
     except urllib.error.HTTPError as error:
-        told = json.load(error)["value"]
-        raise AssertionError(f"{told['error']}: {told['message'].splitlines()[0]}") from error
+        shown = json.load(error)["value"]
+        raise AssertionError(f"{shown['error']}: {shown['message'].splitlines()[0]}") from error

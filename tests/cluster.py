@@ -22,7 +22,7 @@ from perfkit.model.tasks import Code, MachineClass, Task
 from perfkit.profiling.passes.ranks import free_port
 
 ROOT = Path(__file__).parent.parent
-# A kind of task that another distribution brings: it takes the time that it is told, and measures that.
+# A kind of task that another distribution brings: it takes the time that it is given, and measures that.
 KIND = """
 import time
 from perfkit.errors import NotMeasuredError
@@ -35,7 +35,7 @@ from perfkit.model import Benchmark, Commit, Outcome, Row
 def simulate(doing):
     seconds = float(doing.task.settings["seconds"])
     if doing.task.settings.get("fails"):
-        raise NotMeasuredError("it was told to fail")
+        raise NotMeasuredError("it was set to fail")
     time.sleep(seconds)
     rows = [
         Row(
@@ -142,10 +142,10 @@ class Cluster:
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a worker; ``program`` runs in it before all else."""
-        said = [f"tcp://127.0.0.1:{self.port}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-        said += ["--local-directory", str(self.folder / "dask"), "--death-timeout", "20"]
-        said += ["--resources", resources] if resources else []
-        main = f"{program}\nfrom distributed.cli.dask_worker import main\nmain({said!r})"
+        output = [f"tcp://127.0.0.1:{self.port}", "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        output += ["--local-directory", str(self.folder / "dask"), "--death-timeout", "20"]
+        output += ["--resources", resources] if resources else []
+        main = f"{program}\nfrom distributed.cli.dask_worker import main\nmain({output!r})"
         self.workers.append(self._start("-c", main, variables=variables))
         return self.workers[-1]
 

@@ -52,7 +52,7 @@ _LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the bytecode of what nearly every test starts a process for, where Python is told to write none.
+    """Keep the bytecode of what nearly every test starts a process for, where Python is set to write none.
 
     Compiling it anew would take each of these processes longer than all that it does besides.
     """

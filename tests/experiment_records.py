@@ -1,4 +1,4 @@
-"""These builders make synthetic experiments, with planted effects and scatter drawn from a seed."""
+"""These builders make synthetic experiments, with injected effects and scatter drawn from a seed."""
 
 from __future__ import annotations
 

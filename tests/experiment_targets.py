@@ -1,4 +1,4 @@
-"""This is a small training program, whose variants do, or fail to do, what their names say."""
+"""This is a small training program, whose variants do, or fail to do, what their names promise."""
 
 from __future__ import annotations
 

@@ -59,10 +59,7 @@ _FIXED_AT_START = ("PYTHON", "LC_", "LANG", "OMP_", "TZ")
 
 
 def run_perfkit(
-    *arguments: str | Path,
-    cwd: str | Path = ".",
-    env: Mapping[str, str] | None = None,
-    check: bool = False,
+    *arguments: str | Path, cwd: str | Path = ".", env: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of perfkit to its end, as ``subprocess.run`` does; its standard input is empty."""
     variables = dict(os.environ if env is None else env)
@@ -83,8 +80,8 @@ def run_perfkit(
         code = server.run(order, out.fileno(), err.fileno())
         for stream in (out, err):
             stream.seek(0)
-        said, told = (stream.read().decode() for stream in (out, err))
-    done = subprocess.CompletedProcess(command, code, said, told)
+        output, shown = (stream.read().decode() for stream in (out, err))
+    done = subprocess.CompletedProcess(command, code, output, shown)
     if check:
         done.check_returncode()
     return done

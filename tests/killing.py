@@ -12,12 +12,12 @@ from perfkit.ledger.files import OnStep
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Do something in a process of its own and return how that ended, as ``waitpid`` says it."""
+    """Do something in a process of its own and return how that ended, as ``waitpid`` returns it."""
     child = os.fork()
     if child == 0:
         try:
             work()
-        except BaseException:  # noqa: BLE001 (whatever it is, it must not go on as the test)
+        except BaseException:  # noqa: BLE001 (any failure must not go on as the test)
             traceback.print_exc()
         finally:
             os._exit(1)
@@ -31,7 +31,7 @@ def die() -> NoReturn:
 
 
 def killed_at(step: int, work: Callable[[OnStep], None]) -> bool:
-    """Do something in a process that is killed after so many steps; tell whether there were as many."""
+    """Do something in a process that is killed after so many steps; report whether there were as many."""
     seen = []
 
     def on_step(name: str) -> None:

@@ -59,21 +59,14 @@ judged = {
     "continues": st.lists(st.uuids().map(str), max_size=3).map(tuple),
     "faults": st.none() | numbers,
 }
-gate = {
-    "base": words,
-    "budget_s": numbers,
-    "mode": words,
-    "as_is": st.booleans(),
-    **judged,
-}
+gate = {"base": words, "budget_s": numbers, "mode": words, "as_is": st.booleans(), **judged}
 levels = st.booleans() | st.integers(-(2**53), 2**53) | numbers | text
 plans = st.builds(
     Experiment,
     name=text,
     target=text,
     factors=st.lists(
-        st.builds(Factor, name=text, levels=st.lists(levels, min_size=1, max_size=3).map(tuple)),
-        max_size=2,
+        st.builds(Factor, name=text, levels=st.lists(levels, min_size=1, max_size=3).map(tuple)), max_size=2
     ).map(tuple),
     fixed=st.dictionaries(text, levels, max_size=2),
     returned=facts,
@@ -93,11 +86,7 @@ policies: Mapping[str, st.SearchStrategy[RowPolicy]] = {
         CalibrationPolicy,
         **gate,
         rehearsal=st.builds(
-            Rehearsal,
-            study=words,
-            case=small,
-            plant=st.none() | numbers,
-            planted=st.none() | words,
+            Rehearsal, study=words, case=small, plant=st.none() | numbers, planted=st.none() | words
         ),
     ),
     "tricks": st.builds(

@@ -27,12 +27,12 @@ from perfkit.cli import main
 
 done = []
 for arguments in json.loads(sys.argv[1]):
-    sys.argv, said, told = ["perfkit", *arguments], io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told):
+    sys.argv, output, errors = ["perfkit", *arguments], io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
             main()
         except SystemExit as end:
-            done.append([end.code, said.getvalue(), told.getvalue()])
+            done.append([end.code, output.getvalue(), errors.getvalue()])
 print(json.dumps(done))
 """
 
@@ -56,7 +56,7 @@ class LightEnvironment:
         """Run commands of perfkit one after the other in one process; return exit codes and both streams."""
         done = self.run(self.python, "-c", _COMMANDS, json.dumps(commands), cwd=cwd)
         assert 0 == done.returncode, done.stderr
-        return [(code, said, told) for code, said, told in json.loads(done.stdout)]
+        return [(code, output, shown) for code, output, shown in json.loads(done.stdout)]
 
     def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run any command; what the caller's PYTHONPATH names is not found in it."""

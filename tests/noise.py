@@ -26,7 +26,7 @@ Recorded = Mapping[str, Launches]
 POLICY = gate_policy(alpha=0.01, family=6, served=True)
 # As many launches has a generation where the import of the code takes long.
 LAUNCHES_PER_GENERATION = 4
-# Real launches of identical code; ``stats/recorded_launches.md`` says where and how they were recorded.
+# Real launches of identical code; ``stats/recorded_launches.md`` explains where and how they were recorded.
 RECORDED_FILE = Path(__file__).parent / "stats" / "recorded_launches.npz"
 UNDECIDED = 0  # where a look would stand
 # Series are as long as this. Looks go on without end, but those after it have a tenth of alpha together.
@@ -158,8 +158,8 @@ def decide(
 def as_pairs(logs: FloatArray) -> list[LaunchPair]:
     """Return launches of one round each that have these log ratios."""
     return [
-        LaunchPair(launch=launch, preloader=int(preloader), base_s=(1.0,), head_s=(float(np.exp(log)),))
-        for launch, (log, preloader) in enumerate(
+        LaunchPair(launch=launch, preloader=int(server), base_s=(1.0,), head_s=(float(np.exp(log)),))
+        for launch, (log, server) in enumerate(
             zip(logs, generations(len(logs), LAUNCHES_PER_GENERATION), strict=True)
         )
     ]

@@ -1,4 +1,4 @@
-"""An object store that speaks S3, on this machine alone, which can be told to fail."""
+"""An object store with the interface of S3, on this machine alone, which can be made to fail."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ObjectServer:
             self.broken = False
 
     def environment(self) -> dict[str, str]:
-        """Return what the environment of a process says that uses this store."""
+        """Return what the environment of a process that uses this store."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "AWS_ACCESS_KEY_ID": "an-access-key",

@@ -1,4 +1,4 @@
-"""These helpers tell whether processes have ended, and read what they wrote about themselves."""
+"""These helpers report whether processes have ended, and read what they wrote about themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ os.register_at_fork(before=die)
 
 
 def gone(pid: int) -> bool:
-    """Tell whether a process is over, waited for or not."""
+    """Return whether a process is over, waited for or not."""
     process = read_process(pid)
     return process is None or process.state in "ZX"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # torch knows it by a kind of its own. By its clock a call takes a thousandth of a second, the first ones of a
-# process longer. What is said to disturb makes it half as long again where another process holds memory.
+# process longer. What is set to disturb makes it half as long again where another process holds memory.
 SHARED_DEVICE = """
 import fcntl, os, types
 from contextlib import contextmanager
@@ -44,7 +44,7 @@ def allocate(gib):
         written.rename(PLACE / str(os.getpid()))
 
 def note(text):
-    with (PLACE / "said.txt").open("a") as file:
+    with (PLACE / "seen.txt").open("a") as file:
         print(text, os.getpid(), others() >> 30, file=file)
 
 def work():

@@ -1,4 +1,4 @@
-"""Builders of synthetic histories: trends with planted steps, and sites around them."""
+"""Builders of synthetic histories: trends with injected steps, and sites around them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from perfkit.features.site.series import Document, GateFinding, GateSummary, Reference, Site
 from perfkit.model.change_log import GateRatio
-from perfkit.model.history import (
-    ChangePoint,
-    CommitFacts,
-    Creep,
-    HistoryReport,
-    Silence,
-    Stretch,
-    Trend,
-)
+from perfkit.model.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, Stretch, Trend
 from perfkit.model.results import WALL_TIME, Machine, Metric, RunSummary
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -169,13 +161,13 @@ def history(trends: Sequence[Trend], points: Sequence[ChangePoint] = (), **other
 
 
 def lively_site(runs: int = 60) -> Site:
-    """Return a site on which everything occurs: losses, gains, creep, silence, machines, metrics, gates."""
+    """Return a site on which everything occurs: losses, gains, drift, silence, machines, metrics, gates."""
     slower = trend(steps={40: 1.124}, runs=runs, environment_from=25)
     back = trend("bench_losses.py::test_contrastive[200]", steps={20: 1.3, 35: 1 / 1.31}, runs=runs)
     faster = trend(
         "bench_training.py::test_training_epoch", level=0.64, steps={30: 0.42}, runs=runs, noise=0.02
     )
-    creeping = trend("bench_distances.py::test_cdist[400-64]", level=0.00042, drift=0.0011, runs=runs)
+    drifting = trend("bench_distances.py::test_cdist[400-64]", level=0.00042, drift=0.0011, runs=runs)
     steady = trend("bench_dataloading.py::test_collate", level=0.0031, runs=runs)
     silent = trend("bench_dataloading.py::test_decode", level=0.0221, runs=max(runs - 20, 2), noise=0.03)
     other = trend(machine="77aa77aa77aa", level=0.0041, runs=runs, noise=0.004)
@@ -191,14 +183,14 @@ def lively_site(runs: int = 60) -> Site:
         step_of(back, 20, until=35),
         step_of(back, 35, since=20),
         step_of(faster, 30, state="accepted", reason="Vectorised the loss, see the notes"),
-        step_of(creeping, 30, state="ignored", reason="noise of the machine"),
+        step_of(drifting, 30, state="ignored", reason="noise of the machine"),
     ]
-    trends = [slower, back, faster, creeping, steady, silent, other, counted, old, new, few]
-    first, last = creeping.commits[0], creeping.commits[-1]
+    trends = [slower, back, faster, drifting, steady, silent, other, counted, old, new, few]
+    first, last = drifting.commits[0], drifting.commits[-1]
     report = history(
         trends,
         points,
-        creeps=(Creep(benchmark=creeping.benchmark, machine_id=MACHINE, since=first, until=last,
+        creeps=(Creep(benchmark=drifting.benchmark, machine_id=MACHINE, since=first, until=last,
                       ratio=1.064, low=1.051, high=1.077, margin=0.02),),
         silences=(Silence(benchmark=silent.benchmark, machine_id=MACHINE, last_commit=silent.commits[-1],
                           last_at=silent.recorded_at[-1], days=6, commits=20),),

@@ -27,10 +27,16 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["sparse", "pipe", "device"])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("reader", "kind"),
+    [
+        *((reader, "pipe") for reader in READERS),
+        ("show", "sparse"),
+        ("experiment", "sparse"),
+        ("log", "device"),
+    ],
+)
 def test_a_reader_refuses(tmp_path: Path, reader: str, kind: str) -> None:
-    """A file of a terabyte, a pipe that nobody writes to, and a device that never ends."""
     name, command = READERS[reader]
     Ledger(tmp_path / "ledger").append([build_row(0.1, 0.2)])
     place = tmp_path / name
@@ -52,7 +58,6 @@ def test_a_reader_refuses(tmp_path: Path, reader: str, kind: str) -> None:
 
 
 def test_a_configuration_may_not_be_huge(tmp_path: Path) -> None:
-    """It is read by every command."""
     (tmp_path / "pyproject.toml").touch()
     os.truncate(tmp_path / "pyproject.toml", TERABYTE)
 
@@ -65,7 +70,6 @@ def test_a_configuration_may_not_be_huge(tmp_path: Path) -> None:
 
 
 def test_a_ledger_may_hold_anything(tmp_path: Path) -> None:
-    """One of its files that is none of perfkit's is named; nothing waits for it."""
     Ledger(tmp_path).append([build_row(0.1, 0.2)])
     (tmp_path / "huge.parquet").touch()
     os.truncate(tmp_path / "huge.parquet", TERABYTE)
@@ -80,7 +84,6 @@ def test_a_ledger_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
-    """Ends of lines are translated as ``open`` would, and a folder is refused as ever."""
     file = tmp_path / "file"
     file.write_bytes(b"a\r\nb")
 
@@ -89,5 +92,9 @@ def test_a_file_up_to_the_limit_is_read(tmp_path: Path) -> None:
     assert "a\r\nb" == read_text(file, newline="")
     with pytest.raises(OSError, match="larger"):
         read_bytes(file, most=3)
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match=place.name):
+            read_bytes(place, most=3)
     with pytest.raises(IsADirectoryError):
         read_bytes(tmp_path)

@@ -1,41 +1,42 @@
-"""The studies of the gate's error rates follow their plans, and their document says what rows say."""
+"""The studies of error rates and the contest of tools follow their plans; documents hold their rows."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import git
 import pytest
+from modules import BENCHMARKS, study_scripts
 
 from perfkit.cli.app import whole_command_line
-from perfkit.gating.rows import pairs_of, policy_of
-from perfkit.stats.interval import location, location_interval
+from perfkit.ledger.store import Ledger
 
 ROOT = Path(__file__).parent.parent
-CALIBRATION = ROOT / "benchmarks" / "calibration"
 DOCUMENT = ROOT / "docs" / "measured" / "calibration.md"
-_SCRIPTS = ("neutral", "plan", "study", "readme", "gates", "render")
+_SCRIPTS = ("neutral", "plan", "study", "gates", "readme", "render", "pairs", "tools", "contest", "table")
 _PROVEN = "+2 % at margin 1 %, --fail-on proven"
 
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[dict[str, ModuleType]]:
-    """Return the study's scripts, loaded as they load one another."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(CALIBRATION))
-        yield {name: importlib.import_module(name) for name in _SCRIPTS}
-    for name in _SCRIPTS:
-        sys.modules.pop(name, None)
+    with study_scripts(("calibration", "peers"), _SCRIPTS) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def measured(scripts: dict[str, ModuleType]) -> list[Any]:
+    """Return the gates of the newer study, judged anew from the committed rows."""
+    return list(scripts["gates"].read_gates(scripts["plan"].NEWER))
 
 
 @pytest.fixture(scope="module")
@@ -49,20 +50,7 @@ def _cases(scripts: dict[str, ModuleType], study: str) -> list[Any]:
     return list(plan.plan_study(getattr(plan, study)))
 
 
-def test_the_older_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
-    """A hundred gates of identical code, sixty plants of each dose, and one in each tenth call."""
-    kinds = Counter(case.kind for case in _cases(scripts, "OLDER"))
-
-    assert {
-        "A/A": 100,
-        "+3 % at margin 1 %": 60,
-        "+5 % at margin 2 %": 60,
-        "+20 % in each tenth call": 1,
-    } == kinds
-
-
 def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
-    """Its counts, margins and options, those of the hard benchmarks apart."""
     plan = scripts["plan"]
     cases = Counter(
         (case.benchmarks == plan.HARD, case.kind, case.margin, case.fail_on)
@@ -81,29 +69,8 @@ def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleTy
     } == cases
 
 
-def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
-    """No benchmark gets a second plant of a dose, nor a kind of change a second turn, before all others."""
-    plan = scripts["plan"]
-    planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
-    planted |= {("NEWER", one.kind) for one in plan.PLANTS}
-    for study, kind in planted:
-        turns = Counter(
-            case.benchmark
-            for case in _cases(scripts, study)
-            if case.kind == kind and case.benchmarks == plan.SIX
-        )
-        assert set(plan.SIX) == set(turns)
-        assert max(turns.values()) - min(turns.values()) <= 1
-    changes = Counter(case.neutral for case in _cases(scripts, "NEWER") if case.neutral)
-    assert set(scripts["neutral"].KINDS) == set(changes)
-    assert {4, 5} == set(changes.values())
-    hard = Counter(case.benchmark for case in _cases(scripts, "NEWER") if case.benchmarks == plan.HARD)
-    assert {None: 6, "workers": 3, "threads": 3} == hard
-
-
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
 def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: str) -> None:
-    """The plan is the same each time it is asked, and no two cases share the subject they are known by."""
     cases = _cases(scripts, study)
 
     assert cases == _cases(scripts, study)
@@ -111,18 +78,8 @@ def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: 
     assert list(range(1, len(cases) + 1)) == [case.number for case in cases]
 
 
-def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
-    """What is promised a share of the gates has some of them in each third of the hours."""
-    kinds = [case.kind for case in _cases(scripts, "NEWER")]
-
-    for kind in set(kinds):
-        thirds = Counter(3 * place // len(kinds) for place, found in enumerate(kinds) if found == kind)
-        assert {0, 1, 2} == set(thirds), kind
-
-
 @pytest.mark.parametrize("study", ["OLDER", "NEWER"])
-def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
-    """The files that a case commits differ at one place: its units of work on each side."""
+def test_a_dose_changes_the_slowed_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
     for case in _cases(scripts, study):
         if case.neutral is not None:
             continue
@@ -140,24 +97,7 @@ def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleTyp
             assert case.rare or str(case.base) in before
 
 
-def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) -> None:
-    """In whole units of work, to a tenth of a percent."""
-    cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
-
-    assert {
-        "+2 % at margin 1 %": {2.0},
-        _PROVEN: {2.0},
-        "+3 % at margin 1 %": {3.0},
-        "+5 % at margin 2 %": {5.0},
-        "+20 % in each tenth call": {20.0},
-    } == {
-        kind: {round(100 * ((one.rare or one.head) / one.base - 1), 1) for one in cases if one.kind == kind}
-        for kind in {case.kind for case in cases}
-    }
-
-
 def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
-    """Each command names its own file of benchmarks and margin, and only that of a proven case --fail-on."""
     plan, gate_command = scripts["plan"], scripts["study"].gate_command
     options = _gate_options()
     for case in _cases(scripts, "NEWER"):
@@ -186,7 +126,6 @@ def _gate_options() -> set[str]:
 
 @pytest.fixture(scope="module")
 def suite(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> git.Repo:
-    """Return a repository of the suite."""
     created: git.Repo = scripts["study"].create_suite(tmp_path_factory.mktemp("study") / "suite")
     return created
 
@@ -194,7 +133,6 @@ def suite(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFacto
 def test_each_neutral_change_is_committed_and_imports(
     scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path
 ) -> None:
-    """Head differs from base in work.py or doses.py alone, or in a new module, and does what base does."""
     cases = {case.neutral: case for case in _cases(scripts, "NEWER") if case.neutral}
     checkouts = {"": tmp_path / "undosed"}
     suite.git.worktree("add", "--quiet", "--detach", str(checkouts[""]), "main")
@@ -214,9 +152,9 @@ def test_each_neutral_change_is_committed_and_imports(
         else:
             assert {"work.py"} == changed
 
-    said = _works_of(list(checkouts.values()))
-    assert len(cases) + 1 == len(said)
-    assert {said[0]} == set(said)
+    output = _works_of(list(checkouts.values()))
+    assert len(cases) + 1 == len(output)
+    assert {output[0]} == set(output)
 
 
 def _works_of(checkouts: list[Path]) -> list[str]:
@@ -241,7 +179,6 @@ def _works_of(checkouts: list[Path]) -> list[str]:
 
 
 def test_no_neutral_change_adds_work(scripts: dict[str, ModuleType]) -> None:
-    """Whatever its lot: the functions of the works are the same but for their names, order and lines."""
     neutral, files = scripts["neutral"], scripts["study"].suite_files()
     before = _functions(files)
     for kind in neutral.KINDS:
@@ -272,30 +209,11 @@ def _functions(files: dict[str, str]) -> dict[str, str]:
     return {node.name: ast.dump(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
-def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
-    """One reads its batches by two worker processes, the other convolves; pytest runs both."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:perfkit"]
-    done = subprocess.run(
-        [*command, "--benchmark-disable", "bench_hard.py", "bench_six.py"],
-        cwd=str(suite.working_tree_dir),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert 0 == done.returncode, done.stdout
-    assert "8 passed" in done.stdout
-    text = (CALIBRATION / "suite" / "work.py").read_text()
-    assert "num_workers=2" in text.partition("def workers_work")[2].partition("\ndef ")[0]
-    assert "conv2d" in text.partition("def threads_work")[2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a longer path", "a new module", "workers"])
 def test_the_riskiest_cases_are_gated(
     scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path, kind: str
 ) -> None:
-    """A little of their gates: modules that moved or are new, and worker processes in a forked launch."""
     case = next(one for one in _cases(scripts, "NEWER") if kind in {one.neutral, one.benchmark})
     base, head = scripts["study"].commit_sides(case, suite, case.subject)
     root = Path(str(suite.working_tree_dir))
@@ -314,11 +232,10 @@ def test_the_riskiest_cases_are_gated(
 def test_a_gate_is_put_off_until_the_machine_is_fit(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits while doctor expects to miss the smallest plant, or cannot tell; a fit one is believed."""
-    said: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
+    output: Iterator[list[float | None]] = iter([[0.02, 0.05], [0.02, None], [0.02, 0.029]])
 
     def doctor(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        noises = [{"effect": effect} for effect in next(said)]
+        noises = [{"effect": effect} for effect in next(output)]
         return subprocess.CompletedProcess(command, 0, stdout=json.dumps({"noises": noises}), stderr="")
 
     monkeypatch.setattr(subprocess, "run", doctor)
@@ -331,7 +248,6 @@ def test_a_gate_is_put_off_until_the_machine_is_fit(
 def test_a_study_goes_on_where_it_stood(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A case that has a line is not run again, and each that runs has one, those that failed included."""
     study, (first, second, *_) = scripts["study"], _cases(scripts, "NEWER")
     (tmp_path / "outcomes.jsonl").write_text(json.dumps({"subject": first.subject}) + "\n")
 
@@ -351,186 +267,297 @@ def test_a_study_goes_on_where_it_stood(
     assert 0 == kept[1]["put_off"]
 
 
-@pytest.fixture(scope="module")
-def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
-    """Return gates of the newer study, made of the older one's: the rows are real, the cases are lent.
-
-    Plants of 2 % get those of 3 %, and each hard benchmark the rows of an easy one.
-    """
-    plan = scripts["plan"]
-    lent_plants = dict.fromkeys(("+2 % at margin 1 %", _PROVEN), "+3 % at margin 1 %")
-    kinds = {**lent_plants, "neutral": "A/A"}
-    left = list(older)
-    found = []
-    for case in _cases(scripts, "NEWER"):
-        hard = case.benchmarks == plan.HARD
-        planted = {"workers": "loading", "threads": "training"}.get(case.benchmark, case.benchmark)
-        kind = kinds.get(case.kind, case.kind)
-        gate = next(
-            (one for one in left if (one.case.kind, one.case.benchmark) == (kind, planted)),
-            next(one for one in older if (one.case.kind, one.case.benchmark) == (kind, planted)),
-        )
-        left = [one for one in left if one is not gate]
-        lent = {"workers": "loading", "threads": "training"} if hard else {name: name for name in plan.SIX}
-        found.append(
-            replace(
-                gate,
-                case=case,
-                comparisons={name: gate.comparisons[other] for name, other in lent.items()},
-                rows={name: gate.rows[other] for name, other in lent.items()},
-            )
-        )
-    return found
-
-
-def test_the_document_holds_promises_against_counts(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+def test_an_accusation_and_a_gate_that_broke_are_reported(
+    scripts: dict[str, ModuleType], measured: list[Any], older: list[Any]
 ) -> None:
-    """Counts with their exact bounds; the other tables are there, and the older promises."""
-    text = scripts["render"].render(newer, older)
-
-    assert "| A/A: gates with any benchmark flagged | none of 50 | 0 of 50 (at most 5.8 %) |" in text
-    neutral = "| changes that add no work: gates with any benchmark flagged | none of 30 |"
-    assert f"{neutral} 0 of 30 (at most 9.5 %) |" in text
-    for kind, promised in (
-        ("+3 % at margin 1 %", "20 of 20"),
-        ("+5 % at margin 2 %", "20 of 20"),
-        ("+2 % at margin 1 %", "at least 17 of 20"),
-        (_PROVEN, "at least 19 of 20"),
-    ):
-        counted = "20 of 20 (at least 86.1 %); another benchmark flagged in 0 |"
-        assert f"| {kind}: found | {promised} | {counted}" in text
-    (missed,) = (line for line in text.splitlines() if "95 % intervals that" in line)
-    assert "| at most 8 % of series |" in missed
-    assert " of 180 (" in missed
-    for heading in ("Changes that add no work", "Noisy benchmarks", "The study before"):
-        assert f"\n## {heading}\n" in text
-    assert "| A/A: gates with any benchmark flagged | at most 1 of 100 | 0 of 100 (at most 3.0 %) |" in text
-    assert "172 of 172 planned gates\nhave run" in text
-    assert "| gates that could not measure all, not counted above | none | none |" in text
-
-
-def test_the_readme_has_two_error_rates(scripts: dict[str, ModuleType], newer: list[Any]) -> None:
-    """One of identical code, one of a small injected slowdown, each with its bound."""
-    _, _, alike, found = scripts["render"].lines_for_readme(newer)
-
-    assert alike.endswith("| 0 of 50 (at most 5.8 %) |")
-    assert found.endswith("| 20 of 20 (at least 86.1 %) |")
-
-
-def test_walls_are_per_benchmark_and_of_their_own_kind(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """The median of A/A gates of the six and of +3 % at margin 1 %, a sixth of each; no hard one is in it."""
-    timed = [
-        replace(
-            gate,
-            wall_s=900.0
-            if gate.case.benchmarks == scripts["plan"].HARD
-            else {"A/A": 12.0, "+3 % at margin 1 %": 36.0}.get(gate.case.kind, 99.0),
-        )
-        for gate in newer
-    ]
-    text = scripts["render"].render(timed, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert "+3 % at margin 1 %, set-up included | median 6 s | median 6.0 s, longest 6.0 s |" in text
-    assert "| median 900.0 s |" in text
-
-
-def test_intervals_of_neutral_gates_that_miss_no_change_are_counted(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """They add up to the share that is held against the promise."""
-    neutral = [gate for gate in newer if gate.case.neutral]
-    text = scripts["render"].render(newer, older)
-
-    missed = sum(len(gate.nominal_misses) for gate in neutral)
-    assert f"| {missed} of 180 ({100 * missed / 180:.1f} %; at most" in text
-    assert 0 < missed
-    # An interval at a smaller error is wider, unless it was judged before the last launches.
-    assert all(gate.final_misses <= gate.series for gate in neutral)
-
-
-def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: list[Any]) -> None:
-    """Where all calls decided, the interval of a typical call is another one, and is not what counts."""
-    found = 0
-    for gate in older:
-        for name in gate.series:
-            if gate.comparisons[name].estimate.calls != "all":
-                continue
-            misses = {}
-            for calls in ("typical", "all"):
-                pairs = pairs_of(gate.rows[name])
-                interval = location_interval(
-                    [location(*pair.sides(calls)) for pair in pairs],
-                    [pair.preloader for pair in pairs],
-                    error=0.05,
-                    trimmed_from=policy_of(gate.rows[name]).trimmed_from,
-                )
-                misses[calls] = bool(abs(interval.centre) > interval.half_width)
-            assert misses["all"] == (name in gate.nominal_misses)
-            found += misses["all"] != misses["typical"]
-    assert found > 0
-
-
-def test_an_accusation_and_a_gate_that_broke_are_told(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """One of fifty is counted with its bound; a gate that ended with exit code 4 is counted nowhere else."""
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
+    alike = [gate for gate in measured if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
     python = replace(alike[0].comparisons["python"], verdict="REGRESSED")
     accusing = replace(alike[0], comparisons={**alike[0].comparisons, "python": python})
     broken = replace(alike[1], exit_code=4, comparisons={}, rows={})
     changed = {id(alike[0]): accusing, id(alike[1]): broken}
-    text = scripts["render"].render([changed.get(id(gate), gate) for gate in newer], older)
+    text = scripts["render"].render([changed.get(id(gate), gate) for gate in measured], older)
 
     assert "| none of 50 | 1 of 49 (at most 9.3 %) |" in text
     assert f"not counted above | none | 1: case {broken.case.number} |" in text
 
 
-def test_a_gate_that_broke_is_in_no_other_count(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+def test_the_documents_are_what_the_rows_hold(
+    scripts: dict[str, ModuleType], measured: list[Any], older: list[Any]
 ) -> None:
-    """Gates that end at once make no median shorter, and a neutral one without intervals is not clean."""
-    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
-    neutral = next(gate for gate in newer if gate.case.neutral)
-    broken = {id(gate) for gate in (*alike[:30], neutral)}
-    gates = [
-        replace(gate, exit_code=4, wall_s=0.6, comparisons={}, rows={})
-        if id(gate) in broken
-        else replace(gate, wall_s=12.0)
-        for gate in newer
-    ]
-    text = scripts["render"].render(gates, older)
-
-    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
-    assert "not counted above | none | 31: case " in text
-
-
-def test_a_study_that_has_just_begun_is_rendered(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """With its first gate alone, and any other, every table is there."""
-    for gate in (newer[0], next(one for one in newer if len(one.case.benchmarks) == 2)):
-        assert "1 of 172 planned gates\nhave run" in scripts["render"].render([gate], older)
-
-
-def test_the_older_study_is_judged_anew(
-    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
-) -> None:
-    """Its gates come to what they came to."""
-    text = scripts["render"].render(newer, older)
-
-    assert 221 == len(older)
-    assert "| A/A at margin 2 %: verdicts that are UNCHANGED | at least 90 % | 595 of 600 (99.2 %) |" in text
-
-
-def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType], older: list[Any]) -> None:
-    """The document and the table in the README, rendered anew from the committed rows, are the same text."""
     render, readme = scripts["render"], scripts["readme"]
-    newer = scripts["gates"].read_gates(scripts["plan"].NEWER)
     text = readme.README.read_text()
 
-    assert DOCUMENT.read_text() == render.render(newer, older)
-    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(newer))
+    assert DOCUMENT.read_text() == render.render(measured, older)
+    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(measured))
+
+
+# What `asv compare -f 1.02` printed of a pair, in the version that is pinned.
+_ASV_OUTPUT = """
+All benchmarks:
+
+| Change   | Before [4227e1f4] <main> | After [8dd1c9a2] <pair-1> | Ratio   | Benchmark (Parameter) |
+|----------|--------------------------|---------------------------|---------|-----------------------|
+| -        | 26.6±10ms  | 8.34±5ms | 0.31    | works.Allocation.time_allocation |
+|          | 47.9±8ms   | 53.5±9ms | ~1.12   | works.Loading.time_loading       |
+| +        | 7.01±0.1ms | 7.4±0.1ms | 1.05    | works.Tensor.time_tensor       |
+|          | 301±0.1ms | 302±0.1ms | 1.00    | hard.Threads.time_threads       |
+| !        | 7.01±0.1ms | failed | n/a    | works.Loss.time_loss       |
+"""
+_PYTEST_OUTPUT = """
+\ttest_python (0001_base) - Field 'mean' has failed PercentageRegressionCheck: 5.1 > 2.0
+\ttest_loss (0001_base) - Field 'min' has failed PercentageRegressionCheck: 2.5 > 2.0
+\ttest_python (0001_base) - Field 'min' has failed PercentageRegressionCheck: 5.3 > 2.0
+"""
+_PYPERF_OUTPUT = """training: Mean +- std dev: [a] 32.4 ms +- 9.9 ms -> [b] 59.2 ms +- 19.4 ms: 1.83x slower
+python: Mean +- std dev: [a] 477 us +- 100 us -> [b] 333 us +- 21 us: 1.43x faster
+Benchmark hidden because not significant (4): tensor, loss, loading, allocation
+Geometric mean: 1.32x faster
+"""
+
+
+def test_half_of_the_pairs_are_slowed_each_benchmark_in_turn(scripts: dict[str, ModuleType]) -> None:
+    plan, pairs = scripts["plan"], scripts["pairs"].plan_pairs()
+
+    slowed = Counter((pair.case.benchmarks, pair.case.benchmark) for pair in pairs)
+    assert {
+        (plan.SIX, None): 6,
+        **{(plan.SIX, name): 1 for name in plan.SIX},
+        (plan.HARD, None): 2,
+        **{(plan.HARD, name): 1 for name in plan.HARD},
+    } == slowed
+    assert {("A/A", 20, 20), ("+5 %", 20, 21)} == {
+        (pair.case.kind, pair.case.base, pair.case.head) for pair in pairs
+    }
+    assert list(range(1, 17)) == [pair.number for pair in pairs]
+    assert pairs == scripts["pairs"].plan_pairs()
+
+
+def test_asv_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
+    tools = scripts["tools"]
+    ratios = {"allocation": 0.313, "loading": 1.117, "tensor": 1.051, "threads": 1.003}
+
+    found = tools.judge_asv(_ASV_OUTPUT, "1.02", ratios)
+
+    assert "asv, factor 1.02" == found.rule
+    assert (("tensor",), ("allocation",), ("loading",)) == (found.slower, found.faster, found.undecided)
+    assert ratios == found.ratios
+    assert ("1.1", "1.02") == tools.ASV_FACTORS
+
+
+def test_pytest_benchmark_is_judged_by_each_field(scripts: dict[str, ModuleType]) -> None:
+    tools, times = scripts["tools"], ({"python": 1.0, "loss": 1.0}, {"python": 1.05, "loss": 1.025})
+
+    by_mean, by_min = (
+        tools.judge_pytest_benchmark(_PYTEST_OUTPUT, name, *times, "2%") for name in ("mean", "min")
+    )
+
+    assert ("pytest-benchmark, mean:2%", ("python",)) == (by_mean.rule, by_mean.slower)
+    assert ("pytest-benchmark, min:2%", ("loss", "python")) == (by_min.rule, by_min.slower)
+    assert by_mean.undecided is None
+    assert {"python": 1.05, "loss": 1.025} == by_min.ratios
+
+
+def test_pyperf_is_judged_by_its_lines(scripts: dict[str, ModuleType]) -> None:
+    found = scripts["tools"].judge_pyperf(_PYPERF_OUTPUT, "pyperf, compare_to", {"training": 1.83})
+
+    assert (("training",), ("python",), None) == (found.slower, found.faster, found.undecided)
+
+
+def _values(**ratios: tuple[float, float]) -> dict[str, dict[str, list[float]]]:
+    """Return twenty times of each side: each benchmark's ratio, and the scatter of the logarithms."""
+    waves = [math.sqrt(2) * math.sin(2 * math.pi * number / 20) for number in range(20)]
+    return {
+        side: {
+            name: [(ratio if side == "head" else 1.0) * math.exp(sd * wave) for wave in waves]
+            for name, (ratio, sd) in ratios.items()
+        }
+        for side in ("base", "head")
+    }
+
+
+def test_a_t_test_is_read_in_two_ways(scripts: dict[str, ModuleType]) -> None:
+    larger, beyond = scripts["tools"].judge_t_test(
+        _values(
+            same=(1.001, 0.01),
+            slower=(1.05, 0.01),
+            faster=(0.95, 0.01),
+            near=(1.025, 0.01),
+            noisy=(1.05, 0.1),
+        ),
+        "2%",
+    )
+
+    assert (("slower", "near"), ("faster",)) == (larger.slower, larger.faster)
+    assert ("noisy",) == larger.undecided
+    assert (("slower",), ("faster",)) == (beyond.slower, beyond.faster)
+    assert ("near", "noisy") == beyond.undecided
+    assert {"same": 1.001, "slower": 1.05} == {
+        name: round(larger.ratios[name], 6) for name in ("same", "slower")
+    }
+
+
+def test_a_plain_process_times_the_works_that_are_named(scripts: dict[str, ModuleType]) -> None:
+    script = BENCHMARKS / "peers" / "plain_suite.py"
+    done, _ = scripts["tools"]._run(
+        [sys.executable, str(script), "python", "loss"],
+        environment={"PYTHONPATH": str(BENCHMARKS / "calibration" / "suite")},
+    )
+
+    output = json.loads(done.stdout)
+    assert ["python", "loss"] == list(output)
+    assert all(0 < seconds < 1 for seconds in output.values())
+
+
+def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
+    kept = {
+        "result_columns": ["result", "params"],
+        "results": {
+            "works.Loss.time_loss": [[0.0125], []],
+            "works.Python.time_python": [[3e-05], []],
+            "hard.Workers.time_workers": [[None], []],
+            "hard.Threads.time_threads": [None, []],
+        },
+    }
+    place = tmp_path / "results" / "machine"
+    place.mkdir(parents=True)
+    (place / "0123abcd-virtualenv.json").write_text(json.dumps(kept))
+    scene = SimpleNamespace(asv_folder=tmp_path)
+
+    assert {"loss": 0.0125, "python": 3e-05} == scripts["tools"]._asv_medians(scene, "0123abcd" + 32 * "0")
+
+
+def test_a_contest_goes_on_where_it_stood(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    contest, pairs = scripts["contest"], scripts["pairs"]
+    first, second, third, *_ = pairs.turns(pairs.plan_pairs())
+    lines = [
+        {"pair": second[0].number, "tool": second[1], "slower": []},
+        {"contest": pairs.NEWER, "pair": first[0].number, "tool": first[1], "judgements": []},
+    ]
+    outcomes = tmp_path / "outcomes.jsonl"
+    outcomes.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def broken(_: object) -> None:
+        raise scripts["tools"].ToolError("is not installed")
+
+    def stopped(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contest, "OUTCOMES", outcomes)
+    monkeypatch.setattr(contest, "LEDGERS", tmp_path / "ledger")
+    monkeypatch.setattr(contest, "set_up_asv", lambda _: None)
+    monkeypatch.setattr(contest, "RUN", {**dict.fromkeys(contest.RUN, broken), third[1]: stopped})
+    monkeypatch.setattr(sys, "argv", ["contest.py"])
+    with pytest.raises(KeyboardInterrupt):
+        contest.main()
+
+    kept = contest.read_outcomes(pairs.NEWER)
+    assert [first[1], second[1]] == [one["tool"] for one in kept]
+    assert "is not installed" == kept[1]["error"]
+    assert second[0].case.benchmark == kept[1]["benchmark"]
+    assert 1 == len(contest.read_outcomes(pairs.OLDER))
+
+
+def _outcome(pair: Any, tool: str, *judgements: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "contest": "2026-11-25",
+        "pair": pair.number,
+        "kind": pair.case.kind,
+        "benchmarks": list(pair.case.benchmarks),
+        "benchmark": pair.case.benchmark,
+        "tool": tool,
+        "wall_s": 60.0,
+        "judgements": list(judgements),
+    }
+
+
+def _judgement(rule: str, **output: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"rule": rule, "slower": [], "faster": [], "undecided": None, "ratios": {}, **output}
+
+
+def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
+    """Return a contest without its slow part, in which perfkit is always right and asv never."""
+    outcomes = []
+    for pair in scripts["pairs"].plan_pairs():
+        slowed = [pair.case.benchmark] if pair.case.benchmark else []
+        for tool in pair.tools:
+            rules = {
+                "perfkit": [
+                    _judgement("perfkit", slower=slowed, undecided=[], ratios=dict.fromkeys(slowed, 1.06))
+                ],
+                "asv": [
+                    _judgement("asv, factor 1.1", undecided=slowed),
+                    _judgement(
+                        "asv, factor 1.02", slower=list(pair.case.benchmarks)[:2], faster=["x"], undecided=[]
+                    ),
+                ],
+            }.get(tool, [_judgement(f"{tool}, a rule")])
+            outcomes.append(_outcome(pair, tool, *rules))
+    return outcomes
+
+
+def test_the_table_counts_what_each_rule_found(scripts: dict[str, ModuleType]) -> None:
+    table = scripts["table"]
+    in_study = table.Judged(
+        rule="perfkit in its own study",
+        benchmark=None,
+        of=6,
+        slower=["loss"],
+        faster=[],
+        undecided=[],
+        ratios={},
+        wall_s=12.0,
+    )
+    text = table.render(_whole(scripts), [], [in_study], "16 on a processor")
+    six, hard = text.split("## Two noisy benchmarks")
+
+    found = "| 0 of 6 (at most 39 %) | 0 of 36 | 6 of 6 (at least 61 %) | 0 of 12 | 1.0 % | 10.0 s |"
+    assert f"| perfkit {found}" in six
+    missed = "| 0 of 6 (at most 39 %) | 0 of 36 | 0 of 6 (at least 0 %) | 6 of 12 | - | 10.0 s |"
+    assert f"| asv, factor 1.1 {missed}" in six
+    wrong = "| 6 of 6 (at most 100 %) | 18 of 36 | 0 of 6 (at least 0 %) | 0 of 12 | - | 10.0 s |"
+    assert f"| asv, factor 1.02 {wrong}" in six
+    unasked = "| 0 of 3 (at most 63 %) | 0 of 18 | 0 of 3 (at least 0 %) | - | - | 10.0 s |"
+    assert f"| pyperf --fast, a rule {unasked}" in six
+    few = "| 0 of 2 (at most 78 %) | 0 of 4 | 2 of 2 (at least 22 %) | 0 of 4 | 1.0 % | 30.0 s |"
+    assert f"| perfkit {few}" in hard
+    own = "| 1 of 1 (at most 100 %) | 1 of 6 | 0 of 0 (at least 0 %) | 0 of 1 | - | 2.0 s |"
+    assert f"| perfkit in its own study {own}" in six
+    assert "| perfkit in its own study |" not in hard
+    assert "16 of 16 pairs have run." in six
+    assert "(16 on a processor)" in six
+    rules = [line.split(" | ")[0][2:] for line in six.splitlines() if line.startswith("| ")]
+    assert ["perfkit", "perfkit in its own study", "asv, factor 1.1", "asv, factor 1.02"] == rules[2:6]
+
+
+def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, ModuleType]) -> None:
+    outcomes = _whole(scripts)
+    place = next(place for place, one in enumerate(outcomes) if one["tool"] == "asv")
+    whole = outcomes[place]
+    outcomes[place] = {
+        **{key: whole[key] for key in ("contest", "pair", "kind", "benchmarks", "benchmark", "tool")},
+        "error": "ended with 2",
+    }
+
+    text = scripts["table"].render(outcomes, [], [], "")
+
+    assert "16 of 16 pairs have run." in text
+    assert f"\nNot measured:\n\n- pair {whole['pair']}, asv: ended with 2\n" in text
+    size = 6 if len(whole["benchmarks"]) == 6 else 2
+    lines = [line for line in text.splitlines() if line.startswith("| asv, factor 1.1 ")]
+    assert sorted(f" of {count} |" in line for line in lines for count in ({6: 11, 2: 3}[size],)) == [
+        False,
+        True,
+    ]
+
+
+def test_the_page_of_the_contest_is_what_the_tools_found(
+    scripts: dict[str, ModuleType], measured: list[Any]
+) -> None:
+    table, contest, pairs = scripts["table"], scripts["contest"], scripts["pairs"]
+    newer, older = contest.read_outcomes(pairs.NEWER), contest.read_outcomes(pairs.OLDER)
+    machines = table.name_machines(Ledger(contest.LEDGERS / (pairs.NEWER if newer else pairs.OLDER)).rows())
+    studied = table.judged_in_study(measured)
+
+    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines, table.read_again())

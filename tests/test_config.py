@@ -16,7 +16,6 @@ def _write(folder: Path, text: str) -> Path:
 
 
 def test_every_key_has_a_default(tmp_path: Path) -> None:
-    """A project without configuration gets the defaults."""
     project = load_project(_write(tmp_path, "[project]\nname = 'x'\n"))
 
     assert Config() == project.config
@@ -24,7 +23,6 @@ def test_every_key_has_a_default(tmp_path: Path) -> None:
 
 
 def test_the_nearest_pyproject_above_gives_the_root(tmp_path: Path) -> None:
-    """A command typed in a subfolder finds the project."""
     _write(tmp_path, '[tool.perfkit]\nledger = "rows"\n')
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
@@ -33,7 +31,6 @@ def test_the_nearest_pyproject_above_gives_the_root(tmp_path: Path) -> None:
 
 
 def test_all_keys_are_read(tmp_path: Path) -> None:
-    """Targets, own packages, columns and margin arrive as they were written."""
     text = """
 [tool.perfkit]
 own = ["mine"]
@@ -53,7 +50,6 @@ benchmark = "bench_losses.py::test_loss"
 
 
 def test_the_keys_of_the_gate_are_read(tmp_path: Path) -> None:
-    """Error rate, times, what is preloaded, generated files and rules arrive as they were written."""
     text = """
 [tool.perfkit]
 copy = ["src/*.so"]
@@ -96,7 +92,6 @@ limit = 0.5
 
 
 def test_a_gate_has_defaults(tmp_path: Path) -> None:
-    """Nothing is copied, built or ruled; what is not preloaded on purpose is found out."""
     config = load_project(_write(tmp_path, "[[tool.perfkit.rules]]\nmatch = '*'\n")).config
 
     assert ((), (), None) == (config.copy, config.link, config.prepare)
@@ -118,7 +113,6 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("margin", ["0.5%", "0.2%"])
 def test_a_narrow_margin_needs_no_noise_floor_of_its_own(tmp_path: Path, margin: str) -> None:
-    """Only a floor that was written down is refused where it is above the margin; it may be as large."""
     file = _write(tmp_path, f'[tool.perfkit]\nmargin = "{margin}"\n[tool.perfkit.gate]\nfail_on = "proven"\n')
 
     assert 0.005 == load_project(file).config.gate.noise_floor_share
@@ -127,7 +121,6 @@ def test_a_narrow_margin_needs_no_noise_floor_of_its_own(tmp_path: Path, margin:
 
 
 def test_the_noise_floor_may_be_zero(tmp_path: Path) -> None:
-    """Then any slowdown that is proven fails."""
     file = _write(tmp_path, '[tool.perfkit.gate]\nnoise_floor = "0%"\n')
 
     assert 0.0 == load_project(file).config.gate.noise_floor_share
@@ -200,7 +193,6 @@ def test_the_noise_floor_may_be_zero(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, text: str, expected: str) -> None:
-    """The message has the key, what was expected and the nearest name, on one line."""
     with pytest.raises(ConfigError) as caught:
         load_project(_write(tmp_path, text))
 
@@ -217,7 +209,6 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, text: str, expected
     ],
 )
 def test_a_suite_of_asv_is_found(tmp_path: Path, conf: str, folder: str, limit_s: float) -> None:
-    """Its configuration may have comments; the suite is the default where there are no other benchmarks."""
     (tmp_path / "asv_bench").mkdir()
     (tmp_path / "asv_bench/asv.conf.json").write_text(conf)
     (tmp_path / "asv_bench" / folder).mkdir()
@@ -238,7 +229,6 @@ def test_a_suite_of_asv_is_found(tmp_path: Path, conf: str, folder: str, limit_s
 
 
 def test_a_suite_of_asv_can_be_left_alone(tmp_path: Path) -> None:
-    """With ``false`` it is not looked for."""
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "asv.conf.json").write_text("{}")
     (tmp_path / "pyproject.toml").write_text("[tool.perfkit]\nasv = false\n")

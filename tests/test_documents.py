@@ -61,8 +61,10 @@ NOT_RUN = {"make test"}
 SLOW = {
     "docs/counters.md",
     "docs/gate.md",
+    "docs/history.md",
     "docs/howto/compare-dependencies.md",
     "docs/ledger.md",
+    "docs/other-tools.md",
     "docs/profiling.md",
     "docs/trust.md",
 }
@@ -97,7 +99,6 @@ def _shorten_training(root: Path) -> None:
 
 
 def _lend_environment(root: Path) -> None:
-    """Let the copy's Makefile find this interpreter's environment installed."""
     (root / ".venv").mkdir()
     (root / ".venv/bin").symlink_to(Path(sys.executable).parent)
     (root / ".venv/.installed").touch()
@@ -124,7 +125,6 @@ def been_run() -> set[str]:
     ],
 )
 def test_each_shell_line_runs(project: Path, been_run: set[str], document: str) -> None:
-    """Every line of every bash block succeeds, in order; a line that several documents have is run once."""
     for line in _shell_lines(ROOT / document):
         if line not in been_run:
             done = _run(line, project)
@@ -134,7 +134,6 @@ def test_each_shell_line_runs(project: Path, been_run: set[str], document: str) 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, *ELSEWHERE])
 def test_each_command_could_begin(document: str) -> None:
-    """Every verb and option in a line is one that perfkit has, with a value of its kind."""
     for line in _shell_lines(ROOT / document):
         program, *words = shlex.split(re.split(r" > | \|\| ", line)[0])
         if program == "perfkit":
@@ -155,7 +154,6 @@ def _parse(words: list[str]) -> None:
 
 
 def test_a_mistyped_command_could_not_begin() -> None:
-    """The check above cannot pass by reading anything."""
     for line in ("gate --selct collate", "ledger lst", "gate --budget soon"):
         with pytest.raises(Exception, match=r"No such (option|command)|be a valid number"):
             _parse(line.split())
@@ -163,7 +161,6 @@ def test_a_mistyped_command_could_not_begin() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_each_python_block_runs(project: Path, document: str) -> None:
-    """Every Python block succeeds as a program of its own."""
     for block in _blocks(ROOT / document, "python"):
         done = subprocess.run(
             [sys.executable, "-c", block], cwd=project, capture_output=True, text=True, check=False
@@ -172,20 +169,17 @@ def test_each_python_block_runs(project: Path, document: str) -> None:
 
 
 def test_the_documents_have_shell_lines() -> None:
-    """The check above cannot pass by finding nothing."""
     assert {"make run", "pytest benchmarks/ --benchmark-autosave"} <= set(_shell_lines(ROOT / "README.md"))
     assert all(_shell_lines(ROOT / document) for document in DOCUMENTS)
     assert not any(_shell_lines(ROOT / text) for text in TEXTS)
 
 
 def test_what_make_runs_is_known(project: Path) -> None:
-    """A line that `make run` has run need not be run again."""
     assert {"pytest benchmarks/ --benchmark-autosave", "perfkit log"} <= _lines_of_make("make run", project)
     assert set() == _lines_of_make("perfkit log", project)
 
 
 def test_relative_links_lead_somewhere() -> None:
-    """A link to a file of this repository exists."""
     for document in [*DOCUMENTS, *ELSEWHERE, *TEXTS]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", (ROOT / document).read_text()):
             assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
@@ -203,9 +197,9 @@ def _lines_of_make(line: str, project: Path) -> set[str]:
     """Return what a call of make runs, as one types it with the environment active; else nothing."""
     if not line.startswith("make "):
         return set()
-    said = _run(f"{line} --dry-run", project)
-    assert 0 == said.returncode, said.stderr
-    return {command.removeprefix(".venv/bin/") for command in said.stdout.splitlines()}
+    output = _run(f"{line} --dry-run", project)
+    assert 0 == output.returncode, output.stderr
+    return {command.removeprefix(".venv/bin/") for command in output.stdout.splitlines()}
 
 
 def _run(line: str, project: Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""A gate needs no library of perfkit's extras, and what needs one says so in a line."""
+"""A gate needs no library of perfkit's extras, and what needs one reports it in a line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> LightEnvironment:
-    """Return an environment without any extra."""
     return light_environment(tmp_path_factory.mktemp("light"))
 
 
@@ -64,8 +63,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return made
 
 
-def test_the_extras_bring_what_perfkit_says_they_bring() -> None:
-    """Each library that perfkit can do without is in the extra that a message would name, and in no other."""
+def test_the_extras_bring_what_perfkit_promises() -> None:
     distributions = importlib.metadata.packages_distributions()
     extras = {
         extra: {canonicalize_name(Requirement(line).name) for line in lines}
@@ -81,7 +79,6 @@ def test_the_extras_bring_what_perfkit_says_they_bring() -> None:
 
 
 def test_everything_that_it_once_brought_is_in_all() -> None:
-    """`pip install 'perfkit[all]'` has what the whole of perfkit on one machine uses."""
     (named,) = (Requirement(line) for line in PROJECT["optional-dependencies"]["all"])
     brought = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in named.extras)]
     names = {Requirement(line).name for lines in brought for line in lines}
@@ -91,42 +88,37 @@ def test_everything_that_it_once_brought_is_in_all() -> None:
 
 
 def test_the_doctor_knows_the_oldest_torch_of_the_extra() -> None:
-    """What it calls too old is what the extra does not take."""
     (line,) = PROJECT["optional-dependencies"]["torch"]
 
     assert f">={'.'.join(map(str, OLDEST_TORCH))}" == str(Requirement(line).specifier)
 
 
-def test_what_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line says what needs it, what it is, and what to type; the exit code is that of a mistake."""
+def test_what_is_missing_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "snakeviz", None)
 
     need("line_profiler", by="this")
-    with pytest.raises(MissingLibraryError) as told:
+    with pytest.raises(MissingLibraryError) as shown:
         need("torch", "line_profiler", "snakeviz", by="this")
 
-    said = "this needs torch and snakeviz, found none; install it: pip install 'perfkit[torch,profile]'"
-    assert said == str(told.value)
-    assert EXIT_USAGE == told.value.exit_code
+    output = "this needs torch and snakeviz, found none; install it: pip install 'perfkit[torch,profile]'"
+    assert output == str(shown.value)
+    assert EXIT_USAGE == shown.value.exit_code
 
 
 def test_a_module_made_by_hand_counts_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of a project may put one in the place of a library."""
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
 
     assert [True, False] == [is_installed("torch"), is_installed("no_such_library")]
 
 
 def test_steps_are_not_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told in place of an import error, before the target is loaded."""
     monkeypatch.setitem(sys.modules, "torch", None)
 
     assert {"problem": NO_TORCH} == count_steps("no_such_module:main", root=tmp_path, steps=3)
 
 
 def test_gpus_are_named_by_the_driver_without_the_library(tmp_path: Path) -> None:
-    """A machine keeps its identity: the names come in the order of the bus."""
     for place, model in (("0000:4e:00.0", "NVIDIA A100-SXM4-80GB"), ("0000:0f:00.0", "Tesla T4")):
         file = tmp_path / "proc/driver/nvidia/gpus" / place / "information"
         file.parent.mkdir(parents=True)
@@ -138,7 +130,6 @@ def test_gpus_are_named_by_the_driver_without_the_library(tmp_path: Path) -> Non
 
 
 def test_a_session_is_recorded_and_rendered(light: LightEnvironment, project: Repository) -> None:
-    """The ledger says that there was no torch; Python's calls are counted, and what tensors do is not."""
     session = light.run(
         *(light.python, "-m", "pytest", "-q", "benchmarks", "--benchmark-autosave", "--perfkit-counts"),
         *("--benchmark-max-time=0.1",),
@@ -161,7 +152,6 @@ def test_a_session_is_recorded_and_rendered(light: LightEnvironment, project: Re
 def test_a_gate_counts_and_its_comment_is_written(
     light: LightEnvironment, project: Repository, tmp_path: Path
 ) -> None:
-    """Both sides are checked out, collected and counted; the comment reads what the gate wrote."""
     report, ledger = tmp_path / "gate.json", tmp_path / "ledger"
     gated = light.perfkit(
         *("gate", "--exact-only", "--base", "HEAD~1", "--json", str(report), "--ledger", str(ledger)),
@@ -179,23 +169,21 @@ def test_a_gate_counts_and_its_comment_is_written(
 def test_a_profile_has_the_passes_that_need_no_torch(
     light: LightEnvironment, project: Repository, tmp_path: Path
 ) -> None:
-    """Times and the cProfile are there; what is left out is told, and no step is missed."""
     done = light.perfkit(
         *("profile", "words:main", "--out", str(tmp_path / "it.stat"), "--no-ledger"), cwd=project.root
     )
 
     assert 0 == done.returncode, done.stderr
-    told = json.loads((tmp_path / "it.json").read_text())
-    assert ["clean", "cprofile"] == [one["name"] for one in told["passes"]]
-    assert "absent" == told["environment"]["facts"]["torch"]
+    shown = json.loads((tmp_path / "it.json").read_text())
+    assert ["clean", "cprofile"] == [one["name"] for one in shown["passes"]]
+    assert "absent" == shown["environment"]["facts"]["torch"]
     assert "warning: torch is not installed" in done.stdout
     assert "optimizer step was seen" not in done.stdout
 
 
-def test_commands_that_need_an_extra_say_so(
+def test_commands_that_need_an_extra_state_so(
     light: LightEnvironment, project: Repository, tmp_path: Path
 ) -> None:
-    """Exit code 2 and one line, before anything is measured or written."""
     profile = tmp_path / "some.stat"
     profiler = cProfile.Profile()
     profiler.runcall(sorted, [2, 1])
@@ -211,16 +199,15 @@ def test_commands_that_need_an_extra_say_so(
 
     done = light.several(*needs, cwd=project.root)
 
-    told = (
+    shown = (
         f"perfkit: {what} needs {library}, found none; install it: pip install 'perfkit[{extra}]'\n"
         for what, library, extra in needs.values()
     )
-    assert [(2, "", line) for line in told] == done
+    assert [(2, "", line) for line in shown] == done
     assert before == sorted(project.root.rglob("*"))
 
 
 def test_a_data_frame_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told by the call that would make one, not by whoever opens the ledger."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     ledger = Ledger(tmp_path)
 
@@ -236,7 +223,6 @@ def test_a_data_frame_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_a_wheel_gates_a_project_of_plain_python(tmp_path: Path) -> None:
-    """Built and installed as anyone would, it needs neither this repository nor any extra."""
     place = LightEnvironment(bin=tmp_path / "environment" / "bin")
     venv.create(tmp_path / "environment", with_pip=True)
     pip: list[str | Path] = [place.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]

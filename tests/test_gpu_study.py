@@ -22,14 +22,12 @@ STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """Return the study's script."""
     monkeypatch.syspath_prepend(str(STUDY))
     yield importlib.import_module("gpu_study")
     sys.modules.pop("gpu_study", None)
 
 
 def test_without_a_device_it_says_so(study: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line and exit code 2, and nothing is written."""
     if torch.cuda.is_available():
         pytest.skip("there is a device")
 
@@ -39,7 +37,6 @@ def test_without_a_device_it_says_so(study: ModuleType, capsys: pytest.CaptureFi
 
 
 def test_operators_and_first_calls_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
-    """Each stage writes its table, and a row for each operator's calls and for those in a row."""
     names = ["operators", "cold"]
 
     stages = [argument for name in names for argument in ("--stage", name)]
@@ -59,7 +56,6 @@ def test_operators_and_first_calls_can_be_rehearsed(study: ModuleType, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "gates", "profile", "precision_images", "overhead", "residency"])
 def test_the_other_stages_can_be_rehearsed(study: ModuleType, tmp_path: Path, name: str) -> None:
-    """Gates, profiles and experiments run through the commands that a person would type."""
     study.main(["--rehearse", "--out", str(tmp_path), "--stage", name])
 
     assert {name: "done"} == json.loads((tmp_path / "states.json").read_text())
@@ -69,7 +65,6 @@ def test_the_other_stages_can_be_rehearsed(study: ModuleType, tmp_path: Path, na
 def test_what_is_done_is_not_run_again_and_what_failed_is(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second, shorter run repeats only what failed; a stage that fails costs only itself."""
     (tmp_path / "states.json").write_text('{"facts": "done", "operators": "cut after 40 s"}')
     ran: list[str] = []
 
@@ -87,7 +82,6 @@ def test_what_is_done_is_not_run_again_and_what_failed_is(
 
 
 def test_a_stage_that_takes_too_long_is_cut_and_its_output_kept(study: ModuleType, tmp_path: Path) -> None:
-    """Its process group is ended, and the state says so."""
     ended = study._run("facts", tmp_path, 0.05, rehearse=True)
 
     assert ended.startswith("cut after")
@@ -96,7 +90,6 @@ def test_a_stage_that_takes_too_long_is_cut_and_its_output_kept(study: ModuleTyp
 
 @pytest.mark.parametrize("name", ["precision_images", "precision_small", "precision_text"])
 def test_the_experiments_are_ones(name: str) -> None:
-    """Each file defines an experiment of default against mixed precision."""
     experiment = read_experiment(STUDY / f"{name}.toml")
 
     assert "default" == experiment.factors[0].levels[0]
@@ -104,7 +97,6 @@ def test_the_experiments_are_ones(name: str) -> None:
 
 
 def test_a_gate_understands_the_marker_that_flushes_the_cache() -> None:
-    """Emptying the cache is a setting of the benchmark itself, and changes nothing of how it is judged."""
     benchmark = ComparedBenchmark(
         benchmark=Benchmark(name="test_gpu.py::test_sum_without_cache", version="v1"),
         margin=0.02,

@@ -12,7 +12,6 @@ from perfkit.runner.targets import function_version
 
 
 def test_a_version_is_that_of_the_functions_own_source(tmp_path: Path) -> None:
-    """A change elsewhere in the file keeps the version; one in the function does not."""
     body = "{}\ndef test_a(benchmark):\n    benchmark(sum, {})\n"
     one = load_module(tmp_path, body.format("SIZES = 1", "[1]"), "one")
     other_size = load_module(tmp_path, body.format("SIZES = 2", "[1]"), "other_size")
@@ -26,13 +25,11 @@ def test_a_version_is_that_of_the_functions_own_source(tmp_path: Path) -> None:
 
 
 def test_the_order_of_facts_does_not_matter() -> None:
-    """A fingerprint depends on the facts alone."""
     assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
     assert fingerprint({"a": "1"}) != fingerprint({"a": "2"})
 
 
 def test_run_ids_are_uuids_that_sort_by_time() -> None:
-    """Run ids are version 7 UUIDs whose order is that of their making."""
     ids = [uuid.UUID(new_run_id()) for _ in range(50)]
 
     assert {7} == {found.version for found in ids}

@@ -34,7 +34,7 @@ _WORDS = ("title", "description")
 
 
 def _present(document: Document) -> dict[str, Any]:
-    """Return what the code says of a document, without what is said to people."""
+    """Return what the code reads of a document, without what is written for people."""
 
     def without_words(found: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in found.items() if key not in _WORDS or not isinstance(value, str)}
@@ -64,7 +64,6 @@ def _stored(document: Document) -> dict[str, Any]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
 def test_a_schema_changes_only_with_its_version(document: Document) -> None:
-    """The stored copy is what was published; a version may gain optional fields and lose nothing."""
     stored, present = _stored(document), _present(document)
 
     if stored["$id"] == present["$id"]:
@@ -73,7 +72,6 @@ def test_a_schema_changes_only_with_its_version(document: Document) -> None:
 
 
 def test_a_change_that_breaks_readers_is_found() -> None:
-    """A field that goes, another type, a new value of a choice, and one that became optional."""
     schema = {"$defs": {"A": {"properties": {"a": {"type": "string"}}, "required": ["a"], "enum": [1]}}}
     more = {"$defs": {"A": {**schema["$defs"]["A"], "properties": {"a": {"type": "string"}, "b": {}}}}}
     other = {"properties": {"a": {"type": "number"}}, "required": [], "enum": [1, 2]}
@@ -86,7 +84,6 @@ def test_a_change_that_breaks_readers_is_found() -> None:
 
 
 def test_every_schema_is_one() -> None:
-    """Each is valid JSON Schema, and no document has another one's name or record."""
     for document in DOCUMENTS:
         jsonschema.Draft202012Validator.check_schema(schema_of(document))
 
@@ -131,7 +128,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_real_outputs_are_as_described(
     project: Path, name: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What the command itself writes has the version, and is valid."""
     monkeypatch.chdir(project)
     (project / "other").mkdir(exist_ok=True)
     file = tmp_path / "written.json"
@@ -143,7 +139,6 @@ def test_real_outputs_are_as_described(
 
 
 def test_synthetic_results_are_as_described() -> None:
-    """What takes minutes to measure is built: a whole gate with findings and counts, and an experiment."""
     near = build_comparison("test_near", "INCONCLUSIVE", 1.01, 0.99, float("inf"), need=Need(launches=12))
     gate = replace(
         build_report(near), exact=(build_count("test_a", "syncs", 1.0, 2.0),), past={"a": (1.0, 2.0)}
@@ -174,7 +169,6 @@ def test_synthetic_results_are_as_described() -> None:
     ],
 )
 def test_what_takes_long_returns_a_document(module: str, function: str, field: str | None) -> None:
-    """The result that the command writes is of a record that has a schema."""
     job = getattr(importlib.import_module(f"perfkit.{module}"), function)
     kind = get_type_hints(job)["return"]
     kind = get_type_hints(kind)[field] if field else kind
@@ -184,7 +178,6 @@ def test_what_takes_long_returns_a_document(module: str, function: str, field: s
 
 
 def test_a_saved_profile_is_as_described() -> None:
-    """NAME.json is what `perfkit schema profile` says, with its version in a field of its own."""
     document = document_named("profile")
     for file in sorted((ROOT / "profiles").glob("*.json")):
         saved = json.loads(file.read_bytes())
@@ -193,7 +186,6 @@ def test_a_saved_profile_is_as_described() -> None:
 
 
 def test_what_is_not_as_described_is_refused() -> None:
-    """A document of another version, one without a field, and one of another type are not valid."""
     good = json.loads(encoded(build_report()))
     schema = schema_of(document_named("gate"))
     for bad in (

@@ -1,4 +1,4 @@
-"""Imports go down only, and each foreign library has one home, as the architecture says."""
+"""Imports go down only, and each foreign library has one home, as the architecture states."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ HOMES = {
 
 
 def test_imports_go_down_only() -> None:
-    """The layers that pyproject.toml declares hold."""
     linter = Path(sys.executable).with_name("lint-imports")
 
     done = subprocess.run([linter, "--no-logo"], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -52,12 +51,11 @@ def test_imports_go_down_only() -> None:
 
 @pytest.mark.parametrize("library", sorted(HOMES))
 def test_a_foreign_library_has_one_home(library: str) -> None:
-    """Only the folders named as its home import a library, at any depth of a module."""
     users = {file for file, imported in _imports() if imported == library}
 
-    strangers = {file for file in users if not any(file.startswith(f"{home}/") for home in HOMES[library])}
+    misplaced = {file for file in users if not any(file.startswith(f"{home}/") for home in HOMES[library])}
     assert users
-    assert not strangers, f"{library} is imported in {sorted(strangers)}"
+    assert not misplaced, f"{library} is imported in {sorted(misplaced)}"
 
 
 @functools.cache
@@ -78,7 +76,6 @@ def _each_import() -> Iterator[tuple[str, str]]:
 
 
 def test_the_house_is_on_one_page() -> None:
-    """Every room is named in docs/architecture.md, and every file named there exists."""
     page = (ROOT / "docs/architecture.md").read_text()
     rooms = {folder.name for folder in (ROOT / "perfkit").iterdir() if (folder / "__init__.py").is_file()}
     named = set(re.findall(r"`(perfkit/[\w/.]+)`", page))

@@ -1,4 +1,4 @@
-"""The documents of perfkit's own experiments and tricks say what the committed ledger says."""
+"""The documents of perfkit's own experiments and tricks state what the committed ledger states."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ SECTIONS = [
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
-def test_a_report_is_what_the_ledger_says(document: Path, tmp_path: Path) -> None:
-    """Rendered anew from the rows of its run, text and picture are the same to the letter."""
+def test_a_report_is_what_the_ledger_holds(document: Path, tmp_path: Path) -> None:
     named = re.search(r"run `([0-9a-f-]{36})`", document.read_text())
     assert named is not None
 
@@ -38,8 +37,7 @@ def test_a_report_is_what_the_ledger_says(document: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("document", TRICKS, ids=lambda document: document.stem)
-def test_tricks_are_told_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
-    """Text and, where sizes were tried, picture."""
+def test_tricks_are_reported_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
     named = re.search(r"run `([0-9a-f]{12})`", document.read_text())
     assert named is not None
 
@@ -52,7 +50,6 @@ def test_tricks_are_told_as_the_ledger_has_them(document: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(("run", "section"), SECTIONS)
 def test_the_summary_has_the_figures_of_the_reports(run: str, section: str, tmp_path: Path) -> None:
-    """Each row of its tables begins a row of the run's report."""
     report = tmp_path / "report.md"
     if "-" in run:
         experiment.write_document(experiment.recorded_experiment(run, ledger=LEDGER), report)
@@ -66,7 +63,6 @@ def test_the_summary_has_the_figures_of_the_reports(run: str, section: str, tmp_
 
 
 def test_there_are_reports() -> None:
-    """The checks above cannot pass by finding nothing."""
     assert DOCUMENTS
     assert TRICKS
     assert 6 == len(SECTIONS)

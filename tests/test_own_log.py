@@ -1,4 +1,4 @@
-"""perfkit's own log says what the committed ledger says, over launches of commits that exist."""
+"""perfkit's own log states what the committed ledger states, over launches of commits that exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def repository() -> git.Repo:
-    """Return the repository of perfkit itself."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout of perfkit")
     return git.Repo(ROOT)
@@ -34,10 +33,9 @@ def committed_ledger(repository: git.Repo, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_log_is_what_the_ledger_says(
+def test_the_log_is_what_the_ledger_holds(
     committed_ledger: Path, repository: git.Repo, tmp_path: Path
 ) -> None:
-    """The committed log, rendered anew from the committed ledger, is the same text."""
     committed = tmp_path / "perf_log.md"
     committed.write_text(repository.git.show(":perf_log.md") + "\n")
 
@@ -47,7 +45,6 @@ def test_the_log_is_what_the_ledger_says(
 
 
 def test_five_rows_rest_on_five_launches_each(committed_ledger: Path, repository: git.Repo) -> None:
-    """At least five commits of this history were each measured in five processes beside the one before."""
     tables = read_change_log(project=_project(), ledger=committed_ledger).tables
     compared = Counter(
         entry.commit

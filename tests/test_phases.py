@@ -10,33 +10,30 @@ import perfkit
 from perfkit.phases import listen_to_phases
 
 
-class Ear:
-    """Writes down what it hears."""
+class Listener:
+    """Records what it is given."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def enter(self, name: str) -> None:
-        """Hear a beginning."""
-        self.heard.append(f"enter {name}")
+        """Record a beginning."""
+        self.events.append(f"enter {name}")
 
     def leave(self, name: str) -> None:
-        """Hear an end."""
-        self.heard.append(f"leave {name}")
+        """Record an end."""
+        self.events.append(f"leave {name}")
 
 
 @pytest.fixture
-def ear() -> Iterator[Ear]:
-    """Return a listener, for the length of a test."""
-    listener = Ear()
+def listener_() -> Iterator[Listener]:
+    listener = Listener()
     end = listen_to_phases(listener)
     yield listener
     end()
 
 
-def test_a_phase_is_heard(ear: Ear) -> None:
-    """As a block and as a decorator, and its end also after an error."""
-
+def test_a_phase_is_reported(listener_: Listener) -> None:
     @perfkit.phase("decorated")
     def fail() -> None:
         raise RuntimeError
@@ -44,12 +41,11 @@ def test_a_phase_is_heard(ear: Ear) -> None:
     with perfkit.phase("block"), pytest.raises(RuntimeError):
         fail()
 
-    assert ["enter block", "enter decorated", "leave decorated", "leave block"] == ear.heard
+    assert ["enter block", "enter decorated", "leave decorated", "leave block"] == listener_.events
 
 
 def test_nobody_need_listen() -> None:
-    """Training code keeps its phases in when nobody profiles it."""
-    with perfkit.phase("unheard"):
+    with perfkit.phase("unused"):
         result = 1
 
     assert 1 == result

@@ -58,15 +58,14 @@ def filled(pages: ModuleType) -> dict[str, str]:
 
 
 def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> None:
-    """What the help of any command names, its section names; hidden commands have none."""
     text = filled["reference/commands"]
     found = list(_helps())
 
     assert len(found) > 25
     assert "perfkit log" in dict(found)
-    for path, told in found:
+    for path, reported in found:
         section = text.partition(f"\n## {path}\n")[2].partition("\n## ")[0]
-        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", told, re.MULTILINE)) - {"--help"}
+        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", reported, re.MULTILINE)) - {"--help"}
         assert options == set(re.findall(r"^\| `(--[a-z][a-z0-9-]+)", section, re.MULTILINE)), path
         assert f"[{path}](#{path.replace(' ', '-')})" in text or path == "perfkit"
     assert "## perfkit work" not in text
@@ -77,10 +76,10 @@ def _helps() -> Iterator[tuple[str, str]]:
     runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
 
     def look(words: list[str]) -> Iterator[tuple[str, str]]:
-        told = runner.invoke(app, [*words, "--help"]).output
-        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", told, re.DOTALL))
+        reported = runner.invoke(app, [*words, "--help"]).output
+        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", reported, re.DOTALL))
         if not words or not below or words == ["log"]:
-            yield " ".join(["perfkit", *words]), told
+            yield " ".join(["perfkit", *words]), reported
         for name in re.findall(r"^│ ([a-z]+)", below, re.MULTILINE):
             yield from look([*words, name])
 
@@ -88,7 +87,6 @@ def _helps() -> Iterator[tuple[str, str]]:
 
 
 def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[str, str]) -> None:
-    """What is typed after an option stands beside it."""
     text = filled["reference/commands"]
 
     assert "| `--launches NUMBER` | Fresh processes per commit. Default: `5`. |" in text
@@ -98,7 +96,6 @@ def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[st
 
 
 def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
-    """A key with its default, a code with the errors that end so."""
     keys = filled["reference/configuration"]
 
     assert "Number, by default `240.0`. |" in keys
@@ -110,16 +107,14 @@ def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> N
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
-    """Words that lie beside the code are checked against it."""
-    told = pages.meanings()
+    reported = pages.meanings()
     keys = {table: set(struct.__struct_fields__) for table, _, struct in pages.tables()}
 
-    assert keys == {table: set(words) for table, words in told["configuration"].items()}
-    assert set(pages.SCHEMA.names) == set(told["columns"])
+    assert keys == {table: set(words) for table, words in reported["configuration"].items()}
+    assert set(pages.SCHEMA.names) == set(reported["columns"])
 
 
-def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
-    """Commands and their options, in blocks and within sentences, also where no test runs them."""
+def test_what_documents_show_to_type_exists(pages: ModuleType) -> None:
     known = dict(pages.each_command())
     groups = {path.rpartition(" ")[0] for path in known if path.count(" ") == 2}
     typed = []
@@ -136,7 +131,7 @@ def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
 
 
 def _is_known(line: str, known: dict[str, Any], groups: set[str]) -> bool:
-    """Tell whether a command exists, each option before what is for somebody else, and so many arguments."""
+    """Return whether a command exists, and each option before what is for another program."""
     own = re.split(r" -- | torchrun | > | \\$", line)[0]
     words = re.sub(r"\"[^\"]*\"|'[^']*'", "TEXT", own).split()
     path = next((" ".join(words[:size]) for size in (3, 2) if " ".join(words[:size]) in known), "")
@@ -159,14 +154,12 @@ def _is_known(line: str, known: dict[str, Any], groups: set[str]) -> bool:
 
 
 def test_what_import_perfkit_has_is_described(filled: dict[str, str]) -> None:
-    """Each has a docstring that begins with a sentence, and a place on the page."""
     for name in perfkit.__all__:
         assert (inspect.getdoc(getattr(perfkit, name)) or "").partition("\n")[0].endswith((".", ":")), name
         assert f"perfkit.{name}\n" in filled["reference/python"]
 
 
 def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType) -> None:
-    """What the site shows of a class has a docstring, and so has each error."""
     shown = [pkgutil.resolve_name(name) for name in pages.RESULTS]
     shown += [getattr(perfkit, name) for name in perfkit.__all__]
     shown += [one for one in vars(errors).values() if inspect.isclass(one)]
@@ -183,7 +176,6 @@ def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType)
 
 
 def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
-    """Readers of the repository have it without building anything; `make reference` writes it anew."""
     texts = {page: (DOCS / f"{page}.md").read_text() for page in pages.PAGES}
 
     assert {page: pages.stored(page, text) for page, text in texts.items()} == texts
@@ -192,13 +184,11 @@ def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
 
 
 def test_a_page_without_one_place_to_fill_is_refused(pages: ModuleType) -> None:
-    """It would stay as it was, and nobody would notice."""
     with pytest.raises(ValueError, match="a page has 0 places to fill; it needs one"):
         pages.filled("reference/commands", "# Commands\n")
 
 
 def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: ModuleType) -> None:
-    """What is printed, and sentences, stay as they are."""
     text = (
         "a 5 % b\n| 4.11 ± 0.30 s | 5 % of it |\n\n```text\nperfkit gate\n```\n\n```text\nperfkit: 5 %\n```\n"
     )
@@ -210,7 +200,6 @@ def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: Mo
 
 
 def test_each_link_between_documents_leads_to_a_file_and_a_heading() -> None:
-    """Pages that the build fills are there without it."""
     lost = []
     for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for link in _LINK.findall(_FENCED.sub("", document.read_text())):
@@ -231,7 +220,6 @@ def _anchors(file: Path) -> set[str]:
 
 
 def test_each_document_is_in_the_navigation_once(pages: ModuleType) -> None:
-    """Lists of links are the navigation; what they do not reach nobody finds."""
     reached = [
         (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS).as_posix()
         for page in pages.CONTENTS
@@ -243,7 +231,6 @@ def test_each_document_is_in_the_navigation_once(pages: ModuleType) -> None:
 
 
 def test_the_code_of_the_tutorial_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its script is whole, and its benchmark calls it as it is."""
     for _, _, kind, block, name in _tutorial():
         if kind == "python":
             (tmp_path / Path(name).name).write_text(block)
@@ -269,21 +256,20 @@ def _tutorial() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 @pytest.mark.slow
-def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    """Files are saved, commands run in order, each ends as it says, and prints the lines that are shown."""
+def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
     project = tmp_path / "spirals"
     project.mkdir()
-    said = ""
+    stated = ""
     for _, code, kind, block, name in _tutorial():
         if kind == "python":
             (project / name).parent.mkdir(exist_ok=True)
             (project / name).write_text(block)
         elif kind == "bash":
-            said = "".join(_typed(line, project, int(code or 0)) for line in block.strip().splitlines())
+            stated = "".join(_typed(line, project, int(code or 0)) for line in block.strip().splitlines())
         else:
-            printed = {_shape(line) for line in said.splitlines()}
+            printed = {_shape(line) for line in stated.splitlines()}
             lost = [line for line in block.splitlines() if not any(_shape(line) in one for one in printed)]
-            assert [] == lost, said
+            assert [] == lost, stated
 
 
 def _typed(line: str, folder: Path, code: int) -> str:
@@ -311,7 +297,6 @@ def _shape(line: str) -> str:
 
 
 def test_perfkit_needs_none_of_what_builds_its_site() -> None:
-    """The libraries of the site are imported beside the documents alone."""
     names = re.compile(r"^\s*(?:import|from) (?:sphinx|myst_parser|furo|docutils)\b", re.MULTILINE)
 
     assert [] == [file for file in (ROOT / "perfkit").rglob("*.py") if names.search(file.read_text())]
@@ -323,7 +308,6 @@ def test_perfkit_needs_none_of_what_builds_its_site() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("furo") is None, reason="needs `perfkit[docs]`")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    """Each page of it has the headings of its document."""
     done = subprocess.run(
         [
             sys.executable,

@@ -49,8 +49,6 @@ def open_below(place: Path) -> list[str]:
 
 
 def test_a_place_without_locks_takes_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sweep can tell there whether an owner lives, so none takes what is left."""
-
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -63,8 +61,6 @@ def test_a_place_without_locks_takes_folders(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_folder_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a full disk, which refuses what is to be written into the owner's file."""
-
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -75,11 +71,9 @@ def test_a_folder_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch
     assert [] == [*tmp_path.iterdir()]
 
 
-def test_who_interrupts_the_removal_is_heard_after_it(
+def test_an_interrupt_during_the_removal_takes_effect_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a removal would leave the rest to the next sweep."""
-
     def remove(folder: Path) -> None:
         assert 1 == len(open_below(tmp_path))
         signal.raise_signal(signal.SIGINT)
@@ -94,7 +88,6 @@ def test_who_interrupts_the_removal_is_heard_after_it(
 
 
 def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:
-    """With what forbids it, and after a failure inside; links are not followed."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o500)
     place = tmp_path / "place"
@@ -117,14 +110,12 @@ def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:
 
 
 def test_all_names_are_equally_long(tmp_path: Path) -> None:
-    """A path's length moves what lies behind it in memory."""
     with temporary_folder(place=tmp_path) as one, temporary_folder(place=tmp_path) as other:
         assert len(one.name) == len(other.name)
         assert one != other
 
 
 def test_what_an_owner_holds_is_not_left_over(tmp_path: Path) -> None:
-    """Neither in this process nor in another one; a killed one's is, with what is known of it."""
     with temporary_folder(place=tmp_path), owner(tmp_path) as (process, folder):
         assert [] == list(leftovers(tmp_path))
         process.kill()
@@ -141,7 +132,6 @@ def test_what_an_owner_holds_is_not_left_over(tmp_path: Path) -> None:
 
 
 def test_no_two_sweep_the_same_folder(tmp_path: Path) -> None:
-    """One that is being looked at is held; when its folder is gone, so is the owner's file."""
     with owner(tmp_path) as (process, folder):
         process.kill()
         process.wait()
@@ -157,7 +147,6 @@ def test_no_two_sweep_the_same_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", "\0"])
 def test_an_owner_that_died_before_it_had_a_folder_leaves_nothing(tmp_path: Path, content: str) -> None:
-    """Its file alone is of no use."""
     (tmp_path / "perfkit-0123.owner").write_text(content)
 
     (found,) = leftovers(tmp_path)

@@ -23,7 +23,6 @@ from perfkit.units import counted, human_bytes, human_calls, human_percent, huma
     ],
 )
 def test_seconds_are_scaled(seconds: float | None, text: str) -> None:
-    """A duration has three significant digits and the unit that suits it."""
     assert text == human_seconds(seconds)
 
 
@@ -31,12 +30,10 @@ def test_seconds_are_scaled(seconds: float | None, text: str) -> None:
     ("calls", "text"), [(0.0, "0"), (2.5, "2.5"), (999.4, "999"), (999.6, "1,000"), (1849.2, "1,849")]
 )
 def test_calls_are_whole_from_a_thousand_on(calls: float, text: str) -> None:
-    """No count that a person reads has an exponent."""
     assert text == human_calls(calls)
 
 
 def test_more_digits_can_be_asked_for() -> None:
-    """A total that people compare is told more precisely."""
     assert "328.638 s" == human_seconds(328.637751, digits=6)
     assert "164.3 s" == human_seconds(164.3188755, digits=4)
 
@@ -45,23 +42,19 @@ def test_more_digits_can_be_asked_for() -> None:
     ("count", "text"), [(10, "10 B"), (2048, "2.00 KiB"), (369_454_080, "352 MiB"), (3 << 30, "3.00 GiB")]
 )
 def test_bytes_are_binary(count: int, text: str) -> None:
-    """A size is in binary units."""
     assert text == human_bytes(count)
 
 
 def test_an_unknown_share_is_a_dash() -> None:
-    """Not known is not zero."""
     assert "-" == human_percent(None)
     assert "3.1 %" == human_percent(0.031)
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])
 def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
-    """One of a thing is singular, any other number plural."""
     assert text == counted(number, "step")
 
 
 def test_a_few_names_are_listed_and_the_others_counted() -> None:
-    """As many as are allowed stand there by themselves."""
     assert "a, b" == listed(["a", "b"], 2)
     assert "a, b and 2 more" == listed(["a", "b", "c", "d"], 2)

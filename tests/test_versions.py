@@ -1,4 +1,4 @@
-"""``make versions`` leaves nothing out unsaid, and tries what the package says of itself."""
+"""``make versions`` reports what it leaves out, and tries what the package declares."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ PROJECT = PYPROJECT["project"]
 
 
 def test_the_lowest_supported_python_is_the_lowest_allowed() -> None:
-    """The classifiers and what an installer goes by begin at one version."""
     lowest = versions.supported()[0]
 
     assert SpecifierSet(f">={lowest}") == SpecifierSet(PROJECT["requires-python"])
     assert f"py{lowest.replace('.', '')}" == PYPROJECT["tool"]["ruff"]["target-version"]
 
 
-def test_a_python_that_is_missing_is_told_and_no_success() -> None:
-    """Its name stands among the outcomes; what ran well beside it does not make up for it."""
+def test_a_python_that_is_missing_is_reported_and_no_success() -> None:
     done = subprocess.run(
         [sys.executable, versions.__file__, "2.99"], capture_output=True, text=True, check=False
     )
@@ -34,7 +32,6 @@ def test_a_python_that_is_missing_is_told_and_no_success() -> None:
 
 
 def test_each_dependency_has_a_lower_bound_that_its_pinned_version_keeps() -> None:
-    """Without one, "the lowest versions" would be the first ever published."""
     pins = dict(
         line.lower().replace("_", "-").split("==")
         for line in (versions.ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -49,5 +46,4 @@ def test_each_dependency_has_a_lower_bound_that_its_pinned_version_keeps() -> No
 
 
 def test_the_tests_it_runs_exist() -> None:
-    """A renamed file would otherwise be found hours later."""
     assert [] == [test for test in versions.TESTS if not (versions.ROOT / "tests" / test).exists()]

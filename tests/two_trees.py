@@ -78,7 +78,7 @@ class TwoTrees:
         children = self.children(launcher, *tests)
         return run_launch(children, nodes(*tests), plans={} if plans is None else plans, rules=rules)
 
-    def said(self, side: Side, name: str) -> list[str]:
+    def lines(self, side: Side, name: str) -> list[str]:
         """Return the lines that a side's code wrote into a file of its tree."""
         path = self.roots[side] / name
         return path.read_text().splitlines() if path.exists() else []

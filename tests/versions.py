@@ -37,7 +37,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def supported() -> list[str]:
-    """Return the Python versions that perfkit says it supports, the lowest first."""
+    """Return the Python versions that perfkit declares, the lowest first."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = [line.rpartition(" ")[2] for line in project["classifiers"] if ":: Python ::" in line]
     return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
@@ -64,7 +64,7 @@ def _interpreters(version: str) -> Iterator[str]:
     """Yield what answers as a Python of this version."""
     below = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for place in (shutil.which(f"python{version}"), *sorted(map(str, below.glob(f"{version}.*/bin/python")))):
-        # On the search path there may be one that only says how to choose it.
+        # On the search path there may be one that only explains how to choose it.
         if place and subprocess.run([place, "-c", ""], capture_output=True, check=False).returncode == 0:
             yield place
 

@@ -21,6 +21,6 @@ def write_wheel(folder: Path, name: str, version: str, text: str, *, needs: str 
     }
     listed = "".join(f"{place},,\n" for place in (*content, f"{info}/RECORD"))
     with zipfile.ZipFile(file, "w") as archive:
-        for place, said in (*content.items(), (f"{info}/RECORD", listed)):
-            archive.writestr(place, said)
+        for place, output in (*content.items(), (f"{info}/RECORD", listed)):
+            archive.writestr(place, output)
     return file

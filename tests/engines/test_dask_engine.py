@@ -1,4 +1,4 @@
-"""A real cluster on this machine does tasks once, whoever dies meanwhile, and refuses workers in words."""
+"""A real cluster on this machine does each task once, loses workers, and refuses those that do not match."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ ROWS_OF_A_TASK = 3
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Return a cluster whose two workers nobody kills."""
     with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
         made.wait_for_workers(2)
         yield made
@@ -49,16 +48,16 @@ def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> No
     assert _expected(5) == recorded(tmp_path)
 
 
-def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_task_that_fails_is_tried_twice_and_reported(shared: Cluster, tmp_path: Path) -> None:
+    output: list[str] = []
     pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
 
-    with DaskEngine(shared.url, log=said.append) as engine:
+    with DaskEngine(shared.url, log=output.append) as engine:
         engine.classes()
         engine.perform(pile)
 
     assert 4 == pile.given
-    assert ["1: it was told to fail"] == pile.failures
+    assert ["1: it was set to fail"] == pile.failures
     assert 2 == len(pile.filed)
 
 
@@ -102,13 +101,13 @@ def test_a_worker_that_is_not_fit_is_refused_in_words(
 
 
 def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    said: list[str] = []
+    output: list[str] = []
     with cluster(tmp_path / "cluster", workers=2) as made:
         made.wait_for_workers(2)
         pile = Pile(waiting=simulated_tasks(5, seconds=0.2), ledger=tmp_path / "ledger")
         killer = threading.Thread(target=made.kill_worker_at_work)
 
-        with DaskEngine(made.url, log=said.append) as engine:
+        with DaskEngine(made.url, log=output.append) as engine:
             engine.classes()
             killer.start()
             engine.perform(pile)
@@ -116,11 +115,11 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
     assert [] == pile.failures
     assert _expected(5, 0.2) == recorded(tmp_path / "ledger")
-    assert any("is lost; its task is done anew" in line for line in said), said
+    assert any("is lost; its task is done anew" in line for line in output), output
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
+def test_a_scheduler_that_is_killed_is_reported_and_the_rest_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tasks = simulated_tasks(5, seconds=0.1)

@@ -145,7 +145,7 @@ def test_what_is_no_task_or_of_another_run_is_refused(task: Task, tmp_path: Path
         pack(task, tmp_path / "empty")
 
 
-def test_a_task_that_finds_no_room_here_is_told_so(
+def test_a_task_that_finds_no_room_here_is_reported(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = perform_here(task, tmp_path, _silent)

@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def runs_of(data: bytes) -> list[ToolRun]:
-    """Return the runs of a file's bytes, in whatever format they are."""
+    """Return the runs of a file's bytes, in any format."""
     value = decode(data)
     return list(read(value, format_of(value)))
 
@@ -65,7 +65,6 @@ def pytest_benchmark_file(**stats: object) -> dict[str, Any]:
 
 
 def asv_file(results: dict[str, Any], **members: object) -> dict[str, Any]:
-    """Return a result file of asv."""
     return {
         "commit_hash": "a" * 40,
         "env_name": "py3.7",
@@ -95,7 +94,6 @@ OLD_ASV = asv_file(
 
 
 def test_pytest_benchmark_gives_its_raw_values() -> None:
-    """With the commit, the machine, the options and the number of calls in a round."""
     text = (FILES / "pytest_benchmark_5.json").read_bytes()
     [run] = runs_of(text)
     first = run.results[0]
@@ -116,7 +114,6 @@ def test_pytest_benchmark_gives_its_raw_values() -> None:
 
 
 def test_pytest_benchmark_without_data_gives_a_summary() -> None:
-    """As it saves by default, and as its first version wrote it, which knew no CPU."""
     [run] = runs_of(json.dumps(pytest_benchmark_file()).encode())
     [result] = run.results
 
@@ -129,7 +126,6 @@ def test_pytest_benchmark_without_data_gives_a_summary() -> None:
 
 
 def test_a_single_round_has_no_deviation() -> None:
-    """Where pytest-benchmark writes 0."""
     outcome = outcomes_of(pytest_benchmark_file(rounds=1, stddev=0))["tests/test_a.py::test_a[0]"]
 
     assert outcome.summary is not None
@@ -138,7 +134,6 @@ def test_a_single_round_has_no_deviation() -> None:
 
 @pytest.mark.parametrize("unknown", ["unversioned", "unknown", None, 7])
 def test_a_commit_that_is_none_is_not_known(unknown: object) -> None:
-    """As pytest-benchmark writes it outside a repository."""
     value = pytest_benchmark_file()
     value["commit_info"]["id"] = unknown
 
@@ -148,7 +143,6 @@ def test_a_commit_that_is_none_is_not_known(unknown: object) -> None:
 
 
 def test_asv_gives_samples_where_it_kept_them() -> None:
-    """A result for each combination of parameters, by name."""
     value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
     context = asv.context_of(
         decode((FILES / "asv/sample/machine.json").read_bytes()),
@@ -162,10 +156,7 @@ def test_asv_gives_samples_where_it_kept_them() -> None:
     assert {"size": "10", "kind": "'list'"} == sorted_list.benchmark.params
     assert sorted_list.benchmark.version.startswith("247bd8fc20b7bb2b39b85a698fa0b356")
     assert 1991 == found["sorting.time_join"].loops
-    assert ("memory", "B") == (
-        found["sorting.mem_list"].metric.name,
-        found["sorting.mem_list"].metric.unit,
-    )
+    assert ("memory", "B") == (found["sorting.mem_list"].metric.name, found["sorting.mem_list"].metric.unit)
     assert ("peak memory", (28049408.0,)) == (
         found["sorting.peakmem_list"].metric.name,
         found["sorting.peakmem_list"].values,
@@ -178,7 +169,6 @@ def test_asv_gives_samples_where_it_kept_them() -> None:
 
 
 def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
-    """With what it knows of them besides, as text."""
     value = decode((FILES / "asv/sample/9d685f8f-existing-py_usr_bin_python3.json").read_bytes())
     [run] = asv.read(value, asv.AsvContext())
     found = {result.outcome.benchmark.name: result for result in run.results}
@@ -187,7 +177,7 @@ def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
     assert (1.0908566725429235e-06,) == join.outcome.values
     assert "8" == join.entries["repeat"]
     assert "the median of the samples, which were not kept" == join.entries["value"]
-    # Without benchmarks.json the metric is told by the name, and parameters by number.
+    # Without benchmarks.json the metric is reported by the name, and parameters by number.
     assert WALL_TIME == join.outcome.metric
     assert "memory" == found["sorting.mem_list"].outcome.metric.name
     assert {"param1": "10", "param2": "'bad'"} == found[
@@ -196,7 +186,6 @@ def test_asv_gives_its_result_where_samples_were_not_kept() -> None:
 
 
 def test_asv_failures_and_skips_are_rows() -> None:
-    """A null is a failure, and NaN a benchmark whose setup said that it does not apply."""
     value = decode((FILES / "asv/sample/74d09164-existing-py_usr_bin_python3.json").read_bytes())
     [run] = asv.read(value, asv.AsvContext())
     found = {result.outcome.benchmark.name: result.outcome for result in run.results}
@@ -208,7 +197,6 @@ def test_asv_failures_and_skips_are_rows() -> None:
 
 
 def test_asv_version_1_is_read() -> None:
-    """Its results were numbers, or objects with what are columns now."""
     found = outcomes_of(
         asv_file(
             {
@@ -235,7 +223,6 @@ def test_asv_version_1_is_read() -> None:
 
 
 def test_pyperf_processes_are_launches() -> None:
-    """Calibration and warm-ups are no values."""
     [run] = runs_of((FILES / "pyperf.json").read_bytes())
 
     assert [0, 1, 2] == [result.launch for result in run.results]
@@ -248,14 +235,12 @@ def test_pyperf_processes_are_launches() -> None:
 
 
 def test_compressed_pyperf_is_read() -> None:
-    """As pyperf writes it where a name ends in .gz."""
     text = (FILES / "pyperf.json").read_bytes()
 
     assert runs_of(text)[0].results == runs_of(gzip.compress(text))[0].results
 
 
 def test_older_pyperf_called_values_samples() -> None:
-    """Version 5 had common metadata in each benchmark."""
     found = outcomes_of(
         {
             "version": 5,
@@ -273,7 +258,6 @@ def test_older_pyperf_called_values_samples() -> None:
 
 
 def test_google_benchmark_gives_repetitions() -> None:
-    """Its aggregates are ignored where they are there, and a skipped benchmark is a row."""
     text = (FILES / "google_benchmark.json").read_bytes()
     [run] = runs_of(text)
     summing, skipping = (result.outcome for result in run.results)
@@ -290,7 +274,6 @@ def test_google_benchmark_gives_repetitions() -> None:
 
 
 def test_google_benchmark_gives_aggregates_without_repetitions() -> None:
-    """As with --benchmark_report_aggregates_only."""
     text = (FILES / "google_benchmark_aggregates.json").read_bytes()
     known = {one["aggregate_name"]: one["real_time"] for one in json.loads(text)["benchmarks"]}
     [run] = runs_of(text)
@@ -302,7 +285,6 @@ def test_google_benchmark_gives_aggregates_without_repetitions() -> None:
 
 
 def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
-    """Complexity() adds the curve through all sizes of a family, and how well it fits."""
     size = {"name": "BM_Sort/8", "run_name": "BM_Sort/8", "iterations": 10, "real_time": 3, "time_unit": "ns"}
     fit = {"run_name": "BM_Sort", "run_type": "aggregate", "time_unit": "ns"}
     curve = {
@@ -332,8 +314,9 @@ def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
         ("customBiggerIsBetter", "points", "higher"),
     ],
 )
-def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, unit: str, better: str) -> None:
-    """A tool of times has rates too: more of these is better."""
+def test_a_unit_reports_which_way_is_better_where_the_tool_does_not(
+    tool: str, unit: str, better: str
+) -> None:
     entry = {"commit": {"id": "1" * 40}, "tool": tool, "benches": [{"name": "a", "value": 2, "unit": unit}]}
     value = {"lastUpdate": 1, "repoUrl": "https://host/a", "entries": {"suite": [entry]}}
 
@@ -343,7 +326,6 @@ def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, uni
 
 
 def test_old_google_benchmark_names_its_aggregates() -> None:
-    """Before version 1.5 their names alone said what they are; dates had slashes."""
     entry = {"iterations": 10, "real_time": 3, "cpu_time": 3, "time_unit": "ms"}
     value = {
         "context": {"date": "2016/08/02-16:45:14", "num_cpus": 4},
@@ -362,7 +344,6 @@ def test_old_google_benchmark_names_its_aggregates() -> None:
 
 
 def test_a_data_js_is_read_as_text() -> None:
-    """An entry is a run; units become seconds, and rates of pytest the times that they are of."""
     first, second, python, throughput = runs_of((FILES / "data.js").read_bytes())
 
     assert first.commit is not None
@@ -380,7 +361,6 @@ def test_a_data_js_is_read_as_text() -> None:
 
 
 def test_a_series_may_have_values_of_launches() -> None:
-    """A list of values is a launch, and a single value one by itself."""
     [run] = runs_of(b'{"name": "sort", "unit": "ms", "values": [[1, 2], 3], "commit": "%s"}' % (b"a" * 40))
 
     assert [(0, (0.001, 0.002)), (1, (0.003,))] == [
@@ -404,8 +384,9 @@ def test_a_series_may_have_values_of_launches() -> None:
         ("", "value", "1", "lower", 1),
     ],
 )
-def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better: str, divisor: float) -> None:
-    """Times become seconds; more of a rate is better."""
+def test_a_unit_states_what_is_measured(
+    unit: str, name: str, stored: str, better: str, divisor: float
+) -> None:
     metric, by = metric_of(unit)
 
     assert (name, stored, better, divisor) == (metric.name, metric.unit, metric.better, by)
@@ -422,15 +403,13 @@ def test_a_unit_says_what_is_measured(unit: str, name: str, stored: str, better:
         ({"data": [-1e-6, -2e-6]}, "its typical time is -1.5e-06 s"),
     ],
 )
-def test_numbers_that_make_no_sense_are_said(stats: dict[str, Any], doubt: str) -> None:
-    """A CUDA kernel that nobody waited for is seen by its fastest call."""
+def test_numbers_that_make_no_sense_are_stated(stats: dict[str, Any], doubt: str) -> None:
     [run] = runs_of(json.dumps(pytest_benchmark_file(**stats)).encode())
 
     assert doubt in " ".join(run.doubts)
 
 
 def test_what_is_no_measurement_is_an_error_row() -> None:
-    """It is not dropped, and no analysis meets it."""
     outcome = outcomes_of(pytest_benchmark_file(data=[1.0, math.inf]))["tests/test_a.py::test_a[0]"]
 
     assert ("error", (), "1 value of 2 cannot be a measurement (inf)") == (
@@ -441,7 +420,7 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "output"),
     [
         (b"", "is not whole JSON"),
         (b'{"machine_info": {}, "benchm', "is not whole JSON"),
@@ -477,12 +456,11 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
         ),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line(data: bytes, said: str) -> None:
-    """Whatever it holds, and without running any of it."""
+def test_a_bad_file_is_refused_in_one_line(data: bytes, output: str) -> None:
     with pytest.raises(UsageError) as refused:
         runs_of(data)
 
-    assert said in str(refused.value)
+    assert output in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -508,7 +486,6 @@ def places_in(value: object) -> list[tuple[Any, Any]]:
 @settings(max_examples=40)
 @given(data=st.data())
 def test_anything_may_stand_anywhere(name: str, data: st.DataObject) -> None:
-    """A file with a wrong value in any place is read or refused, and nothing else."""
     value = OLD_ASV if name == "asv-1" else decode((FILES / name).read_bytes())
     value = copy.deepcopy(value)
     for _ in range(data.draw(st.integers(1, 3))):

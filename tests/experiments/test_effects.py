@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -111,7 +110,6 @@ def _two_by_two(
 
 
 def test_a_main_effect_is_the_geometric_mean_over_blocks() -> None:
-    """Ratios of 1.1, 1.21, 1.1, 1.21 within blocks: the middle one, however much the blocks differ."""
     ratios = (1.1, 1.21, 1.1, 1.21)
     blocks = (
         {"precision=default": level, "precision=bf16": level * ratio}
@@ -130,7 +128,6 @@ def test_a_main_effect_is_the_geometric_mean_over_blocks() -> None:
 
 
 def test_simple_effects_and_interactions_come_from_the_cells() -> None:
-    """bf16 takes twice the time at 2 samples, half of it at 8: nothing on average, a quarter between."""
     block = _two_by_two(1.0, 4.0, 2.0, 2.0)
     effects = effects_of(_record(PRECISIONS_AND_SIZES, block, block))
 
@@ -142,14 +139,12 @@ def test_simple_effects_and_interactions_come_from_the_cells() -> None:
 
 
 def test_one_factor_has_only_main_effects() -> None:
-    """Three levels are two comparisons with the first."""
     contrasts = contrasts_of(build_experiment({"workers": (0, 2, 4)}))
 
     assert [("main", 0, 2), ("main", 0, 4)] == [(one.kind, one.reference, one.level) for one in contrasts]
 
 
 def test_two_factors_are_compared_at_each_other_s_levels() -> None:
-    """Of 2 x 3 variants: three main effects, 3 + 2 x 2 simple ones, two interactions."""
     contrasts = contrasts_of(build_experiment(SIZES))
     kinds = [contrast.kind for contrast in contrasts]
 
@@ -158,14 +153,12 @@ def test_two_factors_are_compared_at_each_other_s_levels() -> None:
 
 
 def test_true_and_one_are_different_levels() -> None:
-    """A factor may mix them, though Python takes them for equal."""
     pairs = [contrast.pairs for contrast in contrasts_of(build_experiment({"workers": (0, 1, True)}))]
 
     assert [(("workers=0", "workers=1"),), (("workers=0", "workers=true"),)] == pairs
 
 
 def test_a_response_without_a_natural_zero_is_compared_by_difference() -> None:
-    """Accuracies of 0.90 and 0.93, 0.92 and 0.93: two points apart, and no verdict on it."""
     blocks = (
         {"precision=default": 0.90, "precision=bf16": 0.93},
         {"precision=default": 0.92, "precision=bf16": 0.93},
@@ -182,7 +175,6 @@ def test_a_response_without_a_natural_zero_is_compared_by_difference() -> None:
     ("response", "first", "second"), [(LOSS, 0.5, 0.25), (LOSS, -0.5, -2.0), (SKIPPED_STEPS, 0.0, 2.0)]
 )
 def test_a_difference_may_be_of_any_two_numbers(response: Response, first: float, second: float) -> None:
-    """Of what went down as well, and of numbers at zero or below it."""
     block = {"precision=default": first, "precision=bf16": second}
     effect = _effect(
         effects_of(_record(PRECISIONS, block, block, response=response)), "main", "precision", response
@@ -193,7 +185,6 @@ def test_a_difference_may_be_of_any_two_numbers(response: Response, first: float
 
 @pytest.mark.parametrize("none", [0.0, -1.0])
 def test_a_time_that_is_not_above_zero_is_none(none: float) -> None:
-    """It has no ratio to another one, so that its block does not count."""
     whole = {"precision=default": 1.0, "precision=bf16": 2.0}
     broken = {"precision=default": none, "precision=bf16": 2.0}
 
@@ -205,7 +196,6 @@ def test_a_time_that_is_not_above_zero_is_none(none: float) -> None:
     [(TOTAL_TIME, 9, False), (TOTAL_TIME, 10, True), (TOTAL_TIME, 11, True), (HOST_PEAK, 2, True)],
 )
 def test_few_times_that_agree_are_not_believed(response: Response, blocks: int, narrow: bool) -> None:  # noqa: FBT001
-    """As of a gate's launches: by chance all of nine blocks may be slow alike. Bytes are what they are."""
     block = {"precision=default": 1.0, "precision=bf16": 2.0}
     record = _record(PRECISIONS, *[block] * blocks, response=response)
     effect = _effect(effects_of(record), "main", "precision", response)
@@ -214,7 +204,6 @@ def test_few_times_that_agree_are_not_believed(response: Response, blocks: int, 
 
 
 def test_a_variant_that_never_ran_is_left_out() -> None:
-    """The main effect is that of the sizes at which both ran; the simple one at the other is not known."""
     block = _two_by_two(1.0, None, 2.0, 2.0)
     effects = effects_of(_record(PRECISIONS_AND_SIZES, block, block))
     main = _effect(effects, "main", "precision")
@@ -226,7 +215,6 @@ def test_a_variant_that_never_ran_is_left_out() -> None:
 
 
 def test_a_block_counts_where_every_trial_it_needs_succeeded() -> None:
-    """A variant that failed in the second of three blocks leaves two."""
     both: dict[str, float | None] = {"precision=default": 1.0, "precision=bf16": 2.0}
     half: dict[str, float | None] = {"precision=default": 1.0, "precision=bf16": None}
     effect = _effect(effects_of(_record(PRECISIONS, both, half, both)), "main", "precision")
@@ -236,7 +224,6 @@ def test_a_block_counts_where_every_trial_it_needs_succeeded() -> None:
 
 
 def test_one_block_is_no_effect() -> None:
-    """A deviation needs two."""
     effect = _effect(
         effects_of(_record(PRECISIONS, {"precision=default": 1.0, "precision=bf16": 2.0})),
         "main",
@@ -247,7 +234,6 @@ def test_one_block_is_no_effect() -> None:
 
 
 def test_what_was_counted_is_exact() -> None:
-    """Peaks of 400 and 300 bytes are a ratio of 0.75 with nothing around it."""
     peaks = {"precision=default": 400, "precision=bf16": 300}
     effect = _effect(effects_of(_record(PRECISIONS, peaks=peaks)), "main", "precision", TENSOR_PEAK)
 
@@ -256,7 +242,6 @@ def test_what_was_counted_is_exact() -> None:
 
 
 def test_what_was_not_counted_of_a_variant_is_not_known() -> None:
-    """Where it was not watched in its first steps, it has nothing to compare."""
     effect = _effect(
         effects_of(_record(PRECISIONS, peaks={"precision=default": 400})), "main", "precision", TENSOR_PEAK
     )
@@ -266,7 +251,6 @@ def test_what_was_not_counted_of_a_variant_is_not_known() -> None:
 
 
 def test_a_crossover_lies_between_the_sizes_where_the_sign_changes() -> None:
-    """25 % more time at 2 samples, 20 % less at 8: even at 4, the middle on the scale of logarithms."""
     blocks = (_two_by_two(level, level, 1.25 * level, 0.8 * level) for level in (1.0, 2.0, 3.0))
     record = _record(PRECISIONS_AND_SIZES, *blocks)
     (crossing,) = crossovers(record.experiment, effects_of(record), TOTAL_TIME)
@@ -284,7 +268,6 @@ def test_a_crossover_says_on_which_side_of_it_a_level_pays(
     large: float,
     better_below: bool,  # noqa: FBT001
 ) -> None:
-    """Where it takes less time."""
     record = _record(PRECISIONS_AND_SIZES, *[_two_by_two(1.0, 1.0, small, large)] * 3)
     (crossing,) = crossovers(record.experiment, effects_of(record), TOTAL_TIME)
 
@@ -293,7 +276,6 @@ def test_a_crossover_says_on_which_side_of_it_a_level_pays(
 
 @pytest.mark.parametrize("other", [{"augmentation": ("lazy", "cached")}, {"workers": (1, True)}])
 def test_a_crossover_belongs_to_levels_of_the_other_factors(other: Mapping[str, Sequence[Level]]) -> None:
-    """It is looked for at each of them, and at one it may be while there is none at the next."""
     ((name, (first, _)),) = other.items()
     factors = {**PRECISIONS_AND_SIZES, **other}
     block = dict.fromkeys((variant.name for variant in build_experiment(factors).variants), 1.0)
@@ -307,7 +289,6 @@ def test_a_crossover_belongs_to_levels_of_the_other_factors(other: Mapping[str, 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.5), (0.75, 1.0)])
 def test_an_interval_that_ends_at_no_change_contains_it(low: float, high: float) -> None:
-    """So that the size is not certain."""
     record = _record(PRECISIONS_AND_SIZES, *[_two_by_two(1.0, 1.0, 1.25, 0.8)] * 3)
     effects = [
         replace(effect, low=low, high=high) if effect.contrast.at == {"batch_size": 2} else effect
@@ -319,7 +300,6 @@ def test_an_interval_that_ends_at_no_change_contains_it(low: float, high: float)
 
 
 def test_a_crossover_next_to_an_interval_that_contains_no_change_is_not_certain() -> None:
-    """Of the sizes 2, 4 and 8 the middle one is where bf16 makes no difference."""
     record = synthetic_record({**PRECISIONS, "batch_size": (2, 4, 8)}, sample_s=bf16_pays_from_four)
     (crossing,) = crossovers(record.experiment, effects_of(record), SAMPLE_TIME)
 
@@ -328,7 +308,6 @@ def test_a_crossover_next_to_an_interval_that_contains_no_change_is_not_certain(
 
 
 def test_between_two_sizes_that_may_make_no_difference_nothing_crosses() -> None:
-    """A little faster at one and a little slower at the other, and no block like the next."""
     changes = (1.3, 0.8, 1.02, 0.9, 1.1, 0.97)
     blocks = (_two_by_two(1.0, 1.0, 1.01 * change, 0.99 / change) for change in changes)
     record = _record(PRECISIONS_AND_SIZES, *blocks)
@@ -337,7 +316,6 @@ def test_between_two_sizes_that_may_make_no_difference_nothing_crosses() -> None
 
 
 def test_effects_of_one_sign_do_not_cross() -> None:
-    """Faster everywhere is faster everywhere."""
     record = _record(PRECISIONS_AND_SIZES, *[_two_by_two(1.0, 1.0, 0.9, 0.8)] * 2)
 
     assert [] == crossovers(record.experiment, effects_of(record), TOTAL_TIME)
@@ -354,13 +332,11 @@ def test_effects_of_one_sign_do_not_cross() -> None:
     ],
 )
 def test_the_last_block_is_a_look(looks: tuple[int, ...], blocks: int) -> None:
-    """Whatever the number of blocks, all are judged; kept experiments rely on the looks that they had."""
     assert looks == looks_of(build_experiment(PRECISIONS, blocks=blocks))
 
 
 @pytest.mark.parametrize(("judged", "done"), [(0, 5), (6, 6), (6, 8), (9, 9)])
 def test_blocks_after_a_look_wait_for_the_next(judged: int, done: int) -> None:
-    """Eight blocks of a running experiment say what six of them do; once it has stopped all count."""
     stopped = synthetic_record(PRECISIONS, done=done)
 
     running = replace(stopped, stopped="")
@@ -370,12 +346,10 @@ def test_blocks_after_a_look_wait_for_the_next(judged: int, done: int) -> None:
 
 
 def test_alpha_is_shared_over_looks_contrasts_and_times() -> None:
-    """Five looks and the end of the budget, one contrast, three times."""
     assert pytest.approx(0.05 / (6 * 1 * 3)) == interval_error(build_experiment(PRECISIONS, blocks=20))
 
 
 def test_a_block_is_finished_without_what_has_failed() -> None:
-    """A variant that failed in the first block is not waited for; half a block is none."""
     failed = {"precision=bf16, batch_size=8": ("oom", "no memory left")}
     record = synthetic_record(PRECISIONS_AND_SIZES, done=3, failed=failed)  # type: ignore[arg-type]
 
@@ -384,14 +358,12 @@ def test_a_block_is_finished_without_what_has_failed() -> None:
 
 
 def test_where_every_variant_has_failed_no_block_is_finished() -> None:
-    """Though no variant is left to wait for."""
     nothing: dict[str, float | None] = {"precision=default": None, "precision=bf16": None}
 
     assert 0 == finished_blocks(_record(PRECISIONS, nothing))
 
 
 def test_a_variant_needs_another_one_to_be_compared_with() -> None:
-    """Of one alone no further block would say anything."""
     fine: dict[str, float | None] = {"precision=default": 1.0, "precision=bf16": 1.0}
 
     assert is_comparable(_record(PRECISIONS, fine))
@@ -413,7 +385,6 @@ def test_an_experiment_passes_where_its_main_effects_are_decided(
     decided: bool,  # noqa: FBT001
     code: int,
 ) -> None:
-    """Slower is an answer as well as faster; a trial that failed is one that nobody has."""
     pairs = ({"precision=default": first, "precision=bf16": second} for first, second in blocks)
     record = _record(PRECISIONS, *pairs)
 
@@ -421,7 +392,6 @@ def test_an_experiment_passes_where_its_main_effects_are_decided(
 
 
 def test_two_blocks_that_scatter_widely_have_an_interval_without_end() -> None:
-    """Where no number is as large as the limit, it is infinite."""
     factors = {**PRECISIONS_AND_SIZES, "workers": (0, 2)}
     record = synthetic_record(factors, noise=normal(0.5), done=2)
 
@@ -429,14 +399,12 @@ def test_two_blocks_that_scatter_widely_have_an_interval_without_end() -> None:
 
 
 def test_a_target_without_tensors_has_no_effect_on_their_peak() -> None:
-    """There is no ratio of nothing to nothing."""
     peaks = {"precision=default": 0, "precision=bf16": 0}
 
     assert () == effects_of(_record(PRECISIONS, peaks=peaks))
 
 
 def test_a_level_that_failed_is_not_waited_for() -> None:
-    """What no block can decide does not keep the rest from being decided."""
     record = synthetic_record(
         {"batch_size": (2, 8, 512)},
         sample_s=lambda levels: one_speed(levels) / float(levels["batch_size"]),
@@ -447,7 +415,6 @@ def test_a_level_that_failed_is_not_waited_for() -> None:
 
 
 def test_a_variant_that_failed_later_is_left_out_where_others_remain() -> None:
-    """It runs no more, and the main effects go on without it, with the blocks before it failed as well."""
     whole = _two_by_two(1.0, 4.0, 2.0, 2.0)
     rest = {**whole, "precision=bf16, batch_size=8": None}
     record = _record(PRECISIONS_AND_SIZES, whole, *[rest] * 6)
@@ -493,7 +460,6 @@ def _verdicts(noise: Noise, *, ratio: float = 1.0) -> list[Effect]:
     "noise", [normal(0.01), normal(0.03), heavy_tailed(0.01)], ids=["1 %", "3 %", "heavy"]
 )
 def test_identical_variants_are_not_told_apart(noise: Noise) -> None:
-    """However an experiment stops: of a hundred no more than one accuses or praises."""
     verdicts = [effect.verdict for effect in _verdicts(noise)]
 
     assert 99 <= sum(verdict in {"UNCHANGED", "INCONCLUSIVE"} for verdict in verdicts)
@@ -501,7 +467,6 @@ def test_identical_variants_are_not_told_apart(noise: Noise) -> None:
 
 @pytest.mark.parametrize(("verdict", "ratio"), [("REGRESSED", 1.1), ("IMPROVED", 1 / 1.1)])
 def test_an_effect_of_ten_percent_is_found(verdict: str, ratio: float) -> None:
-    """With 1 % of scatter, in at least 95 of a hundred experiments; and the intervals contain it."""
     effects = _verdicts(normal(0.01), ratio=ratio)
     covered = sum(effect.low <= ratio <= effect.high for effect in effects if effect.low and effect.high)
 
@@ -509,31 +474,7 @@ def test_an_effect_of_ten_percent_is_found(verdict: str, ratio: float) -> None:
     assert 95 <= covered
 
 
-def _by_lot(slow: float, blocks: int, seed: int) -> ExperimentRecord:
-    """Return an experiment of identical variants in which by lot exactly one of two trials is slow."""
-    source = random.Random(seed)  # noqa: S311 (noise, not a secret)
-    pairs = []
-    for _ in range(blocks):
-        seconds = [math.exp(source.gauss(0, 0.003)) for _ in range(2)]
-        seconds[source.randrange(2)] *= 1 + slow
-        pairs.append(dict(zip(("precision=default", "precision=bf16"), seconds, strict=True)))
-    record = _record(PRECISIONS, *pairs)
-    return replace(record, experiment=replace(record.experiment, alpha=0.01, margin=0.02, blocks=blocks))
-
-
-def test_trials_that_are_slow_by_lot_tell_no_variants_apart() -> None:
-    """All of few blocks may agree by chance, and still no more than one experiment of a hundred accuses."""
-    accused = sum(
-        effect.verdict in {"REGRESSED", "IMPROVED"}
-        for seed in range(400)
-        for effect in main_effects(effects_of(_stopped_as_it_runs(_by_lot(0.05, 20, seed))))
-    )
-
-    assert accused <= 4
-
-
 def test_a_block_that_contradicts_the_others_is_not_left_out() -> None:
-    """Nine of ten blocks in which bf16 is slow by 5 %, and one in which it is fast by as much."""
     slower = {"precision=default": 1.0, "precision=bf16": 1.05}
     faster = {"precision=default": 1.05, "precision=bf16": 1.0}
 
@@ -544,7 +485,6 @@ def test_a_block_that_contradicts_the_others_is_not_left_out() -> None:
 
 
 def test_all_intervals_of_an_experiment_hold_together() -> None:
-    """Main effects, simple ones and the interaction of two factors: in 95 of a hundred none misses."""
     missed = 0
     for seed in range(EXPERIMENTS):
         record = synthetic_record(PRECISIONS_AND_SIZES, noise=normal(0.02), done=9, seed=seed, accuracy=False)

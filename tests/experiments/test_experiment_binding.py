@@ -22,7 +22,6 @@ NAME = "bound_training"
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Put the training program on the path."""
     file = tmp_path / f"{NAME}.py"
     file.write_text(TRAINING)
     monkeypatch.syspath_prepend(tmp_path)
@@ -38,14 +37,12 @@ def _target(name: str) -> Target:
 @pytest.mark.usefixtures("training")
 @pytest.mark.parametrize("name", ["train", "by_keywords", "main"])
 def test_levels_arrive(name: str) -> None:
-    """In a configuration, by keyword, and as options."""
     result = load_bound(_target(name), {"steps": 3, "batch_size": 4})()
 
     assert 12 == getattr(result, "samples", None)
 
 
 def test_a_script_gets_options(training: Path) -> None:
-    """As if they were typed; a true one stands alone, a false one is left out."""
     call = load_bound(
         Target(name="script", place=str(training)), {"steps": 2, "verbose": True, "batch_size": 4}
     )
@@ -69,7 +66,6 @@ def test_a_script_gets_options(training: Path) -> None:
     ],
 )
 def test_what_is_refused_is_one_line(name: str, arguments: dict[str, Level], said: str) -> None:
-    """A factor that the target does not take, and a level that it refuses."""
     with pytest.raises(UsageError) as caught:
         load_bound(_target(name), arguments)
 
@@ -148,7 +144,6 @@ PLAIN = "import sys\nwords = sys.argv\n"
 def test_options_are_spelled_as_in_the_source(
     tmp_path: Path, source: str, arguments: dict[str, Level], words: str
 ) -> None:
-    """By argparse, click, absl, a usage text, key=value, or as most parsers would have it."""
     script = tmp_path / "train.py"
     script.write_text(source)
     (tmp_path / "config.py").write_text(BY_HAND)
@@ -157,7 +152,6 @@ def test_options_are_spelled_as_in_the_source(
 
 
 def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -> None:
-    """In a module beside the script, in a package, or through a relative import; the nearest one counts."""
     files = {
         "train.py": "from tools import options\n",
         "tools/__init__.py": "",
@@ -182,12 +176,10 @@ def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -
     ],
 )
 def test_a_template_spells_every_argument(template: str, words: list[str]) -> None:
-    """It decides even where the source has another spelling."""
     assert words == spelled({"batch_size": 8, "amp": False}, Path(__file__), template)
 
 
 def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:
-    """The line says what it needs."""
     file = tmp_path / "lr.toml"
     file.write_text('target = "train.py"\nargument = "--{name}"\n[factors]\nlr = [1, 2]\n')
 
@@ -231,7 +223,6 @@ def _run(tmp_path: Path, experiment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
-    """All trials run; whether their times differ is another question."""
     done = _run(tmp_path, EXPERIMENT)
 
     assert done.returncode in {0, 3}, done.stderr
@@ -239,7 +230,6 @@ def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
 
 
 def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
-    """Every variant fails, and the line has the parser's own message."""
     done = _run(tmp_path, f"{EXPERIMENT}epochs = 7\n")
 
     assert 4 == done.returncode
@@ -249,7 +239,6 @@ def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
 def test_a_function_of_a_command_line_is_read_in_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its module declares the options."""
     (tmp_path / "spelled_program.py").write_text(f"{ARGPARSE}\ndef main(argv):\n    return argv\n")
     monkeypatch.syspath_prepend(tmp_path)
     target = Target(name="main", place="spelled_program:main")

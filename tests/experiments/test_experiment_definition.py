@@ -40,7 +40,6 @@ def _file(folder: Path, text: str) -> Path:
 
 
 def test_a_file_is_an_experiment(tmp_path: Path) -> None:
-    """Every key arrives; the name is the file's, and each combination of levels is a variant."""
     found = read_experiment(_file(tmp_path, PLAIN))
 
     assert ("mine", "training:train", 90.0, 0.05) == (
@@ -78,7 +77,6 @@ def test_a_file_is_an_experiment(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, text: str, said: str) -> None:
-    """The line names the file, what was expected and what was found."""
     file = _file(tmp_path, text)
 
     with pytest.raises(UsageError) as caught:
@@ -90,19 +88,16 @@ def test_mistakes_are_one_line(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_a_margin_must_be_a_percentage(tmp_path: Path) -> None:
-    """As anywhere else."""
     with pytest.raises(ConfigError, match="must be a percentage above zero"):
         read_experiment(_file(tmp_path, PLAIN.replace('"5%"', '"5"')))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    """With what to give instead."""
     with pytest.raises(UsageError, match="give an experiment's TOML file"):
         read_experiment(tmp_path / "none.toml")
 
 
 def test_levels_can_be_changed(tmp_path: Path) -> None:
-    """New factors come last, a fixed one is varied no more, and a single level is fixed."""
     found = read_experiment(_file(tmp_path, PLAIN))
 
     changed = with_levels(found, {"workers": (1, 2), "steps": (4,)}, {"batch_size": 3})
@@ -119,13 +114,11 @@ def test_levels_can_be_changed(tmp_path: Path) -> None:
     [("2", 2), ("0.5", 0.5), ("true", True), ("False", False), ("bf16", "bf16"), ("1e-3", 0.001)],
 )
 def test_levels_on_a_command_line(text: str, level: object) -> None:
-    """A level is a number or a truth where it reads like one."""
     assert (level, type(level)) == (parse_level(text), type(parse_level(text)))
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), ("1.5 min", 90.0), ("2h", 7200.0)])
 def test_durations(text: str, seconds: float) -> None:
-    """Seconds, minutes and hours."""
     assert seconds == parse_duration(text, key="--budget")
 
 
@@ -133,7 +126,6 @@ def test_durations(text: str, seconds: float) -> None:
     "file", sorted((ROOT / "benchmarks/experiments").glob("*.toml")), ids=lambda file: file.stem
 )
 def test_the_experiments_of_this_repository_can_be_read(file: Path) -> None:
-    """Each varies what its name begins with."""
     kind = file.stem.partition("_")[0]
 
     assert [kind] == [factor.name for factor in read_experiment(file).factors]

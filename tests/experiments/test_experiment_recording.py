@@ -36,7 +36,6 @@ class _Silent:
 
 @pytest.fixture
 def project(repository: Repository) -> Project:
-    """Return a project with the experiment's target."""
     repository.commit({"demo/training.py": "def train(epochs, device, precision):\n    ...\n"})
     return load_project(repository.root)
 
@@ -56,7 +55,6 @@ def _keep_trials(project: Project) -> StagedExperiment:
 def test_an_experiment_killed_after_it_was_recorded_is_over(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same command shows it, measures nothing, and leaves nothing behind; the next one begins anew."""
     child = os.fork()
     if child == 0:
         try:
@@ -77,7 +75,6 @@ def test_an_experiment_killed_after_it_was_recorded_is_over(
 
 
 def test_two_processes_do_not_go_on_with_one_experiment(project: Project) -> None:
-    """The second one says so, where it would record the same trials again."""
     keeper = _keep_trials(project)
 
     with pytest.raises(LedgerError, match="another perfkit is measuring what is in"):
@@ -90,7 +87,6 @@ def test_two_processes_do_not_go_on_with_one_experiment(project: Project) -> Non
 
 
 def test_an_experiment_goes_on_under_its_own_run(project: Project) -> None:
-    """What was kept before and after a stop is one run; another plan does not take it up."""
     first = _keep_trials(project)
     first.leave()
     other = StagedExperiment(
@@ -107,8 +103,6 @@ def test_an_experiment_goes_on_under_its_own_run(project: Project) -> None:
 
 
 def test_a_full_ledger_takes_no_experiment_away(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are there to be shown, with the reason, and the same command goes on from what is staged."""
-
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -106,7 +106,6 @@ def _with_responses(record: ExperimentRecord, **responses: float) -> ExperimentR
 
 
 def test_the_whole_view_is_as_it_was() -> None:
-    """Caught mistakes, variants of which one ran out of memory, and effects, in 80 columns."""
     record = synthetic_record(
         PRECISIONS_AND_SIZES, sample_s=bf16_is_faster, failed=NO_MEMORY, mistakes=(MISTAKE,)
     )
@@ -116,7 +115,6 @@ def test_the_whole_view_is_as_it_was() -> None:
 
 
 def test_the_whole_document_and_its_chart_are_as_they_were() -> None:
-    """Two factors of which one crosses over, with all that was run, seen, measured and judged."""
     record = synthetic_record(PRECISIONS_AND_SIZES, sample_s=bf16_pays_from_four, mistakes=("a | mistake",))
 
     assert _golden("golden_experiment_document.md") == _document(record, "train-images.svg")
@@ -124,7 +122,6 @@ def test_the_whole_document_and_its_chart_are_as_they_were() -> None:
 
 
 def test_notes_on_trials_are_shown_once() -> None:
-    """With the variant and the number of its trials, and again from the rows of the ledger."""
     whole = synthetic_record(PRECISIONS, done=3)
     note = "loss is nan, no finite number, and is left out"
     trials = [replace(trial, message=note if "bf16" in trial.variant else None) for trial in whole.trials]
@@ -155,7 +152,6 @@ def test_notes_on_trials_are_shown_once() -> None:
 def test_a_crossover_is_a_sentence(
     factors: Mapping[str, tuple[str | int, ...]], sentences: list[str]
 ) -> None:
-    """It names the side on which a level pays, and where that holds."""
     record = synthetic_record(factors, sample_s=bf16_pays_from_four)
     found = [one for one in crossover_sentences(record, effects_of(record)) if one.startswith("precision")]
 
@@ -164,7 +160,6 @@ def test_a_crossover_is_a_sentence(
 
 
 def test_noise_around_no_change_is_no_crossover() -> None:
-    """Where neither neighbour's interval excludes no change there is no sentence."""
     record = synthetic_record(THREE_SIZES, noise=normal(0.05))
 
     found = crossover_sentences(record, effects_of(record))
@@ -172,7 +167,6 @@ def test_noise_around_no_change_is_no_crossover() -> None:
 
 
 def test_effects_have_their_interval_and_verdict() -> None:
-    """Samples per second are the inverse of their time; what is undecided has its interval."""
     faster = effects_of(synthetic_record(PRECISIONS, sample_s=bf16_is_faster, noise=normal(0.0001)))
     (rate,) = (one for one in map(effect_text, faster) if one.title == "samples per second")
     noisy = effects_of(synthetic_record(PRECISIONS, noise=normal(0.05)))
@@ -184,7 +178,6 @@ def test_effects_have_their_interval_and_verdict() -> None:
 
 
 def test_before_the_first_block_is_over_there_is_only_what_was_counted() -> None:
-    """No trial, no time: the fingerprints stay, and the plan."""
     record = replace(synthetic_record(PRECISIONS, done=0), stopped="")
     words, document = _words(record), _document(record, "a.svg")
 
@@ -198,7 +191,6 @@ def test_before_the_first_block_is_over_there_is_only_what_was_counted() -> None
 
 
 def test_one_block_gives_means_without_scatter_and_no_effect() -> None:
-    """What was measured is shown, and that it is too little."""
     record = synthetic_record(PRECISIONS, done=1)
     words = _words(record)
 
@@ -208,7 +200,6 @@ def test_one_block_gives_means_without_scatter_and_no_effect() -> None:
 
 
 def test_a_variant_that_fails_late_keeps_what_it_had_given() -> None:
-    """Its mean is over the trials before, and a line says how it ended."""
     record = synthetic_record(PRECISIONS)
     kept = tuple(trial for trial in record.trials if trial.variant != "precision=bf16" or trial.block < 2)
     last = Trial(variant="precision=bf16", block=2, order=1, seed=0, status="error", message="NaN in loss")
@@ -222,7 +213,6 @@ def test_a_variant_that_fails_late_keeps_what_it_had_given() -> None:
     ("status", "words"), [("timeout", "took longer than its limit"), ("oom", "out of memory")]
 )
 def test_failures_come_before_results(status: Status, words: str) -> None:
-    """What went wrong has a section of its own, and a word in each cell."""
     record = synthetic_record(PRECISIONS, failed={"precision=bf16": (status, "no more | left")})
     document = _document(record)
 
@@ -234,7 +224,6 @@ def test_failures_come_before_results(status: Status, words: str) -> None:
 
 
 def test_a_mistake_of_some_variants_names_them() -> None:
-    """One line for each mistake."""
     record = synthetic_record(PRECISIONS)
     caught = replace(record.fingerprints["precision=bf16"], mistakes=(MISTAKE,))
     record = replace(record, fingerprints={**record.fingerprints, "precision=bf16": caught})
@@ -243,7 +232,6 @@ def test_a_mistake_of_some_variants_names_them() -> None:
 
 
 def test_simple_effects_that_are_all_the_same_are_one_line() -> None:
-    """The peak of tensors does not depend on the size here."""
     words = _words(synthetic_record(THREE_SIZES, sample_s=bf16_is_faster))
 
     assert "peak of tensors, at each level" in words
@@ -251,7 +239,6 @@ def test_simple_effects_that_are_all_the_same_are_one_line() -> None:
 
 
 def test_only_what_was_measured_has_a_column_and_the_users_own_come_last() -> None:
-    """By its name, with its difference, in whatever order the trials have it."""
     record = synthetic_record(PRECISIONS)
     trials = tuple(
         replace(trial, responses={"f1_score": 0.5 + 0.01 * trial.block, **trial.responses})
@@ -283,12 +270,10 @@ def test_only_what_was_measured_has_a_column_and_the_users_own_come_last() -> No
 def test_a_mean_has_the_digits_that_its_spread_needs(
     text: str, response: Response, mean: float, spread: float | None
 ) -> None:
-    """Three, or as many as show the first digit of the spread, but never more than five."""
     assert text == mean_text(response, mean, spread)
 
 
 def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
-    """Half precision can end so: no mean, no scatter and no effect is made up of it."""
     record = synthetic_record(PRECISIONS)
     trials = tuple(
         replace(trial, responses={**trial.responses, "loss": math.nan if trial.block == 3 else 0.3})
@@ -301,7 +286,6 @@ def test_a_loss_that_is_no_number_is_shown_as_such() -> None:
 
 
 def test_a_summary_has_the_interval_of_student() -> None:
-    """Four values: mean 2.5, deviation 1.291, and 3.182 standard errors of 0.645 either way."""
     trials = tuple(
         Trial(variant="precision=default", block=block, order=0, seed=0, responses={"step_time": value})
         for block, value in enumerate((1.0, 2.0, 3.0, 4.0))
@@ -314,8 +298,6 @@ def test_a_summary_has_the_interval_of_student() -> None:
 
 
 def test_blocks_have_the_ratios_that_the_effect_rests_on() -> None:
-    """Without scatter each block has the injected ratio, also where a size ran out of memory."""
-
     def half_at_two(levels: Levels) -> float:
         return 0.5 if levels == {"precision": "bf16", "batch_size": 2} else 1.0
 
@@ -345,7 +327,6 @@ def _single_runs(*seconds: tuple[float, float]) -> list[str]:
 
 
 def test_single_runs_would_have_disagreed() -> None:
-    """Each run against each of the other variant, and a place in the block that costs a tenth."""
     line, _ = _single_runs((10.0, 9.0), (8.0, 9.0), (10.0, 12.0))
     *_, last = _single_runs((10.0, 11.0), (11.0, 10.0), (10.0, 11.0), (11.0, 10.0))
 
@@ -358,7 +339,6 @@ def test_single_runs_would_have_disagreed() -> None:
 
 
 def test_headings_stand_below_those_of_the_text_around() -> None:
-    """A document within a document has no title of the first level."""
     record = synthetic_record(PRECISIONS)
     text = experiment_document(record, heading_level=3, picture=None, provenance=PROVENANCE)
 
@@ -367,7 +347,6 @@ def test_headings_stand_below_those_of_the_text_around() -> None:
 
 
 def test_lab_notes_have_time_memory_and_number_of_trials() -> None:
-    """On a host what tensors took; on a device the most of all trials, and the steps that were skipped."""
     on_host = synthetic_record(PRECISIONS, sample_s=bf16_is_faster, accuracy=False)
     on_device = _document(
         _with_responses(on_host, device_peak=2.0**30, device_reserved=1.5 * 2**30, skipped_steps=2.0)
@@ -398,7 +377,6 @@ def test_lab_notes_have_time_memory_and_number_of_trials() -> None:
 def test_a_variant_has_the_title_that_people_give_it(
     title: str, factors: Mapping[str, tuple[str | int, ...]]
 ) -> None:
-    """Precision by its type, all else by name."""
     assert f"\n{title}:\n" in _document(synthetic_record(factors, done=1, looked_at=False))
 
 
@@ -408,7 +386,6 @@ def _cached_is_faster(levels: Levels) -> float:
 
 @pytest.mark.parametrize("methods", [("lazy", "cached"), ("cached", "lazy")])
 def test_lazy_and_cached_have_measured_pros_and_cons(methods: tuple[str, str]) -> None:
-    """Nine times the memory against two fifths of the time, whichever is the reference."""
     document = _document(synthetic_record({"augmentation": methods}, sample_s=_cached_is_faster))
     rows = [row.split(" | ")[:2] for row in document.splitlines() if row.startswith(("| lazy", "| cached"))]
 
@@ -421,7 +398,6 @@ def test_lazy_and_cached_have_measured_pros_and_cons(methods: tuple[str, str]) -
 
 
 def test_what_is_undecided_is_neither_pro_nor_con() -> None:
-    """Equal within the margin, or undecided; other factors and levels have none."""
     same = _document(synthetic_record(AUGMENTATIONS, noise=normal(0.005)))
     open_still = _document(synthetic_record(AUGMENTATIONS, noise=normal(0.05)))
 
@@ -432,7 +408,6 @@ def test_what_is_undecided_is_neither_pro_nor_con() -> None:
 
 
 def test_a_chart_has_each_main_effect_with_its_simple_ones_below() -> None:
-    """A row for each, with its verdict at the right; fewer samples per second are below zero."""
     texts = _chart_texts(synthetic_record(PRECISIONS_AND_SIZES, sample_s=bf16_is_faster))
     slower = synthetic_record(
         PRECISIONS, sample_s=lambda levels: 1.25 if levels["precision"] == "bf16" else 1.0
@@ -449,7 +424,6 @@ def test_a_chart_has_each_main_effect_with_its_simple_ones_below() -> None:
 
 
 def test_names_cannot_break_a_chart_which_loads_nothing_from_elsewhere() -> None:
-    """A name of an experiment or of a level may hold what has a meaning in XML."""
     record = synthetic_record({"a<b": ("x&y", '"z"')})
     record = replace(record, experiment=replace(record.experiment, name="</svg>"))
 
@@ -460,7 +434,6 @@ def test_names_cannot_break_a_chart_which_loads_nothing_from_elsewhere() -> None
 
 
 def test_an_interval_of_two_blocks_leaves_the_dots_their_room() -> None:
-    """It goes on beyond the axis, without a cap at its ends."""
     chart = _chart(synthetic_record(PRECISIONS, done=2))
     dots = [float(dot.get("cx", "nan")) for dot in chart.iter(f"{SVG}circle")]
 
@@ -480,7 +453,6 @@ def test_an_interval_of_two_blocks_leaves_the_dots_their_room() -> None:
     ],
 )
 def test_ticks_are_round_and_have_room(texts: list[str], low: float, high: float) -> None:
-    """Percent where the range is small, then factors, then powers of ten; what lies beyond is at the end."""
     axis = Axis(low=low, high=high)
     shares = [axis.share(ratio) for ratio, _ in axis.ticks()]
 

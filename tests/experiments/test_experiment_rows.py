@@ -47,14 +47,12 @@ def _one_trial(trial: Trial) -> list[Row]:
 
 @pytest.mark.parametrize("factors", [PRECISIONS, PRECISIONS_AND_SIZES, SWITCHES])
 def test_an_experiment_is_the_same_after_its_way_through_rows(factors: Mapping[str, Sequence[Level]]) -> None:
-    """Its plan, its fingerprints, each trial with its place, seed and responses, and why it ended."""
     record = synthetic_record(factors, done=3)
 
     assert record == record_of(_rows(record))
 
 
 def test_a_trial_that_failed_keeps_its_reason() -> None:
-    """It is a row without a value, beside trials of others that went well."""
     record = synthetic_record(
         PRECISIONS_AND_SIZES, done=2, failed={"precision=bf16, batch_size=8": ("oom", "CUDA out of memory")}
     )
@@ -71,7 +69,6 @@ def test_a_trial_that_failed_keeps_its_reason() -> None:
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_a_first_trial_of_one_response_is_whole(seed: int) -> None:
-    """Block, place and seed may be zero, which is as good a number as any."""
     trial = Trial(
         variant="precision=bf16",
         block=0,
@@ -85,14 +82,12 @@ def test_a_first_trial_of_one_response_is_whole(seed: int) -> None:
 
 
 def test_trials_come_in_the_order_in_which_they_were_made() -> None:
-    """By block, and by their place in it, in whatever order the rows are read."""
     record = synthetic_record(PRECISIONS_AND_SIZES, done=3)
 
     assert record.trials == record_of(_rows(record)[::-1]).trials
 
 
 def test_a_row_says_which_variant_it_is_of_and_what_its_number_means() -> None:
-    """The ledger's own questions ask for names, parameters, units and directions."""
     trial = Trial(
         variant="precision=bf16", block=4, order=1, seed=9, responses={"accuracy": 0.9, "total_time": 5.0}
     )
@@ -117,7 +112,6 @@ def test_a_row_says_which_variant_it_is_of_and_what_its_number_means() -> None:
 
 
 def test_the_peak_of_a_fingerprint_is_exact() -> None:
-    """It is counted in a variant's first steps, not measured, so that it has no scatter."""
     record = synthetic_record(PRECISIONS, done=1)
 
     peak, *_ = _rows(record)
@@ -127,7 +121,6 @@ def test_the_peak_of_a_fingerprint_is_exact() -> None:
 
 
 def test_rows_of_anything_else_are_refused() -> None:
-    """Neither rows of a gate nor such among an experiment's, nor none at all, are an experiment."""
     rows = _rows(synthetic_record(PRECISIONS, done=1))
 
     for strange in ([], [build_row(1.0)], [*rows, build_row(1.0)], [build_row(1.0), *rows]):

@@ -110,7 +110,6 @@ def _trial(
     returned: tuple[str, ...] = (),
     **arguments: Level,
 ) -> TrialResult:
-    """Run the only variant of an experiment without factors."""
     (folder / "training.py").write_text(TRAINING)
     experiment = Experiment(
         name="one",
@@ -161,7 +160,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentRecord
 
 
 def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kept]) -> None:
-    """Each in its own process, with times, memory and what the target returns; looks show what ran."""
     record, kept = measured
     assert "all blocks are done" == record.stopped
     assert {
@@ -186,7 +184,6 @@ def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kep
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[ExperimentRecord, Kept]) -> None:
-    """A stopped experiment goes on where it was; the same seed gives the same accuracy."""
     record, _ = measured
 
     again, kept = _run(tmp_path, fingerprints=dict(record.fingerprints), trials=list(record.trials[:3]))
@@ -207,7 +204,6 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[Exp
     ],
 )
 def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, said: str) -> None:
-    """Before anything is timed: an error, not a row."""
     kept = Kept()
 
     with pytest.raises(NotMeasuredError) as caught:
@@ -226,7 +222,6 @@ def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, sa
     ],
 )
 def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> None:
-    """With the line that makes them."""
     found = _trial(tmp_path, "look", steps=8, mistake=mistake).fingerprint
 
     assert found is not None
@@ -235,7 +230,6 @@ def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> 
 
 
 def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
-    """With the width that it has to have."""
     problem = _trial(tmp_path, "look", steps=8, mistake="wrong width").problem
 
     assert problem is not None
@@ -243,7 +237,6 @@ def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
 
 
 def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
-    """A loss that diverged is told, and what else was measured is kept."""
     found = _trial(tmp_path, "time", returned=("accuracy",), steps=4, mistake="diverged")
 
     assert found.problem is None
@@ -253,7 +246,6 @@ def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
-    """As the kernel leaves no other word."""
     problem = _trial(tmp_path, "look", steps=8, mistake="died").problem
 
     assert problem is not None
@@ -262,7 +254,6 @@ def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
-    """Out of memory at batch 8; the rest goes on, and the cell is not tried again."""
     sizes = Factor(name="batch_size", levels=(4, 8))
 
     record, _ = _run(tmp_path, replace(_with("out of memory", sizes), blocks=4))
@@ -277,7 +268,6 @@ def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None:
-    """A module that the project has must come from there, also where the target failed with another."""
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     for folder in (root, elsewhere):
         folder.mkdir()
@@ -293,13 +283,11 @@ def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None
 
 @pytest.mark.slow
 def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """And told as what it is, when no variant is left."""
     with pytest.raises(NotMeasuredError, match="took longer than 3 s"):
         _run(tmp_path, replace(EXPERIMENT, fixed={"steps": 10**9}, limit_s=3.0))
 
 
 def test_a_budget_too_small_for_a_block_is_told(tmp_path: Path) -> None:
-    """What was measured until then is kept."""
     kept = Kept()
 
     with pytest.raises(UsageError, match="too small for one block of 2 variants"):
@@ -309,7 +297,6 @@ def test_a_budget_too_small_for_a_block_is_told(tmp_path: Path) -> None:
 
 
 def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
-    """By the target's own check."""
     kept = Kept()
     refused = Factor(name="batch_size", levels=(4, 0))
 
@@ -320,7 +307,6 @@ def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
 
 
 def test_what_the_target_does_not_return_is_told() -> None:
-    """With the name that was looked for; attributes and keys are both found."""
     found = returned_numbers({"recall": 0.5}, {"accuracy": "recall"})
 
     assert {"accuracy": 0.5} == found
@@ -341,7 +327,6 @@ def _print(half: dict[str, int], **settings: str) -> Fingerprint:
     [({"bfloat16": 4}, "bf16"), ({"float16": 4}, "fp16"), ({"float16": 1}, "amp"), ({"bfloat16": 1}, True)],
 )
 def test_what_did_as_it_says_passes(half: dict[str, int], level: Level) -> None:
-    """The type that was named, or either for a mere switch."""
     experiment = _experiment("default", level)
     reference, mixed = (variant.name for variant in experiment.variants)
 
@@ -358,7 +343,6 @@ def test_what_did_as_it_says_passes(half: dict[str, int], level: Level) -> None:
     ],
 )
 def test_what_did_not_is_named(default: dict[str, int], mixed: dict[str, int], said: str) -> None:
-    """With what ran instead."""
     found = {"precision=default": _print(default), "precision=bf16": _print(mixed)}
 
     (problem,) = broken_promises(_experiment("default", "bf16"), found)
@@ -367,7 +351,6 @@ def test_what_did_not_is_named(default: dict[str, int], mixed: dict[str, int], s
 
 
 def test_a_leaked_flag_is_named() -> None:
-    """Unless a factor is about it."""
     settings = {
         "precision=default": {"cudnn_benchmark": "False", "threads": "2"},
         "precision=bf16": {"cudnn_benchmark": "True", "threads": "2"},
@@ -380,7 +363,6 @@ def test_a_leaked_flag_is_named() -> None:
 
 
 def test_a_factor_of_something_else_promises_no_precision() -> None:
-    """Whatever its levels are called."""
     experiment = _experiment("default", "mixed", factor="sampling")
     found = {variant.name: _print({"float16": 2}) for variant in experiment.variants}
 
@@ -399,7 +381,6 @@ def test_a_factor_of_something_else_promises_no_precision() -> None:
     ],
 )
 def test_a_timed_trial_is_watched_too(level: str, casts: tuple[str, ...], wrong: bool) -> None:  # noqa: FBT001
-    """By the automatic casting that its first modules saw."""
     said = broken_autocast(Variant(levels={"precision": level}), casts)
 
     assert wrong == (said is not None)
@@ -415,7 +396,6 @@ DESIGN = Experiment(
 
 
 def test_blocks_are_complete() -> None:
-    """Every variant stands in every block once, and all of a block share its seed."""
     for number, block in itertools.groupby(places(DESIGN), key=lambda place: place.block):
         found = list(block)
         assert {variant.name for variant in DESIGN.variants} == {place.variant.name for place in found}
@@ -424,7 +404,6 @@ def test_blocks_are_complete() -> None:
 
 
 def test_the_order_is_drawn() -> None:
-    """Every variant comes first in some block; no order is favoured by much, and the seed repeats it."""
     first = Counter(place.variant.name for place in places(DESIGN) if place.order == 0)
 
     assert 6 == len(first)

@@ -19,40 +19,35 @@ def _order(count: int, levels: dict[int, float] | None = None) -> list[int]:
     return asked
 
 
-def _next(count: int, settled: dict[int, Levels]) -> int | None:
+def _next(count: int, found: dict[int, Levels]) -> int | None:
     gaps = Gaps(range(count), margin=0.02)
-    for place, levels in settled.items():
+    for place, levels in found.items():
         gaps.finish(place)
         gaps.learn(place, levels)
     return gaps.next()
 
 
 def test_ends_come_first_and_then_the_middles_of_the_largest_gaps() -> None:
-    """Without a known level, nine commits are asked for as by halving."""
     assert [0, 8, 4, 2, 6, 1, 3, 5, 7] == _order(9)
 
 
 def test_a_gap_whose_ends_differ_comes_before_a_larger_one() -> None:
-    """A step between the seventh and the eighth of nine commits is closed in on before all else."""
     levels = {place: 1.0 if place < 7 else 1.1 for place in range(9)}
 
     assert [0, 8, 4, 6, 7, 2, 1, 3, 5] == _order(9, levels)
 
 
 def test_what_was_measured_before_parts_gaps() -> None:
-    """Places that are settled are not asked for, and one of them is an end."""
     assert 6 == _next(7, {0: {}, 1: {}, 2: {}})
     assert 4 == _next(7, {0: {}, 1: {}, 2: {}, 6: {}})
 
 
-def test_levels_of_other_versions_and_zero_say_nothing() -> None:
-    """Only equal benchmarks of equal version are compared, and a level of zero has no ratio."""
+def test_levels_of_other_versions_and_zero_show_nothing() -> None:
     known: dict[int, Levels] = {0: {ONE: 1.0}, 4: {("bench", "2"): 9.0, ("bytes", "1"): 0.0}, 8: {ONE: 1.0}}
 
     assert 2 == _next(9, known)
 
 
 def test_one_commit_and_none_left() -> None:
-    """A range of one commit is its own two ends."""
     assert 0 == _next(1, {})
     assert None is _next(1, {0: {}})

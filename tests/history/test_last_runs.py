@@ -18,8 +18,7 @@ def _moved(name: str, ratio: float, *, spread: float | None, commit: int = 1) ->
     return Moved(benchmark=name, ratio=ratio, commit=sha_of(commit), spread=spread)
 
 
-def test_the_last_run_counts_and_what_occasions_differ_by() -> None:
-    """The level is the quickest round, against that of the newest run that is not the session's own."""
+def test_the_last_run_counts_and_what_sessions_differ_by() -> None:
     known = replace(trend(NAME, runs=6), levels=(1.0, 1.02, 0.98, 1.0, 1.0, 0.5))
     row = build_row(1.5, 1.25, 2.0, name=NAME, version=known.version, run=known.run_ids[-1])
 
@@ -32,7 +31,6 @@ def test_the_last_run_counts_and_what_occasions_differ_by() -> None:
 
 
 def test_what_cannot_be_compared_is_left_out() -> None:
-    """Another version of the benchmark, gates' own runs, a failure, and a first run say nothing."""
     known = trend(NAME, runs=2)
     row = build_row(2.0, name=NAME, version=known.version, run="0199-new")
 
@@ -43,8 +41,7 @@ def test_what_cannot_be_compared_is_left_out() -> None:
     assert [] == moved_since_last([build_row(name=NAME, version=known.version, status="error")], [known])
 
 
-def test_only_what_moved_farther_than_its_runs_is_told_with_what_decides() -> None:
-    """The command names the commit of the last runs and those benchmarks, without their parameters."""
+def test_only_what_moved_farther_than_its_runs_is_reported_with_what_decides() -> None:
     moved = [
         _moved("bench_a.py::test_b[10-x]", 2.5, spread=0.02),
         _moved("bench_a.py::test_a", 0.9, spread=0.03),
@@ -60,8 +57,7 @@ def test_only_what_moved_farther_than_its_runs_is_told_with_what_decides() -> No
     ] == list(last_runs_lines(moved, measured=None))
 
 
-def test_few_runs_are_told_with_that() -> None:
-    """Three at most, the farthest; where the commit is the same, no gate could say more."""
+def test_few_runs_are_reported_with_that() -> None:
     moved = [_moved(f"bench_a.py::test_{name}", 1.2, spread=None) for name in "abcd"]
 
     lines = list(last_runs_lines(moved, measured=sha_of(1)))
@@ -71,8 +67,7 @@ def test_few_runs_are_told_with_that() -> None:
     assert 5 == len(lines)
 
 
-def test_nothing_to_tell() -> None:
-    """Without earlier runs there is no line, and where nothing moved far there is one."""
+def test_nothing_to_report() -> None:
     still = [_moved("bench_a.py::test_a", 1.03, spread=0.02), _moved("bench_a.py::test_b", 1.01, spread=None)]
 
     assert [] == list(last_runs_lines([], measured=None))

@@ -17,7 +17,6 @@ accelerate: Any = pytest.importorskip("accelerate")
 
 
 def test_a_loop_of_accelerate(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step is what the Accelerator takes for one, and its settings are part of the work."""
     repository.commit({"pyproject.toml": ""})
     monkeypatch.chdir(repository.root)
     accelerator = accelerate.Accelerator(gradient_accumulation_steps=2, cpu=True)

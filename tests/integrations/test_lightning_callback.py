@@ -33,14 +33,12 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def callbacks(library: Any) -> Any:  # noqa: ANN401, ARG001 (a module that is imported anew for each library)
-    """Return perfkit's module, imported beside that library."""
     sys.modules.pop("perfkit.integrations.lightning", None)
     return importlib.import_module("perfkit.integrations.lightning")
 
 
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a repository with one commit."""
     repository.commit({"pyproject.toml": "", ".gitignore": "checkpoints\n"})
     monkeypatch.chdir(repository.root)
 
@@ -83,7 +81,6 @@ def test_a_training_with_validations_and_accumulated_gradients(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each optimizer's step is one; the phases, the counts and the amount of work are told."""
     callback = callbacks.PerfkitCallback(warmup=2, steps=20, balance=10, counts=True)
     trainer = _trainer(
         library,
@@ -104,9 +101,9 @@ def test_a_training_with_validations_and_accumulated_gradients(
     assert "training:Net" == benchmark.name
     assert {"accumulate": "2", "batch": "8", "precision": "32-true", "ranks": "1"} == benchmark.params
     assert rows["operators"].outcome.training
-    told = [line for line in capsys.readouterr().err.splitlines() if "perfkit: " in line]
+    shown = [line for line in capsys.readouterr().err.splitlines() if "perfkit: " in line]
     assert [f"-> run {rows['time'].run_id[-12:]} of the ledger"] == [
-        line[line.index("->") :] for line in told
+        line[line.index("->") :] for line in shown
     ]
 
 
@@ -115,7 +112,6 @@ def test_steps_with_a_checkpoint_are_left_out(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """They are told, and the other steps are filed."""
     saving = library.callbacks.ModelCheckpoint(every_n_train_steps=4, dirpath="checkpoints")
     trainer = _trainer(library, callbacks.PerfkitCallback(warmup=0, balance=0), max_epochs=1)
     trainer.callbacks.append(saving)
@@ -131,7 +127,6 @@ def test_a_training_that_fails_files_what_it_had(
     callbacks: Any,  # noqa: ANN401 (likewise)
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The error is the training's own, and torch is left as it was."""
     before = torch.nn.Module.__call__
     callback = callbacks.PerfkitCallback("mine", warmup=0, steps=5, balance=5)
     trainer = _trainer(library, callback, max_epochs=1, enable_checkpointing=False)
@@ -145,7 +140,6 @@ def test_a_training_that_fails_files_what_it_had(
 
 
 def test_without_lightning_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever imports the callback learns what to install."""
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "perfkit.integrations.lightning"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 

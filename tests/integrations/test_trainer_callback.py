@@ -19,7 +19,6 @@ LEDGER = Path("benchmarks/ledger")
 
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a repository with one commit."""
     repository.commit({"pyproject.toml": "", ".gitignore": "out\n"})
     monkeypatch.chdir(repository.root)
 
@@ -53,7 +52,6 @@ def _callback(**settings: Any) -> Any:  # noqa: ANN401 (settings of all kinds)
 def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each optimizer's step is one; the phases, the counts and the amount of work are told."""
     trainer = _trainer(
         _callback(warmup=2, steps=12, balance=10, counts=True),
         max_steps=50,
@@ -72,17 +70,16 @@ def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     benchmark = rows["time"].outcome.benchmark
     assert "training:BertForSequenceClassification" == benchmark.name
     assert {"accumulate": "2", "batch": "4", "precision": "32", "ranks": "1"} == benchmark.params
-    (told,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
-    assert told.endswith(f"-> run {rows['time'].run_id[-12:]} of the ledger")
+    (shown,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
+    assert shown.endswith(f"-> run {rows['time'].run_id[-12:]} of the ledger")
 
 
-def test_a_training_that_is_too_short_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """One line has the reason, and the training is what it was."""
+def test_a_training_that_is_too_short_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     trainer = _trainer(_callback(name="mine"), max_steps=5, save_strategy="no")
 
     trainer.train()
 
     assert 5 == trainer.state.global_step
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
-    assert 1 == len(told)
-    assert "nothing was filed of training:mine: it made 5 steps" in told[0]
+    shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("perfkit: ")]
+    assert 1 == len(shown)
+    assert "nothing was filed of training:mine: it made 5 steps" in shown[0]

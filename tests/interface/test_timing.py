@@ -42,7 +42,6 @@ except ValueError:
 
 @pytest.fixture
 def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a repository with one commit, and go there."""
     repository.commit({"pyproject.toml": "", "program.py": PROGRAM})
     monkeypatch.chdir(repository.root)
     return repository.root
@@ -66,7 +65,6 @@ def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_program_files_its_times_when_it_ends(project: Path) -> None:
-    """Each part is a row with all its times; the warm-up and what raised are not among them."""
     done = _run(project, PROGRAM)
 
     square, step = _rows(project / "benchmarks/ledger")
@@ -80,7 +78,6 @@ def test_a_program_files_its_times_when_it_ends(project: Path) -> None:
 
 
 def test_the_version_of_a_function_follows_its_source(project: Path) -> None:
-    """A function that was changed begins a new history; a block has no source of its own."""
     file = project / "program.py"
     subprocess.run([sys.executable, file], cwd=project, capture_output=True, check=True)
     file.write_text(PROGRAM.replace("number * number", "number**2"))
@@ -94,7 +91,6 @@ def test_the_version_of_a_function_follows_its_source(project: Path) -> None:
 
 @pytest.mark.usefixtures("clock")
 def test_times_are_read_at_both_ends(project: Path) -> None:
-    """Mean and deviation are those of the times; filing begins anew."""
     part = perfkit.timed("part")
     with part:
         pass
@@ -112,7 +108,6 @@ def test_times_are_read_at_both_ends(project: Path) -> None:
 
 
 def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
-    """A cell of a notebook that is run twice loses nothing."""
     done = _run(
         project, "import perfkit\nfor _ in range(2):\n    with perfkit.timed('cell'):\n        pass\n"
     )
@@ -127,7 +122,6 @@ def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
 def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
     project: Path, warmup: str, kept: int | None
 ) -> None:
-    """Its times are those of all turns, and the first ones of all are those that are kept apart."""
     block = (
         f"for _ in range(400):\n    with perfkit.timed('step', warmup={warmup}):\n        sum(range(1000))\n"
     )
@@ -143,7 +137,6 @@ def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
 
 
 def test_parts_that_are_entered_several_times_stay_apart(project: Path) -> None:
-    """Each has a warm-up of its own; a turn that raised, or whose times were filed, is no part at all."""
     block = """
 for epoch in range(30):
     step = perfkit.timed("step", warmup=2)
@@ -152,7 +145,7 @@ for epoch in range(30):
             pass
 for turn in range(40):
     try:
-        with perfkit.timed("settles", warmup="settle"):
+        with perfkit.timed("steady", warmup="settle"):
             if not turn:
                 raise ValueError
             sum(range(1000))
@@ -170,8 +163,8 @@ rare = [perfkit.timed("rare") for _ in range(30)]
     steps = [row.outcome for row in rows if row.outcome.benchmark.name == "timed:step"]
     assert [(3, 2)] * 30 == [(len(one.values), one.warmup) for one in steps]
     assert 2 == len([row for row in rows if row.outcome.benchmark.name == "timed:rare"])
-    settled = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:settles"]
-    assert ["cold start", "time"] == sorted(settled)
+    metrics = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:steady"]
+    assert ["cold start", "time"] == sorted(metrics)
 
 
 COROUTINES = """
@@ -204,7 +197,6 @@ asyncio.run(main())
 
 
 def test_a_coroutine_function_is_timed_until_it_has_been_awaited(project: Path) -> None:
-    """Calls that overlap have their own beginnings, and what raises is not counted."""
     done = _run(project, COROUTINES)
 
     assert "fetched fetched\nTrue\n" == done.stdout, done.stderr
@@ -216,7 +208,6 @@ def test_a_coroutine_function_is_timed_until_it_has_been_awaited(project: Path) 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
 def test_a_function_that_makes_a_generator_is_refused(kind: str) -> None:
-    """Its call takes no time: what is wanted is a block around the lines that take its values."""
     scope: dict[str, Callable[[], object]] = {}
     exec(f"{kind} batches():\n    yield 1\n", scope)  # noqa: S102 (both kinds of a text of this test)
 
@@ -229,7 +220,6 @@ def test_a_function_that_makes_a_generator_is_refused(kind: str) -> None:
 
 
 def test_a_process_that_is_forked_files_nothing(project: Path) -> None:
-    """The times of the parent are filed once, by the parent."""
     program = """
 import os, sys
 import perfkit
@@ -248,7 +238,6 @@ os.waitpid(child, 0)
 
 
 def test_nothing_is_filed_under_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for it is an error, and at the end of a program one line; its exit code stays."""
     done = _run(tmp_path, "import perfkit\nwith perfkit.timed('part'):\n    pass\n")
     monkeypatch.chdir(tmp_path)
     part = perfkit.timed("part")
@@ -263,8 +252,7 @@ def test_nothing_is_filed_under_no_commit(tmp_path: Path, monkeypatch: pytest.Mo
     part.forget()
 
 
-def test_a_part_says_what_it_needs(project: Path) -> None:
-    """A name, a number of first times, and something to file."""
+def test_a_part_states_what_it_needs(project: Path) -> None:
     with pytest.raises(UsageError, match="needs a name"):
         perfkit.timed(" ")
     with pytest.raises(UsageError, match="found -1"):
@@ -274,7 +262,6 @@ def test_a_part_says_what_it_needs(project: Path) -> None:
 
 
 def test_importing_perfkit_imports_next_to_nothing() -> None:
-    """A training script that only names phases pays for no ledger, and for no view."""
     done = _run(
         Path.cwd(),
         "import sys, perfkit\nprint(*(m for m in ('pyarrow', 'rich', 'torch', 'git') if m in sys.modules))",
@@ -302,8 +289,7 @@ for _ in range(3):
 
 
 def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Path) -> None:
-    """Wall, device and host time are a row each, and say that the cache was emptied before each block."""
-    agent = Path(__file__).parent.parent / "agent"
+    agent = Path(__file__).parent.parent / "runner"
 
     done = _run(project, ON_A_DEVICE.replace("FOLDER", repr(str(agent))))
 
@@ -316,10 +302,9 @@ def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Pat
     assert {("L2 flushed",)} == {row.policy.marks for row in rows.values()}
 
 
-def test_times_that_settle_keep_the_cold_start_apart(
+def test_steady_times_keep_the_cold_start_apart(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The first time is a metric of its own, and the settled ones are what is filed as the time."""
     durations = [90.0, 8.0, 8.0, *[1.0] * 20]
     readings = itertools.accumulate(itertools.chain.from_iterable((1.0, one) for one in durations))
     monkeypatch.setattr(timing, "_read_clock", lambda: next(readings))
@@ -337,8 +322,7 @@ def test_times_that_settle_keep_the_cold_start_apart(
     assert project == Path.cwd()
 
 
-def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> None:
-    """Nothing is dropped in silence: the program says so at its end."""
+def test_times_that_are_not_steady_are_reported_and_not_filed(project: Path) -> None:
     program = 'import perfkit\nwith perfkit.timed("step", warmup="settle"):\n    pass\n'
 
     done = _run(project, program)
@@ -352,9 +336,8 @@ def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> No
 def test_a_first_time_that_compiled_is_split(
     project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """By what torch.compile spent until its end; where torch compiled and tells no time, the row says so."""
     parts = []
-    for name, after in (("told", {"_compile.compile_inner": 60.0}), ("untold", {"a_new_name": 60.0})):
+    for name, after in (("known", {"_compile.compile_inner": 60.0}), ("unknown", {"a_new_name": 60.0})):
         readings = iter((CompileTimes(seconds={}, graphs=0), CompileTimes(seconds=after, graphs=1)))
         monkeypatch.setattr(timing, "read_compile_times", lambda found=readings: next(found))
         monkeypatch.setattr(cold_start, "read_compile_times", lambda found=readings: next(found))
@@ -374,11 +357,11 @@ def test_a_first_time_that_compiled_is_split(
         if row.outcome.metric.name != "time"
     }
     assert {
-        ("timed:told", "cold start"): (90.0,),
-        ("timed:told", "cold start: compiling"): (60.0,),
-        ("timed:told", "cold start: autotuning"): (0.0,),
-        ("timed:untold", "cold start"): (90.0,),
+        ("timed:known", "cold start"): (90.0,),
+        ("timed:known", "cold start: compiling"): (60.0,),
+        ("timed:known", "cold start: autotuning"): (0.0,),
+        ("timed:unknown", "cold start"): (90.0,),
     } == {key: row.outcome.values for key, row in rows.items()}
-    assert () == rows["timed:told", "cold start"].policy.marks
-    assert (cold_start.UNREPORTED,) == rows["timed:untold", "cold start"].policy.marks
+    assert () == rows["timed:known", "cold start"].policy.marks
+    assert (cold_start.UNREPORTED,) == rows["timed:unknown", "cold start"].policy.marks
     assert project == Path.cwd()

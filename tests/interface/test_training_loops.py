@@ -78,7 +78,6 @@ class Loop:
 
 @pytest.fixture
 def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a repository with one commit, and go there."""
     repository.commit({"pyproject.toml": ""})
     monkeypatch.chdir(repository.root)
     return repository.root
@@ -91,7 +90,6 @@ def _rows(place: Path = LEDGER) -> dict[str, Row]:
 def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once the plan is made there is a row for each metric, and the history knows each."""
     run = perfkit.training("net", warmup=2, steps=12, balance=10, counts=True)
     Loop().train(run, epochs=4)
     filed = _rows()
@@ -104,9 +102,9 @@ def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
     assert {"training:net"} == {row.outcome.benchmark.name for row in filed.values()}
     assert {"training"} == {row.source for row in filed.values()}
     assert {"batch": "8", "ranks": "1"} == filed["time"].outcome.benchmark.params
-    told = capsys.readouterr().err
-    assert told.startswith("perfkit: training:net: 12 steps, median ")
-    assert told.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
+    shown = capsys.readouterr().err
+    assert shown.startswith("perfkit: training:net: 12 steps, median ")
+    assert shown.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
     for metric in ("time", "time in forward", "operators"):
         (trend,) = read_history(load_project(project), LEDGER, HistoryRequest(metric=metric)).trends
         assert "training:net" == trend.benchmark
@@ -114,7 +112,6 @@ def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
 
 @pytest.mark.usefixtures("project")
 def test_accumulated_gradients_and_two_optimizers_are_one_step() -> None:
-    """A step ends with the turn of the loop in which any optimizer stepped."""
     with perfkit.training("net", warmup=0, balance=0) as run:
         Loop(accumulate=5, optimizers=2).train(run, epochs=2)
 
@@ -123,7 +120,6 @@ def test_accumulated_gradients_and_two_optimizers_are_one_step() -> None:
 
 @pytest.mark.usefixtures("project")
 def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
-    """The step before a ``break`` counts, and what follows the loop does not."""
     run, loop = perfkit.training("net", warmup=0, balance=0), Loop()
     for _ in range(3):
         for _batch in run(loop.loader):
@@ -135,8 +131,7 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """The reason names what came between them."""
+def test_steps_that_were_all_disturbed_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
     record.begin()
     for _ in range(9):
@@ -148,8 +143,7 @@ def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[st
     assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
 
 
-def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The line says that the history leaves such a training out."""
+def test_uncommitted_changes_are_reported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "pyproject.toml").write_text("# changed\n")
     with perfkit.training("net", warmup=0, steps=3, balance=0) as run:
         for _ in range(5):
@@ -161,7 +155,6 @@ def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.usefixtures("project")
 def test_what_runs_between_loops_and_in_pauses_is_in_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation after an epoch, and one within a loop, are left out of timed and of watched steps."""
     now = itertools.count()
     evaluated = [0]
     monkeypatch.setattr(
@@ -185,7 +178,6 @@ def test_what_runs_between_loops_and_in_pauses_is_in_no_step(monkeypatch: pytest
 
 @pytest.mark.usefixtures("project")
 def test_other_amounts_of_work_begin_a_new_history() -> None:
-    """An accelerator's accumulation, and what the person says, are part of the version."""
     accelerator = SimpleNamespace(
         process_index=0, num_processes=1, gradient_accumulation_steps=4, mixed_precision="bf16"
     )
@@ -208,24 +200,22 @@ def test_other_amounts_of_work_begin_a_new_history() -> None:
         ({}, 4, "it made 4 steps, of which 0 were timed, of at least 3; the first 10 are left alone"),
     ],
 )
-def test_too_little_is_not_filed_and_said_so(
+def test_too_little_is_not_filed_and_is_reported(
     settings: dict[str, int], steps: int, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A training that is too short files nothing, and the line at its end has the reason."""
     with perfkit.training("net", **settings) as run:  # type: ignore[arg-type]
         for _ in range(steps):
             run.step()
 
-    told = capsys.readouterr().err.splitlines()
-    assert 1 == len(told)
-    assert told[0].startswith(f"perfkit: nothing was filed of training:net: {why}")
+    shown = capsys.readouterr().err.splitlines()
+    assert 1 == len(shown)
+    assert shown[0].startswith(f"perfkit: nothing was filed of training:net: {why}")
     assert [] == list(LEDGER.glob("*.parquet"))
 
 
 def test_where_there_is_no_commit_the_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said at the beginning, since a training may take days, and again at the end."""
     monkeypatch.chdir(tmp_path)
     run, loop = perfkit.training("net", warmup=0), Loop()
     loop.train(run, epochs=1)
@@ -242,7 +232,6 @@ def test_where_there_is_no_commit_the_training_goes_on(
 def test_an_error_of_perfkit_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The training goes on, torch is left as it was, and nothing more is measured."""
     call, end_step, made = nn.Module.__call__, TrainingSteps.end_step, iter(range(3))
 
     def fail_at_last(steps: TrainingSteps) -> None:
@@ -253,21 +242,19 @@ def test_an_error_of_perfkit_is_one_line(
     monkeypatch.setattr(TrainingSteps, "end_step", fail_at_last)
     run, loop = perfkit.training("net", warmup=0, steps=1, balance=9), Loop()
     loop.train(run, epochs=1)
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     run.finish()
 
     assert 10 == loop.batches
     assert call is nn.Module.__call__
-    assert "training:net are not measured, the training goes on: ValueError: a mistake\n" in told
-    assert 1 == told.count("\n")
+    assert "training:net are not measured, the training goes on: ValueError: a mistake\n" in shown
+    assert 1 == shown.count("\n")
 
 
 @pytest.mark.usefixtures("project")
-def test_a_ledger_that_can_be_written_no_longer_is_told(
+def test_a_ledger_that_can_be_written_no_longer_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A full disk at the end ends no training."""
-
     def refuse(*_: object, **__: object) -> None:
         raise LedgerError("no space left")
 
@@ -285,13 +272,11 @@ def test_a_ledger_that_can_be_written_no_longer_is_told(
 def test_settings_that_make_no_sense_are_refused_before_the_training(
     name: str, settings: dict[str, object]
 ) -> None:
-    """A mistake of the person is an error at once."""
     with pytest.raises(UsageError):
         perfkit.training(name, **settings)  # type: ignore[arg-type]
 
 
 def test_what_was_measured_before_an_error_is_filed_when_the_program_ends(project: Path) -> None:
-    """The traceback and the exit code stay."""
     done = subprocess.run(
         [sys.executable, "-c", UNFINISHED], cwd=project, capture_output=True, text=True, check=False
     )
@@ -316,7 +301,6 @@ print("the training went on")
 
 @pytest.mark.parametrize("batches", ["range(20)", "run([[1.0] * 8] * 20)"])
 def test_a_training_without_torch_is_timed_by_its_own_word(project: Path, batches: str) -> None:
-    """Its steps are filed, and what needs torch is left out; the line says so of the counts."""
     program = WITHOUT_TORCH.format(batches=batches)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=project, capture_output=True, text=True, check=False
@@ -330,10 +314,9 @@ def test_a_training_without_torch_is_timed_by_its_own_word(project: Path, batche
 
 
 @pytest.mark.usefixtures("project")
-def test_what_the_other_ranks_left_is_told(
+def test_what_the_other_ranks_left_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The store in which ranks find each other has it; one that left nothing is waited for no longer."""
     store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
@@ -351,15 +334,14 @@ def test_what_the_other_ranks_left_is_told(
         record.end_step()
     record.report()
 
-    heard, alone = capsys.readouterr().err.splitlines()
-    assert "; medians of 2 other ranks " in heard
+    logged, alone = capsys.readouterr().err.splitlines()
+    assert "; medians of 2 other ranks " in logged
     assert "other rank" not in alone
     assert "-> run " in alone
 
 
 @pytest.mark.slow
-def test_rank_0_files_and_tells_of_the_others(project: Path) -> None:
-    """Two processes that train together are one run, and the line has both."""
+def test_rank_0_files_and_summarises_the_others(project: Path) -> None:
     meeting = project / ".git/meeting"
     ranks = [
         subprocess.Popen(
@@ -381,7 +363,6 @@ def test_rank_0_files_and_tells_of_the_others(project: Path) -> None:
 
 
 def test_another_rank_alone_files_nothing(project: Path) -> None:
-    """Its steps are followed all the same."""
     record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
     record.begin(rank=1, ranks=2)
     for _ in range(3):

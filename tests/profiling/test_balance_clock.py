@@ -40,7 +40,6 @@ def _phases(balance: Balance) -> dict[str, tuple[float, ...]]:
 
 
 def test_the_outermost_hook_counts(clock: PhaseClock) -> None:
-    """A copy inside a forward pass is part of it, and does not end it."""
     assert clock.begin("forward")
     assert not clock.begin("host to device")
     clock.end()
@@ -52,7 +51,6 @@ def test_the_outermost_hook_counts(clock: PhaseClock) -> None:
 
 
 def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> None:
-    """A closure of an optimizer's step holds a forward pass; after it the step goes on."""
     clock.begin("optimizer")
     with clock.aside():
         assert clock.begin("forward")
@@ -67,8 +65,6 @@ def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> Non
 
 
 def test_a_hook_comes_back_after_an_error(clock: PhaseClock) -> None:
-    """A closure that raises leaves the step in its phase, and the user's name is heard inside it."""
-
     def closure() -> None:
         clock.enter("my part")
         clock.leave("my part")
@@ -85,7 +81,6 @@ def test_a_hook_comes_back_after_an_error(clock: PhaseClock) -> None:
 
 
 def test_a_pause_belongs_to_no_step(clock: PhaseClock) -> None:
-    """It is taken off within the phase of a hook, too, whether or not that phase outlasts it."""
     clock.begin("evaluation")
     clock.pause()
     assert not clock.begin("forward")
@@ -101,8 +96,7 @@ def test_a_pause_belongs_to_no_step(clock: PhaseClock) -> None:
     assert (6.0,) == clock.balance().step_s
 
 
-def test_a_clock_that_is_closed_hears_nothing(clock: PhaseClock) -> None:
-    """A hook that is still in place costs no memory."""
+def test_a_clock_that_is_closed_logs_nothing(clock: PhaseClock) -> None:
     clock.close()
 
     assert not clock.begin("forward")
@@ -114,7 +108,6 @@ def test_a_clock_that_is_closed_hears_nothing(clock: PhaseClock) -> None:
 
 
 def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
-    """The user's own word covers what no hook knows, before and after a forward pass inside it."""
     clock.enter("my part")
     clock.begin("forward")
     clock.end()
@@ -125,7 +118,6 @@ def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
 
 
 def test_named_phases_lie_in_one_another(clock: PhaseClock) -> None:
-    """The inner one has its own time, and the outer one goes on after it."""
     clock.enter("outer")
     clock.enter("inner")
     clock.leave("inner")
@@ -136,7 +128,6 @@ def test_named_phases_lie_in_one_another(clock: PhaseClock) -> None:
 
 
 def test_a_phase_may_last_into_the_next_step(clock: PhaseClock) -> None:
-    """Each step has its part; what lies between them belongs to neither."""
     clock.enter("epoch")
     clock.end_step()
     clock.start_step()
@@ -148,7 +139,6 @@ def test_a_phase_may_last_into_the_next_step(clock: PhaseClock) -> None:
 
 
 def test_an_unfinished_step_is_none(clock: PhaseClock) -> None:
-    """What comes after the last optimizer step is no training step."""
     clock.end_step()
     clock.start_step()
     clock.begin("evaluation")
@@ -159,8 +149,6 @@ def test_an_unfinished_step_is_none(clock: PhaseClock) -> None:
 
 
 def test_other_threads_are_not_listened_to(clock: PhaseClock) -> None:
-    """A thread that pins memory, or a logger of its own, moves nothing."""
-
     def elsewhere() -> None:
         assert not clock.begin("forward")
         clock.enter("mine")
@@ -175,7 +163,6 @@ def test_other_threads_are_not_listened_to(clock: PhaseClock) -> None:
 
 
 def test_leaving_what_was_not_entered_changes_nothing(clock: PhaseClock) -> None:
-    """A phase that was open before anyone listened ends without harm."""
     clock.leave("before")
     clock.end_step()
 

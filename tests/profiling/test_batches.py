@@ -10,7 +10,7 @@ from perfkit.profiling.passes.meter import BatchesOfSteps, StepBatches
 
 
 class Loader:
-    """An iterator that tells of each of its batches of four samples, and of its end."""
+    """An iterator that records each of its batches of four samples, and of its end."""
 
     def __init__(self, seen: BatchesOfSteps, batches: int) -> None:
         self._seen, self._left = seen, batches
@@ -29,19 +29,16 @@ class Loader:
 
 @pytest.fixture
 def seen() -> BatchesOfSteps:
-    """Return what has seen nothing yet."""
     return BatchesOfSteps()
 
 
 def step(seen: BatchesOfSteps) -> StepBatches:
-    """Make a backward pass and an optimizer's step."""
     seen.end_backward()
     return seen.end_step()
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_an_evaluation_that_ends_counts_for_no_step(seen: BatchesOfSteps, whole: bool) -> None:  # noqa: FBT001 (a parameter of a test)
-    """Neither where its loader is exhausted nor where its loop is left early."""
     training = Loader(seen, 9)
     found = []
     for _ in training:
@@ -54,7 +51,6 @@ def test_an_evaluation_that_ends_counts_for_no_step(seen: BatchesOfSteps, whole:
 
 
 def test_an_evaluation_whose_iterator_stays_counts_for_no_step(seen: BatchesOfSteps) -> None:
-    """A loader with persistent workers keeps its iterator, which gave more than the loop's own since."""
     training, evaluation = Loader(seen, 9), Loader(seen, 100)
     found = []
     for _ in training:
@@ -66,14 +62,12 @@ def test_an_evaluation_whose_iterator_stays_counts_for_no_step(seen: BatchesOfSt
 
 
 def test_loaders_side_by_side_all_count(seen: BatchesOfSteps) -> None:
-    """Each gives a batch to the same backward pass."""
     found = [step(seen) for _ in zip(Loader(seen, 3), Loader(seen, 3), strict=True)]
 
     assert [StepBatches(batches=1, samples=8)] * 3 == found
 
 
 def test_accumulated_and_prefetched_batches_all_count(seen: BatchesOfSteps) -> None:
-    """Four at once for four backward passes, and one ahead of the loop with the end before the last pass."""
     ahead = Loader(seen, 12)
     for _ in range(3):
         for _ in [next(ahead) for _ in range(4)]:
@@ -90,7 +84,6 @@ def test_accumulated_and_prefetched_batches_all_count(seen: BatchesOfSteps) -> N
 
 
 def test_a_step_after_the_loop_takes_all_of_its_batches(seen: BatchesOfSteps) -> None:
-    """Full-batch descent adds the gradients of a whole epoch up."""
     for _ in Loader(seen, 5):
         seen.end_backward()
 
@@ -98,7 +91,6 @@ def test_a_step_after_the_loop_takes_all_of_its_batches(seen: BatchesOfSteps) ->
 
 
 def test_a_step_without_a_backward_pass_takes_what_was_given(seen: BatchesOfSteps) -> None:
-    """Gradients may come from torch.func, which no backward pass tells of."""
     training = Loader(seen, 2)
     next(training)
 

@@ -6,11 +6,10 @@ import statistics
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import Balance
-from perfkit.profiling.passes.exchange import PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 
 STEPS = 8
 PARTS = f"""
@@ -153,17 +152,7 @@ def _balance(folder: Path, launcher: PassLauncher, text: str) -> Balance:
     (folder / "pass").mkdir()
     (folder / "parts.py").write_text(PARTS)
     (folder / "loop.py").write_text(text)
-    spec = PassSpec(
-        name="balance",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(folder),
-        own=(),
-        folder=str(folder / "pass"),
-        artifact="profile",
-        known_steps=STEPS,
-        from_root=True,
-    )
+    spec = pass_spec(folder, "loop:main", folder / "pass", name="balance", known_steps=STEPS)
     result = run_pass(spec, lambda _: None, launcher)
     assert result.problem is None, result.problem
     assert result.balance is not None
@@ -191,7 +180,6 @@ def _typical(balance: Balance) -> dict[str, float]:
 def test_phases_inside_a_step_are_found(
     tmp_path: Path, launcher: PassLauncher, text: str, libraries: tuple[str, ...], times: int
 ) -> None:
-    """Forward and backward have their own time, whoever calls them; only the rest is the optimizer's."""
     for library in libraries:
         pytest.importorskip(library)
 
@@ -206,7 +194,6 @@ def test_phases_inside_a_step_are_found(
 
 
 def test_what_no_hook_sees_in_a_closure_is_residual(tmp_path: Path, launcher: PassLauncher) -> None:
-    """The loop's own code in a closure is no optimizer, just as outside of one."""
     balance = _balance(tmp_path, launcher, AUTOMATIC)
 
     assert statistics.median(balance.residual_s) >= 0.002

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.passes.target_code import redirect_hydra
-from perfkit.profiling.passes.targets import Target
 
 SCRIPT = """
 import os
@@ -37,7 +37,6 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a folder with a script and its configuration."""
     pytest.importorskip("hydra")
     (tmp_path / "code" / "conf").mkdir(parents=True)
     (tmp_path / "code" / "conf" / "config.yaml").write_text("lr: 0.1\nsteps: 2\n")
@@ -47,15 +46,13 @@ def project(tmp_path: Path) -> Path:
 
 
 def _run(project: Path, launcher: PassLauncher, *arguments: str, place: str = "fit.py") -> PassResult:
-    spec = PassSpec(
-        name="clean",
-        target=Target(name="fit", place=str(project / place) if place.endswith(".py") else place),
+    spec = pass_spec(
+        project,
+        str(project / place) if place.endswith(".py") else place,
+        project / "it's",
+        target="fit",
         arguments=arguments,
-        root=str(project),
-        own=(),
-        folder=str(project / "it's"),
         artifact="x",
-        from_root=True,
     )
     return run_pass(spec, lambda _: None, launcher)
 
@@ -66,19 +63,17 @@ def _files(project: Path) -> set[str]:
 
 
 def test_outputs_go_to_the_pass_and_overrides_count(project: Path, launcher: PassLauncher) -> None:
-    """The configuration lies beside the script, the folder is the person's, the repository stays clean."""
     result = _run(project, launcher, "lr=0.5", "+more=1", "steps=4")
 
     assert result.problem is None
     assert result.summary is not None
     assert 4 == result.summary.steps
-    said = output_tail(project / "it's").splitlines()
-    assert [f"in {project}", f"to {project}/it's/hydra"] == said
+    output = output_tail(project / "it's").splitlines()
+    assert [f"in {project}", f"to {project}/it's/hydra"] == output
     assert {"conf", "fit.py", "it's"} == _files(project)
 
 
 def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher: PassLauncher) -> None:
-    """Whoever names a place gets it."""
     result = _run(project, launcher, "hydra.run.dir=mine", "hydra.job.chdir=true")
 
     assert result.problem is None
@@ -93,15 +88,15 @@ def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher:
         ("speed=2", "fit raised ConfigCompositionException: Could not override 'speed'."),
     ],
 )
-def test_what_went_wrong_is_told(project: Path, launcher: PassLauncher, argument: str, message: str) -> None:
-    """It is the error itself, and not that hydra has printed one and exited."""
+def test_what_went_wrong_is_reported(
+    project: Path, launcher: PassLauncher, argument: str, message: str
+) -> None:
     problem = _run(project, launcher, argument).problem
     assert problem is not None
     assert problem.message.startswith(message)
 
 
 def test_a_function_under_hydra_is_a_target(project: Path, launcher: PassLauncher) -> None:
-    """Hydra composes its configuration, which is then a package's, so that it needs no argument."""
     (project / "conf" / "__init__.py").touch()
     result = _run(project, launcher, "steps=3", place="fit:main")
     assert result.problem is None
@@ -110,7 +105,6 @@ def test_a_function_under_hydra_is_a_target(project: Path, launcher: PassLaunche
 
 
 def test_nothing_waits_where_hydra_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module of that name without ``main`` is imported as it is, and arguments stay."""
     (tmp_path / "hydra.py").write_text("heads = 9\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "hydra", raising=False)

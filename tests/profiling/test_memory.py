@@ -110,7 +110,6 @@ def _line(found: MemoryProfile, kind: str, place: str) -> LineMemory:
 
 
 def test_a_line_has_the_bytes_of_its_tensors(code: ModuleType, tmp_path: Path) -> None:
-    """Three tensors of 1,000 floats are made a step and none stays: that is no leak."""
     found = _watched(tmp_path, code.steady)
 
     line = _line(found, "tensors", "code.py:14")
@@ -121,7 +120,6 @@ def test_a_line_has_the_bytes_of_its_tensors(code: ModuleType, tmp_path: Path) -
 
 
 def test_tensors_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
-    """The line that allocates what a list keeps grows in each step, by what it allocates in one."""
     line = _line(_watched(tmp_path, code.keep_tensor), "tensors", "code.py:18")
 
     assert tuple(2000 * step for step in range(1, 7)) == line.alive
@@ -129,7 +127,6 @@ def test_tensors_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
 
 
 def test_objects_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
-    """Python's own memory is told by line too; how much of it was freed within a step is not known."""
     found = _watched(tmp_path, code.keep_bytes)
 
     line = _line(found, "Python", "code.py:22")
@@ -142,24 +139,20 @@ def test_objects_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", ["leave_a_cycle", "fill_once"])
 def test_what_is_freed_or_made_once_is_no_leak(step: str, code: ModuleType, tmp_path: Path) -> None:
-    """A cycle of objects is garbage before Python collects it, and a cache that is full grows no more."""
     found = _watched(tmp_path, getattr(code, step))
 
     assert [] == [line for line in found.lines if line.leaks]
     assert all(line.stays_bytes < 80_000 for line in found.lines)
 
 
-def test_few_steps_tell_no_growth(code: ModuleType, tmp_path: Path) -> None:
-    """After the set-up of two steps, three are too few to call something a leak by two moves."""
+def test_few_steps_show_no_growth(code: ModuleType, tmp_path: Path) -> None:
     found = _watched(tmp_path, code.keep_bytes, steps=4)
 
     assert not found.shows_growth
     assert not _line(found, "Python", "code.py:22").leaks
 
 
-def test_a_target_that_ends_tracing_is_told(code: ModuleType, tmp_path: Path) -> None:
-    """Tensors are known all the same."""
-
+def test_a_target_that_ends_tracing_is_reported(code: ModuleType, tmp_path: Path) -> None:
     def step() -> None:
         code.keep_tensor()
         code.end_tracing()
@@ -171,7 +164,6 @@ def test_a_target_that_ends_tracing_is_told(code: ModuleType, tmp_path: Path) ->
 
 
 def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path) -> None:
-    """The text says so."""
     with MemoryWatch(tmp_path, OwnCode(root=tmp_path, trees=(tmp_path,))) as watch:
         code.keep_tensor()
         watch.end_run()
@@ -185,19 +177,12 @@ def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path)
 def _spec(root: Path, **changes: Any) -> PassSpec:  # noqa: ANN401 (any field of a spec)
     target = Target(name="train.py", place=str(root / "train.py"))
     spec = PassSpec(
-        name="memory",
-        target=target,
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root),
-        artifact="train",
+        name="memory", target=target, arguments=(), root=str(root), own=(), folder=str(root), artifact="train"
     )
     return replace(spec, **changes)
 
 
 def test_the_instrument_writes_a_table(code: ModuleType, tmp_path: Path) -> None:
-    """The table beside the other files names the line that leaks, and the loop ends after a dozen steps."""
     instrument = MemoryByLine(_spec(tmp_path))
     summary = PassSummary(name="memory", total_s=1.0, step_s=(0.1,) * 6, samples=None)
 
@@ -222,18 +207,15 @@ def test_the_instrument_writes_a_table(code: ModuleType, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("asked", "limit"), [(None, 12), (5, 5), (400, 50)])
 def test_so_many_steps_are_watched(asked: int | None, limit: int, tmp_path: Path) -> None:
-    """Each step is looked at as a whole, so that long runs are cut off."""
     assert limit == MemoryByLine(_spec(tmp_path, steps=asked)).step_limit
 
 
 def test_a_summary_of_an_earlier_version_has_no_memory() -> None:
-    """Such a file is read as before."""
     assert load_summary(SAVED).memory is None
 
 
 @pytest.mark.slow
 def test_the_command_makes_the_pass_and_flame_graphs(tmp_path: Path) -> None:
-    """A script's leak is told, its table and summary are kept, and the cProfile is there for Firefox."""
     (tmp_path / "train.py").write_text(SCRIPT)
     command = "profile train.py --passes cprofile,memory --no-ledger --out train.stat --firefox flames.json"
 
@@ -251,7 +233,6 @@ def test_the_command_makes_the_pass_and_flame_graphs(tmp_path: Path) -> None:
 
 
 def test_an_unknown_pass_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    """The memory pass is among those that can be asked for, and not among those made without being asked."""
     request = ProfileRequest(target="x.py", out=tmp_path / "x.stat", passes=("leaks",))  # type: ignore[arg-type]
     (tmp_path / "x.py").write_text("")
 

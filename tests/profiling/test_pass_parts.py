@@ -67,7 +67,6 @@ def project(tmp_path: Path) -> Project:
 def test_a_target_is_a_configured_name_a_script_or_a_function(
     project: Project, name: str, place: str
 ) -> None:
-    """A configured script's path begins at the project's root, another one's in the current folder."""
     found = resolve_target(name, project, folder=project.root / "scripts")
     assert place.endswith(".py") == found.is_script
     assert (name, str(project.root / place) if found.is_script else place) == (found.name, found.place)
@@ -88,7 +87,6 @@ def test_a_target_is_a_configured_name_a_script_or_a_function(
     ],
 )
 def test_any_other_target_is_one_line(project: Project, name: str, message: str) -> None:
-    """With the nearest name, or what forms there are."""
     with pytest.raises(UsageError, match=message) as caught:
         resolve_target(name, project, folder=project.root)
     assert "\n" not in str(caught.value)
@@ -107,12 +105,10 @@ def test_any_other_target_is_one_line(project: Project, name: str, message: str)
     ],
 )
 def test_without_names_all_of_the_project_is_own(file: str, root: Path, *, owned: bool) -> None:
-    """But for what is installed in it, and the standard library."""
     assert owned == find_own_code((), root=root, script=None).owns(file)
 
 
 def test_names_restrict_own_code(tmp_path: Path) -> None:
-    """Named packages are own wherever they lie, and so is the script; perfkit's own frames never are."""
     (tmp_path / "src" / "demo_package").mkdir(parents=True)
     own = find_own_code(("demo_package",), root=tmp_path, script=None)
     assert own.owns(str(tmp_path / "src" / "demo_package" / "loss.py"))
@@ -126,7 +122,6 @@ def test_names_restrict_own_code(tmp_path: Path) -> None:
 
 
 def test_files_are_shown_without_the_machine() -> None:
-    """Names begin at the project's root, the installed package or the standard library."""
     own, library = find_own_code((), root=ROOT, script=None), Path(sysconfig.get_path("stdlib"))
     shown = {
         "/project/src/demo/loss.py": "src/demo/loss.py",
@@ -144,7 +139,6 @@ def own_work() -> float:
 
 
 def own_part(number: int) -> float:
-    """Call a function of the standard library."""
     return len(re.escape(str(number)))
 
 
@@ -157,14 +151,12 @@ def stats() -> pstats.Stats:
 
 
 def totals(text: str) -> str:
-    """Return the line with the totals."""
     found = re.search(r"\d+ function calls.*in .* seconds", text)
     assert found is not None
     return found[0]
 
 
 def test_a_cprofile_is_text_with_all_functions_or_ones_own(stats: pstats.Stats) -> None:
-    """By cumulative time, under the header and totals of the whole profile."""
     full, filtered = full_text(stats, OWN), filtered_text(stats, OWN)
 
     assert "Ordered by: cumulative time" in full
@@ -176,7 +168,6 @@ def test_a_cprofile_is_text_with_all_functions_or_ones_own(stats: pstats.Stats) 
 
 
 def test_entries_keep_calls_and_both_times(stats: pstats.Stats) -> None:
-    """An entry has the profile's own numbers, a cumulative time never below the own one."""
     entries = {entry.function: entry for entry in read_entries(stats, OWN)}
     assert (20, "own") == (entries["own_part"].calls, entries["own_part"].kind)
     assert "library" == entries["{built-in method builtins.sum}"].kind
@@ -184,7 +175,6 @@ def test_entries_keep_calls_and_both_times(stats: pstats.Stats) -> None:
 
 
 def test_a_portable_profile_names_no_place_of_this_machine(stats: pstats.Stats, tmp_path: Path) -> None:
-    """Files are named from the project or the library on, in callers too; two copies count together."""
     portable(stats, OWN).dump_stats(tmp_path / "x.stat")
     saved = pstats.Stats(str(tmp_path / "x.stat"))
 
@@ -201,7 +191,6 @@ def test_a_portable_profile_names_no_place_of_this_machine(stats: pstats.Stats, 
 
 @pytest.mark.skipif(not SHARED_PROFILE.is_file(), reason="the profile of another project is not at hand")
 def test_the_profile_of_another_project_has_waits() -> None:
-    """In a real profile of two steps with worker processes, the wait for data is most of the time."""
     own, stats = (
         OwnCode(root=Path("/content"), trees=(Path("/content/src"),)),
         pstats.Stats(str(SHARED_PROFILE)),
@@ -226,14 +215,12 @@ class Total:
 
 
 def operators(tmp_path: Path, *totals: Total, steps: int) -> list[dict[str, str]]:
-    """Return the rows of the table."""
     write_operators(totals, tmp_path / "ops.csv", steps=steps)
     with (tmp_path / "ops.csv").open() as stream:
         return list(csv.DictReader(stream))
 
 
 def test_the_table_of_operators_is_in_seconds_and_per_step(tmp_path: Path) -> None:
-    """The costliest comes first; times on a device and per step are empty where there are none."""
     mm = Total("aten::mm", 6, 3000.0, 4500.0)
     (row,) = operators(tmp_path, mm, steps=3)
     assert ("aten::mm", "6", "2", "", "") == tuple(
@@ -267,13 +254,11 @@ IMAGES = torch.zeros(7, 3)
     ],
 )
 def test_the_size_of_a_batch_is_that_of_its_first_tensor(batch: object, size: int | None) -> None:
-    """Without a tensor it is the batch's own length; what has none is not known, not 0."""
     assert size == batch_size(batch)
 
 
 @pytest.mark.parametrize(("given", "samples"), [(12, 12), (None, None), (True, None), ("12", None)])
 def test_the_targets_own_count_of_samples_wins(given: object, samples: int | None) -> None:
-    """A result with an int named samples gives the count; anything else leaves it to the loaders."""
     watch = Meter(limit=None, report=lambda _: False, loaders=True)
     assert samples == watch.finish("clean", result=SimpleNamespace(samples=given)).samples
 
@@ -298,7 +283,6 @@ WHOLE = encode_summary(SUMMARY)
 
 
 def test_a_summary_is_read_back_or_refused_in_a_line(tmp_path: Path) -> None:
-    """What was saved, unknowns as None; a half file, one of a later perfkit and none are refused."""
     (tmp_path / "x.json").write_bytes(WHOLE)
     assert SUMMARY == load_summary(tmp_path / "x.json")
     for data, message in (
@@ -326,7 +310,6 @@ def test_a_summary_is_read_back_or_refused_in_a_line(tmp_path: Path) -> None:
     ids=["profile", "half", "half a number", "speedscope", "bisect", "list", "missing"],
 )
 def test_other_documents_are_no_damaged_profiles(tmp_path: Path, data: bytes | None, *, may_be: bool) -> None:
-    """A flame graph, a list and what another command wrote are not damaged; half a file may be."""
     if data is not None:
         (tmp_path / "x.json").write_bytes(data)
     assert may_be == may_be_summary(tmp_path / "x.json")
@@ -342,7 +325,6 @@ def _balance(forward: list[float], together: list[float], residual: float = 0.0)
 
 
 def test_the_straggler_is_named_with_its_phase() -> None:
-    """The first step is the set-up's; in the others rank 1 comes last by 2, and by 1 where it was quicker."""
     quick = _balance([9.0, 1.0, 1.0, 1.0, 1.0], [0.0, 2.5, 2.5, 2.5, 1.5])
     slow = _balance([1.0, 3.0, 3.0, 3.0, 2.0], [8.0, 0.5, 0.5, 0.5, 0.5])
 
@@ -355,7 +337,6 @@ def test_the_straggler_is_named_with_its_phase() -> None:
 
 
 def test_time_that_no_hook_saw_is_a_straggler_s_too() -> None:
-    """It is the residual; of ranks that made different numbers of steps the common ones are compared."""
     found = find_straggler([_balance([1.0] * 4, [0.0] * 4, residual=2.0), _balance([1.0] * 6, [2.0] * 6)])
     assert found is not None
     assert (0, 3, "residual", 2.0) == (found.rank, found.of, found.phase, found.phase_s)
@@ -363,22 +344,14 @@ def test_time_that_no_hook_saw_is_a_straggler_s_too() -> None:
 
 @pytest.mark.parametrize(
     "together",
-    [
-        [[0.0, 0.5, 0.0, 0.5], [0.5, 0.0, 0.5, 0.0]],
-        [[0.03] * 4, [0.0] * 4],
-        [[0.0] * 4],
-        [[], []],
-        [],
-    ],
+    [[[0.0, 0.5, 0.0, 0.5], [0.5, 0.0, 0.5, 0.0]], [[0.03] * 4, [0.0] * 4], [[0.0] * 4], [[], []], []],
     ids=["by turns", "by little", "one rank", "no steps", "no ranks"],
 )
 def test_no_straggler_is_invented(together: list[list[float]]) -> None:
-    """Ranks that are late by turns or by less than one step in twenty keep nobody waiting."""
     assert find_straggler([_balance([1.0] * len(times), times) for times in together]) is None
 
 
 def test_the_slowest_rank_is_that_of_the_longest_typical_step() -> None:
-    """Without steps, the whole time decides."""
     steps = [
         PassSummary(name="clean", total_s=total, step_s=step_s, samples=None)
         for total, step_s in ((9.0, (5.0, 1.0, 1.0)), (8.0, (1.0, 2.0, 2.0)))

@@ -42,7 +42,6 @@ class FakeAllocator:
 
 
 def test_a_phase_has_its_own_peak() -> None:
-    """The forward pass builds up, the backward pass has the peak, and the optimizer sees what stays."""
     allocator = FakeAllocator()
     watch = PeakWatch(lambda: allocator)
     clock = PhaseClock(watch=watch.change)
@@ -63,7 +62,6 @@ def test_a_phase_has_its_own_peak() -> None:
 
 
 def test_over_steps_the_largest_counts_and_retries_add_up() -> None:
-    """A retry belongs to the phase in which the allocator had to give memory back first."""
     allocator = FakeAllocator(retries=3)
     watch = PeakWatch(lambda: allocator)
     for size, retries in ((40, 1), (20, 2)):
@@ -79,7 +77,6 @@ def test_over_steps_the_largest_counts_and_retries_add_up() -> None:
 
 
 def test_without_a_device_nothing_is_noted() -> None:
-    """A device may be used for the first time in the middle of a step: from then on phases are noted."""
     used: list[FakeAllocator] = []
     watch = PeakWatch(lambda: used[0] if used else None)
     watch.change("forward")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 from processes_seen import gone
 
 from perfkit.errors import UsageError
@@ -17,7 +18,6 @@ from perfkit.model.readings import BACKWARD, FORWARD, RANKS
 from perfkit.profiling.passes.exchange import PassSpec, RankPlace
 from perfkit.profiling.passes.launch import PassLauncher
 from perfkit.profiling.passes.ranks import RanksResult, check_port, find_straggler, free_port, run_ranks
-from perfkit.profiling.passes.targets import Target
 
 # Its second rank is the slow one. What it does in its fourth step is the argument.
 TRAINING = """
@@ -73,15 +73,14 @@ def _specs(root: Path, name: PassName, deed: str, ranks: int = 2) -> list[PassSp
     (root / "train.py").write_text(TRAINING)
     port = free_port()
     specs = [
-        PassSpec(
+        pass_spec(
+            root,
+            str(root / "train.py"),
+            root / f"{name}{rank}",
+            target="train.py",
             name=name,
-            target=Target(name="train.py", place=str(root / "train.py")),
             arguments=(deed,),
-            root=str(root),
-            own=(),
-            folder=str(root / f"{name}{rank}"),
             artifact=f"x{rank}",
-            from_root=True,
             rank_place=RankPlace(rank=rank, ranks=ranks, port=port),
         )
         for rank in range(ranks)
@@ -103,7 +102,6 @@ def _pids(specs: Sequence[PassSpec]) -> list[int]:
 def test_each_rank_has_its_balance_and_the_others_wait_for_the_slow_one(
     tmp_path: Path, launcher: PassLauncher
 ) -> None:
-    """The wait in a data-parallel backward pass counts as that for other ranks, not as backward."""
     specs = _specs(tmp_path, "balance", "train")
     found = _run(specs, launcher)
 
@@ -119,7 +117,6 @@ def test_each_rank_has_its_balance_and_the_others_wait_for_the_slow_one(
 
 
 def test_an_all_reduce_that_the_loop_makes_itself_is_seen(tmp_path: Path, launcher: PassLauncher) -> None:
-    """One rank alone waits for nobody, and its collectives take time of their own."""
     found = _run(_specs(tmp_path, "balance", "by hand", ranks=1), launcher)
 
     assert found.problem is None
@@ -140,7 +137,6 @@ def test_an_all_reduce_that_the_loop_makes_itself_is_seen(tmp_path: Path, launch
 def test_the_rank_that_failed_first_is_named(
     tmp_path: Path, launcher: PassLauncher, monkeypatch: pytest.MonkeyPatch, deed: str, message: str
 ) -> None:
-    """The other one only complains that its peer has gone; no process of either is left."""
     # The wait for the other one's own word is over with that, and on a busy machine it may take a while.
     monkeypatch.setattr("perfkit.profiling.passes.ranks._GRACE_S", 30.0)
     specs = _specs(tmp_path, "clean", deed)
@@ -155,7 +151,6 @@ def test_the_rank_that_failed_first_is_named(
 def test_ranks_that_hang_are_ended_and_the_one_they_wait_for_is_named(
     tmp_path: Path, launcher: PassLauncher
 ) -> None:
-    """The line says how far each came, and where the slowest stands."""
     specs = _specs(tmp_path, "clean", "hang")
     found = _run(specs, launcher, stall_limit_s=8.0)
 
@@ -179,7 +174,6 @@ def test_ranks_that_hang_are_ended_and_the_one_they_wait_for_is_named(
 def test_ranks_without_a_common_group_are_refused(
     tmp_path: Path, launcher: PassLauncher, deed: str, message: str
 ) -> None:
-    """They would be copies of one process: that is a mistake in the request, told after the first step."""
     specs = _specs(tmp_path, "clean", deed)
     if deed == "one":
         # Each rank makes a group of its own at another port.
@@ -193,7 +187,6 @@ def test_ranks_without_a_common_group_are_refused(
 
 @pytest.mark.slow
 def test_a_rank_that_is_not_forked_is_the_same(tmp_path: Path) -> None:
-    """Where processes cannot be forked, fresh ones form the group."""
     with PassLauncher(fork=False) as fresh:
         found = _run(_specs(tmp_path, "clean", "train"), fresh)
     assert found.problem is None
@@ -201,7 +194,6 @@ def test_a_rank_that_is_not_forked_is_the_same(tmp_path: Path) -> None:
 
 
 def test_an_occupied_port_is_refused() -> None:
-    """Something listens there, so that the ranks could not meet; so it is with what is no port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(UsageError, match=f"the ranks cannot meet at port {port}: Address already in use"):
@@ -213,6 +205,5 @@ def test_an_occupied_port_is_refused() -> None:
 
 
 def assert_match(pattern: str, text: str) -> None:
-    """Assert that a message matches, and is one line."""
     assert re.search(pattern, text), text
     assert "\n" not in text

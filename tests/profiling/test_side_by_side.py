@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import PassName, PassSummary
 from perfkit.profiling.passes.exchange import PassSpec
 from perfkit.profiling.passes.launch import PassLauncher, SideBySide, run_pass, run_side_by_side
-from perfkit.profiling.passes.targets import Target
 
 TRAINING = """
 import time
@@ -53,17 +53,7 @@ def fails():
 def _spec(root: Path, *, seconds: float = 0.01, name: PassName = "clean", call: str = "main") -> PassSpec:
     (root / "folder").mkdir(parents=True)
     (root / "slow.py").write_text(TRAINING.format(seconds=seconds))
-    return PassSpec(
-        name=name,
-        target=Target(name="train", place=f"slow:{call}"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "folder"),
-        artifact="profile",
-        known_steps=24,
-        from_root=True,
-    )
+    return pass_spec(root, f"slow:{call}", root / "folder", name=name, known_steps=24)
 
 
 def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:
@@ -79,14 +69,13 @@ def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> Si
     place = tmp_path_factory.mktemp("both")
     return run_side_by_side(
         # A wait for a core, of some milliseconds, has to be little beside a step.
-        (_spec(place / "quick", seconds=0.03), _spec(place / "slow", seconds=0.09, name="balance")),
+        (_spec(place / "quick", seconds=0.02), _spec(place / "slow", seconds=0.06, name="balance")),
         lambda _: None,
         launcher,
     )
 
 
 def test_each_side_makes_all_its_steps_in_times_of_its_own(both: SideBySide) -> None:
-    """A side's clocks stand still while the other has its turn; the ratio is that of the steps."""
     (first, second), balance, ratio = _summaries(both), both.results[1].balance, both.ratio
 
     assert [24, 24] == [first.steps, second.steps]
@@ -103,7 +92,6 @@ def test_each_side_makes_all_its_steps_in_times_of_its_own(both: SideBySide) -> 
 
 
 def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: PassLauncher) -> None:
-    """Its problem is told, the other side has its times, and there is no ratio."""
     both = run_side_by_side(
         (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None, launcher
     )
@@ -120,7 +108,7 @@ def test_code_from_elsewhere_is_refused(
 ) -> None:
     """A module that the project has must come from there: else another code would be measured.
 
-    That is told of a target that fails as well: the other code may be why.
+    That is reported of a target that fails as well: the other code may be why.
     """
     spec = replace(_spec(tmp_path / "side", call=call), from_root=from_root)
     (tmp_path / "side/slow.py").write_text(DETOUR)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.errors import NotMeasuredError
 from perfkit.model import PassSummary
 from perfkit.profiling.passes import instruments
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.instruments import Window, choose_window
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 from perfkit.profiling.read.formats import read_profile
 from perfkit.profiling.read.names import CodeNames
 
@@ -68,41 +68,27 @@ def _traced(root: Path, loop: str, launcher: PassLauncher) -> PassResult:
     """Return what the torch pass gives of a module whose function ``main`` makes eight steps."""
     (root / "pass").mkdir()
     (root / "loop.py").write_text(loop)
-    spec = PassSpec(
-        name="torch",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "pass"),
-        artifact="profile",
-        known_steps=8,
-        from_root=True,
-    )
+    spec = pass_spec(root, "loop:main", root / "pass", name="torch", known_steps=8)
     return run_pass(spec, lambda _: None, launcher)
 
 
 @pytest.mark.parametrize("steps", [None, 5, 1000])
 def test_a_long_loop_has_a_full_window(steps: int | None) -> None:
-    """The set-up passes by, one step warms up, three are kept."""
     assert Window(wait=1, warmup=1, active=3) == choose_window(steps)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
 def test_a_short_loop_still_gives_a_trace(steps: int) -> None:
-    """With few steps the window ends at the last one, and keeps at least one."""
     window = choose_window(steps)
     assert steps == window.end
     assert window.active >= 1
 
 
 def test_begin_counts_the_steps_not_kept() -> None:
-    """The first step kept comes after waiting and warm-up."""
     assert 2 == choose_window(100).begin
 
 
 def test_phases_that_the_user_names_are_ranges_of_the_trace(tmp_path: Path, launcher: PassLauncher) -> None:
-    """Each has the time that no other known phase has, the inner one its own, as in a balance pass."""
     result = _traced(tmp_path, NAMED, launcher)
 
     assert result.problem is None, result.problem
@@ -117,7 +103,6 @@ def test_phases_that_the_user_names_are_ranges_of_the_trace(tmp_path: Path, laun
 def test_the_steps_of_an_optimizer_that_was_made_on_import_are_seen(
     tmp_path: Path, launcher: PassLauncher
 ) -> None:
-    """A module may make its optimizer, and even a step, before its function is called."""
     result = _traced(tmp_path, MADE_ON_IMPORT, launcher)
 
     assert result.problem is None, result.problem
@@ -128,19 +113,11 @@ def test_the_steps_of_an_optimizer_that_was_made_on_import_are_seen(
     assert 3 == reading.steps.count
 
 
-def test_a_trace_that_cannot_be_written_is_told_in_a_line(
+def test_a_trace_that_cannot_be_written_is_reported_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what torch says, and how to have the rest of the profile."""
-    spec = PassSpec(
-        name="torch",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(tmp_path),
-        own=(),
-        folder=str(tmp_path / "missing"),
-        artifact="profile",
-        trace_all=True,
+    spec = pass_spec(
+        tmp_path, "loop:main", tmp_path / "missing", name="torch", trace_all=True, from_root=False
     )
     monkeypatch.setattr(instruments, "call_after_each_step", lambda _: None)
     watch = instruments.TorchProfile(spec)

@@ -57,7 +57,6 @@ def _spend(seconds: float) -> None:
 
 
 def _follow(plan: StepPlan, steps: int) -> TrainingSteps:
-    """Follow so many steps of a loop, and stop."""
     loop, followed = Loop(), TrainingSteps(plan, Path.cwd())
     followed.begin()
     for _ in range(steps):
@@ -72,7 +71,6 @@ def _hooked() -> list[object]:
 
 
 def test_timed_and_watched_steps_take_turns() -> None:
-    """Whatever is watched lies between what is timed; the rest is timed in parts."""
     made = [turn for turn in StepPlan(warmup=3, steps=70, balance=7, counts=True).turns() if turn[1]]
 
     assert [("left alone", 3), ("counted", 3), ("left alone", 1)] == made[:3]
@@ -91,13 +89,11 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("wrong", [{"warmup": -1}, {"steps": 0}, {"balance": -2}])
 def test_a_plan_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
-    """The number and its name are told."""
     with pytest.raises(UsageError, match=f"{next(iter(wrong))} is a number of steps"):
         StepPlan(**wrong)  # type: ignore[arg-type]
 
 
 def test_rounds_are_means_of_many_steps() -> None:
-    """Few steps give short rounds, and what fills no round is left out."""
     assert ((1.5, 3.5, 5.5), 2) == rounds([1, 2, 3, 4, 5, 6, 7])
     assert ((1.0, 2.0), 1) == rounds([1, 2])
     assert (10, 20) == (len(rounds([1.0] * 215)[0]), rounds([1.0] * 215)[1])
@@ -105,9 +101,9 @@ def test_rounds_are_means_of_many_steps() -> None:
 
 
 def test_each_step_is_used_for_one_thing() -> None:
-    """The plan says how many are timed, and how many others are watched; the phases are found.
+    """The plan reports how many are timed, and how many others are watched; the phases are found.
 
-    The first step after each of the ten switches is told of neither.
+    The first step after each of the ten switches is reported of neither.
     """
     found = _follow(StepPlan(warmup=2, steps=30, balance=25), 80).findings()
 
@@ -123,7 +119,6 @@ def test_each_step_is_used_for_one_thing() -> None:
 
 
 def test_torch_is_left_as_it_was() -> None:
-    """Hooks are in place while steps are watched, and gone when that is over or ended."""
     before = _hooked()
     loop, followed = Loop(), TrainingSteps(StepPlan(warmup=0, steps=1, balance=9), Path.cwd())
     followed.begin()
@@ -137,7 +132,6 @@ def test_torch_is_left_as_it_was() -> None:
 
 
 def test_counts_are_those_of_the_loop() -> None:
-    """Two counted steps repeat to the digit, and know the lines they come from."""
     found = _follow(StepPlan(warmup=1, steps=3, balance=0, counts=True), 8).findings()
 
     assert found.counts is not None
@@ -149,7 +143,6 @@ def test_counts_are_those_of_the_loop() -> None:
 
 
 def test_a_validation_between_counted_steps_has_them_counted_anew() -> None:
-    """The counts are those of three steps in a row, and no pause is among them."""
     loop, followed = Loop(), TrainingSteps(StepPlan(warmup=0, steps=3, balance=0, counts=True), Path.cwd())
     followed.begin()
     loop.step()
@@ -169,7 +162,6 @@ def test_a_validation_between_counted_steps_has_them_counted_anew() -> None:
 
 
 def test_counts_that_are_always_disturbed_are_given_up_with_the_reason() -> None:
-    """After three tries the steps are timed all the same."""
     followed = TrainingSteps(StepPlan(warmup=0, steps=3, balance=0, counts=True), Path.cwd())
     followed.begin()
     for _ in range(7):
@@ -183,7 +175,6 @@ def test_counts_that_are_always_disturbed_are_given_up_with_the_reason() -> None
 
 
 def test_pauses_and_dropped_steps_are_in_no_step(hand: list[float]) -> None:
-    """A pause within a step is taken off, one before it begins it anew, and a dropped step is not told."""
     followed = TrainingSteps(StepPlan(warmup=0, steps=3, balance=0), Path.cwd())
     followed.begin()
     hand[0] += 1
@@ -209,7 +200,6 @@ def test_pauses_and_dropped_steps_are_in_no_step(hand: list[float]) -> None:
 
 
 def test_a_turn_that_begins_in_a_pause_begins_paused(hand: list[float]) -> None:
-    """The pause lasts until it is over, whatever is done with steps."""
     followed = TrainingSteps(StepPlan(warmup=1, steps=1, balance=0), Path.cwd())
     followed.begin()
     followed.pause()
@@ -222,8 +212,7 @@ def test_a_turn_that_begins_in_a_pause_begins_paused(hand: list[float]) -> None:
     assert (1.0,) == followed.findings().step_s
 
 
-def test_a_forked_worker_hears_nothing() -> None:
-    """Hooks that a worker inherits note nothing in it."""
+def test_a_forked_worker_logs_nothing() -> None:
     loop, followed = Loop(), TrainingSteps(StepPlan(warmup=0, steps=1, balance=9), Path.cwd())
     followed.begin()
     for _ in range(2):

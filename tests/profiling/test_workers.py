@@ -6,11 +6,11 @@ import pstats
 from pathlib import Path
 
 import pytest
+from pass_specs import pass_spec
 
 from perfkit.model import PassName
-from perfkit.profiling.passes.exchange import PassResult, PassSpec
+from perfkit.profiling.passes.exchange import PassResult
 from perfkit.profiling.passes.launch import PassLauncher, run_pass
-from perfkit.profiling.passes.targets import Target
 from perfkit.profiling.passes.workers import fetch_times
 
 TRAINING = """
@@ -73,15 +73,7 @@ def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay
 def _run_loop(root: Path, name: PassName, launcher: PassLauncher, loop: str) -> PassResult:
     (root / "numbers_loop.py").write_text(loop)
     (root / "folder").mkdir()
-    spec = PassSpec(
-        name=name,
-        target=Target(name="train", place="numbers_loop:main"),
-        arguments=(),
-        root=str(root),
-        own=(),
-        folder=str(root / "folder"),
-        artifact="first",
-    )
+    spec = pass_spec(root, "numbers_loop:main", root / "folder", name=name, artifact="first", from_root=False)
     return run_pass(spec, lambda _: None, launcher)
 
 
@@ -98,7 +90,6 @@ def test_each_worker_leaves_its_profile(
     start: str,
     stay: bool,  # noqa: FBT001 (a case)
 ) -> None:
-    """Two epochs of twelve numbers: half of them are each worker's, whatever processes it had."""
     result = _run(tmp_path, "cprofile", launcher, start=start, stay=stay)
 
     assert None is result.problem
@@ -112,8 +103,8 @@ def test_each_worker_leaves_its_profile(
         assert 12 == next(entry.calls for entry in role.entries if entry.function == "prepared")
 
 
-def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLauncher) -> None:
-    """Spawned workers too, which know of the balance pass by their environment alone."""
+@pytest.mark.slow
+def test_workers_report_how_long_a_batch_takes(tmp_path: Path, launcher: PassLauncher) -> None:
     result = _run(tmp_path, "balance", launcher, start="spawn", stay=False)
 
     assert None is result.problem
@@ -131,7 +122,6 @@ def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLaunc
 def test_a_step_takes_as_many_batches_as_its_loaders_make_one_after_another(
     tmp_path: Path, launcher: PassLauncher, loop: str, steps: int, batches: int
 ) -> None:
-    """Batches that accumulate add up, those of two loaders do not, and an evaluation is in no step."""
     setup = TRAINING.format(start="fork", stay=False).partition("    for _ in range(2):")[0]
 
     result = _run_loop(tmp_path, "balance", launcher, setup + loop)

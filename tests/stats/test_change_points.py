@@ -1,9 +1,10 @@
-"""Steps of a trend: how often one is claimed where there is none, and which are found of those there are."""
+"""Change points of a trend: how often one is found where there is none, and where they are."""
 
 from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.stats.change_points import SHORTEST, FloatArray, find_steps
+from perfkit.model.history import Stretch
+from perfkit.stats.change_points import SHORTEST, FloatArray, Step, find_steps
 from perfkit.stats.distributions import lower_bound
 
 RUNS = 100
@@ -70,7 +72,6 @@ def _places(levels: FloatArray, *, exact: bool = False) -> list[int]:
 
 @pytest.mark.parametrize("noise", [_normal, _heavy, _skewed, _correlated, _wandering, _walk, _bursts])
 def test_noise_has_hardly_ever_a_step(noise: Noise) -> None:
-    """Of 300 trends without a step so few have one that a share above 1 % is not proved (at 99.9 %)."""
     alarms = sum(bool(_places(_trend(noise, seed=seed))) for seed in range(300))
 
     assert lower_bound(alarms, 300, confidence=0.999) <= 0.01
@@ -78,7 +79,6 @@ def test_noise_has_hardly_ever_a_step(noise: Noise) -> None:
 
 @pytest.mark.parametrize("noise", [_normal, _heavy, _bursts])
 def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
-    """At least 95 of 100 such steps are found, each within one run, and nothing else is."""
     found = [_places(_trend(noise, seed=seed, steps={10 + seed % 81: 1.05})) for seed in range(100)]
 
     right = sum(
@@ -88,7 +88,6 @@ def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
 
 
 def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
-    """The interval holds the true ratio and is narrow; mean, sd and number are those of its runs."""
     levels = _trend(steps={40: 1.05})
 
     (step,) = find_steps(levels)
@@ -103,7 +102,6 @@ def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
 
 
 def test_the_interval_holds_the_true_ratio() -> None:
-    """Where neighbours resemble each other, at least 90 % of steps have the truth in their interval."""
     found = [find_steps(_trend(_wandering, seed=seed, steps={50: 1.06})) for seed in range(200)]
 
     steps = [found_steps[0] for found_steps in found if len(found_steps) == 1]
@@ -115,7 +113,6 @@ def test_the_interval_holds_the_true_ratio() -> None:
 @pytest.mark.parametrize("place", [0, 1, 50, 95, 98, 99])
 @pytest.mark.parametrize("size", [1.5, 20.0, 0.3])
 def test_an_outlier_is_no_step(place: int, size: float) -> None:
-    """One run far off is no step, wherever it is."""
     levels = _trend()
     levels[place] *= size
 
@@ -123,18 +120,15 @@ def test_an_outlier_is_no_step(place: int, size: float) -> None:
 
 
 def test_a_burst_at_the_end_is_no_step_until_it_lasts() -> None:
-    """Five slow runs at the end are none, eight are."""
     assert [] == _places(_trend(steps={95: 1.3}))
     assert [92] == _places(_trend(steps={92: 1.3}))
 
 
 def test_a_slow_rise_is_no_step() -> None:
-    """A trend that rises little by little has no step."""
     assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
 
 
 def test_few_runs_have_no_step() -> None:
-    """Of fewer than twelve runs nothing is claimed, however clear it looks; of twelve it can be."""
     levels = np.array([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 2.0, 2.01, 1.99, 2.0, 2.01, 1.99])
 
     assert 2 * SHORTEST == len(levels)
@@ -145,7 +139,6 @@ def test_few_runs_have_no_step() -> None:
 
 
 def test_a_constant_trend_with_a_step_has_one() -> None:
-    """Levels that repeat to the digit on either side make one step of finite figures."""
     (step,) = find_steps(np.where(np.arange(RUNS) < 50, 0.003, 0.0033))
 
     assert 50 == step.place
@@ -153,27 +146,13 @@ def test_a_constant_trend_with_a_step_has_one() -> None:
     assert all(math.isfinite(figure) for figure in (step.low, step.high, step.chance))
 
 
-def test_any_lasting_change_of_an_exact_count_is_a_step() -> None:
-    """One operator more for three runs is a step; for two runs, or at the last one, it is not."""
-    counts = np.array([812.0] * 5 + [813.0] * 3 + [812.0] * 6 + [815.0] * 2 + [812.0] * 3 + [900.0])
-
-    first, second = find_steps(counts, exact=True)
-
-    assert (5, 8) == (first.place, second.place)
-    assert (813 / 812,) * 3 == (first.ratio, first.low, first.high)
-    assert 0.0 == first.before.sd == first.chance
-    assert 5 == first.before.runs
-
-
 def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
-    """Bytes that scatter are not believed to be exact."""
     levels = _trend(steps={50: 1.05})
 
     assert find_steps(levels) == find_steps(levels, exact=True)
 
 
 def test_a_step_between_two_sessions_needs_three_on_either_side() -> None:
-    """What differs between two hours may be the hour; within one, or after three, it is the code."""
     levels = _trend(steps={50: 1.05})
 
     assert () == find_steps(levels, sessions=[run // 50 for run in range(RUNS)])
@@ -184,18 +163,16 @@ def test_a_step_between_two_sessions_needs_three_on_either_side() -> None:
 @pytest.mark.parametrize("apart", [1.5, 2.0, 3.0])
 @pytest.mark.parametrize("runs", [(50, 50), (95, 5), (92, 8)])
 def test_a_step_beside_the_end_of_an_session_is_none(runs: tuple[int, int], apart: float) -> None:
-    """Noise moves the clearest place into a session, or its six runs begin in the one before it."""
     source = np.random.default_rng(1)
     hours = [0] * runs[0] + [1] * runs[1]
     series = 0.01 * source.standard_normal((60, RUNS)) + 0.01 * apart * np.array(hours)
 
-    claims = [find_steps(np.exp(one), sessions=hours) for one in series]
+    found = [find_steps(np.exp(one), sessions=hours) for one in series]
 
-    assert 0 == sum(map(bool, claims))
+    assert 0 == sum(map(bool, found))
 
 
 def test_a_step_some_runs_into_an_session_is_found() -> None:
-    """The runs between the hour's beginning and the step say which of both it is."""
     hours = [run // 50 for run in range(RUNS)]
 
     (step,) = find_steps(_trend(steps={58: 1.05}), sessions=hours)
@@ -205,14 +182,12 @@ def test_a_step_some_runs_into_an_session_is_found() -> None:
 
 @pytest.mark.parametrize("levels", [[1.0, math.nan], [1.0, 0.0], [1.0, -1.0], [1.0, math.inf]])
 def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
-    """Times that are not finite and above zero are a mistake of the caller."""
     with pytest.raises(ValueError, match="above zero"):
         find_steps(levels)
 
 
 @pytest.mark.parametrize("sessions", [[], ["a"], ["a"] * 3])
 def test_sessions_are_one_for_each_run(sessions: list[str]) -> None:
-    """Another number of them is refused."""
     message = f"expected a session for each of 2 runs, found {len(sessions)}"
     with pytest.raises(ValueError, match=message):
         find_steps([1.0, 2.0], sessions=sessions)
@@ -228,7 +203,6 @@ def test_sessions_are_one_for_each_run(sessions: list[str]) -> None:
 def test_a_unit_changes_nothing_and_a_mirror_mirrors(
     scale: float, seed: int, place: int, ratio: float
 ) -> None:
-    """In any unit the steps are the same; backwards they are at the mirrored places with inverse ratios."""
     levels = _trend(_heavy, seed=seed, steps={place: ratio})
 
     steps, scaled, mirrored = find_steps(levels), find_steps(scale * levels), find_steps(levels[::-1])
@@ -245,7 +219,6 @@ def test_a_unit_changes_nothing_and_a_mirror_mirrors(
     exact=st.booleans(),
 )
 def test_no_figure_is_ever_undefined(levels: list[float], *, exact: bool) -> None:
-    """Whatever the levels, each figure of each step is a number, and an interval holds its ratio."""
     for step in find_steps(levels, exact=exact):
         assert 0 < step.place < len(levels)
         assert 0 <= step.chance <= 0.0100001
@@ -256,7 +229,6 @@ def test_no_figure_is_ever_undefined(levels: list[float], *, exact: bool) -> Non
 
 
 def test_a_long_trend_has_its_steps_only() -> None:
-    """In 5,000 runs all of four steps are found, and hardly anything else."""
     source = np.random.default_rng(3)
     levels = np.exp(0.01 * source.standard_t(3, 5000))
     for place in (500, 3000, 3040, 4985):
@@ -272,14 +244,12 @@ def test_a_long_trend_has_its_steps_only() -> None:
     not TIGERBEETLE.exists(), reason="the series of tigerbeetle is not beside this repository"
 )
 def test_a_real_series_has_its_steps_and_not_its_outlier() -> None:
-    """A nightly benchmark of a database has an outlier at 10, a slow rise later on, and four clear steps."""
     values = json.loads(TIGERBEETLE.read_text())["values"]
 
     assert [15, 61, 71, 95] == _places(np.array(values, dtype=float))
 
 
 def test_clear_steps_are_where_another_detector_has_them() -> None:
-    """PELT (Killick et al. 2012) finds the same places of steps that are clear."""
     ruptures = pytest.importorskip("ruptures")
     levels = _trend(steps={30: 1.15, 65: 0.8})
 
@@ -290,8 +260,175 @@ def test_clear_steps_are_where_another_detector_has_them() -> None:
 
 @pytest.mark.parametrize("second", range(18, 24))
 def test_two_steps_in_few_runs_are_both_found(second: int) -> None:
-    """A window that holds only one of them begins at any run."""
     noise = np.random.default_rng(second).normal(0, 0.005, 30)
     levels = np.exp(noise + 0.09 * (np.arange(30) >= 10) + 0.09 * (np.arange(30) >= second))
 
     assert [10, second] == [step.place for step in find_steps(levels)]
+
+
+def _figures(step: Step) -> tuple[float, float, float]:
+    return step.ratio, step.low, step.high
+
+
+def _noise(runs: int, *, seed: int, drift: float = 0.0) -> FloatArray:
+    """Return noise of one percent without outliers, and the sum of a drift's own."""
+    source = np.random.default_rng(seed)
+    scatter = 0.01 * source.uniform(-1, 1, runs)
+    return np.asarray(scatter + drift * np.cumsum(0.01 * source.uniform(-1, 1, runs)))
+
+
+def _with_steps(logs: FloatArray, steps: dict[int, float]) -> FloatArray:
+    for place, size in steps.items():
+        logs[place:] += size
+    return logs
+
+
+def _stretch(values: FloatArray) -> tuple[float, float, int]:
+    return float(np.mean(values)), math.sqrt(np.var(values, ddof=1)), len(values)
+
+
+def _as_tuple(stretch: Stretch) -> tuple[float, float | None, int]:
+    return stretch.mean, stretch.sd, stretch.runs
+
+
+@pytest.mark.parametrize(
+    "runs", [12, 13, 14, 15, 17, 18, 24, 30, 36, 49, 61, 99, 111, 150, 199, 201, 299, 300, 301, 450]
+)
+def test_a_clear_step_is_found_wherever_six_runs_are_on_either_side(runs: int) -> None:
+    places = {6, 7, 8, 11, 12, runs // 3, runs // 2, runs - 12, runs - 7, runs - 6}
+    for place in sorted(place for place in places if 6 <= place <= runs - 6):
+        levels = np.exp(_with_steps(_noise(runs, seed=runs), {place: 0.3}))
+
+        assert [place] == [step.place for step in find_steps(levels)]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_five_runs_at_an_end_are_no_level(*, late: bool) -> None:
+    for runs in (12, 18, 40, 60, 100):
+        levels = np.exp(_with_steps(_noise(runs, seed=runs), {runs - 5 if late else 5: 0.3}))
+
+        assert () == find_steps(levels)
+
+
+@pytest.mark.parametrize(
+    ("lasting", "found"),
+    [
+        ((20, 20), False),
+        ((10, 10, 20), False),
+        ((5, 5, 10, 20), False),
+        ((20, 10, 10), False),
+        ((10, 10, 10, 10), False),
+        ((20, 5, 5, 10), False),
+        ((5, 5, 10, 10, 10), False),
+        ((10, 10, 5, 5, 10), False),
+        ((5, 5, 10, 5, 5, 10), True),
+        ((5, 5, 10, 1, 9, 10), True),
+        ((5, 14, 1, 5, 5, 10), True),
+        ((5, 5, 10, 5, 14, 1), True),
+        ((1, 9, 10, 5, 5, 10), True),
+    ],
+)
+def test_three_sessions_on_either_side_make_a_step_the_codes(
+    lasting: tuple[int, ...], *, found: bool
+) -> None:
+    sessions = [number for number, runs in enumerate(lasting) for _ in range(runs)]
+    levels = np.exp(_with_steps(_noise(40, seed=1), {20: 0.3}))
+
+    assert found == bool(find_steps(levels, sessions=sessions))
+
+
+@pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 6), (6, 5), (5, 5), (7, 9)])
+def test_a_session_of_six_runs_on_either_side_has_not_made_a_step(before: int, after: int) -> None:
+    sessions = ["a"] * 12 + ["b"] * before + ["c"] * (22 - before) + ["b"] * after + ["d"] * (22 - after)
+    place = 12 + before
+    levels = np.exp(_with_steps(_noise(len(sessions), seed=1), {place: 0.3}))
+
+    steps = find_steps(levels, sessions=["a"] * place + sessions[place:])
+    assert not steps
+
+    turns = ["b"] * before + ["c"] * (30 - before) + ["b"] * after + ["d"] * (30 - after)
+    levels = np.exp(_with_steps(_noise(60, seed=1), {30: 0.3}))
+
+    assert (min(before, after) >= 6) == bool(find_steps(levels, sessions=turns))
+
+
+def test_any_value_that_three_runs_repeat_is_a_level_of_counts() -> None:
+    counts = [5.0] * 3 + [6.0, 6.0, 7.0] + [8.0] * 4 + [2.0] + [8.0] * 3 + [4.0] * 5
+
+    first, second = find_steps(counts, exact=True)
+
+    assert (6, 14) == (first.place, second.place)
+    assert (8 / 5,) * 3 == _figures(first)
+    assert (4 / 8,) * 3 == _figures(second)
+    assert (0.0, 0.0) == (first.chance, second.chance)
+    assert pytest.approx(_stretch(np.array(counts[:6]))) == _as_tuple(first.before)
+    assert (
+        pytest.approx(_stretch(np.array(counts[6:14]))) == _as_tuple(first.after) == _as_tuple(second.before)
+    )
+    assert pytest.approx(_stretch(np.array(counts[14:]))) == _as_tuple(second.after)
+
+
+@pytest.mark.parametrize(
+    ("counts", "places"),
+    [
+        ([1, 1, 1, 2, 2, 2], [3]),
+        ([1, 1, 2, 2, 2], []),
+        ([1, 1, 1, 2, 2], []),
+        ([1, 1, 1, 2, 2, 1, 1, 1], []),
+        ([1, 1, 1, 2, 2, 3, 3, 3], [5]),
+        ([3, 3, 3, 0, 0, 0], [3]),
+        ([0, 0, 0, 3, 3, 3], [3]),
+        # Half of these repeat, which is not most.
+        ([1, 1, 1, 2, 3, 4, 5, 5, 5], []),
+        ([1, 1, 1, 2, 3, 4, 5, 5, 5, 5], [6]),
+        ([9, 9, 9, 8, 7, 6, 5, 5, 5], []),
+    ],
+)
+def test_a_step_of_counts_lies_between_two_levels(counts: list[int], places: list[int]) -> None:
+    steps = find_steps(counts, exact=True)
+
+    assert places == [step.place for step in steps]
+    for step in steps:
+        assert (step.place, len(counts) - step.place) == (step.before.runs, step.after.runs)
+
+
+def test_a_count_may_fall_to_zero() -> None:
+    fall, rise = find_steps([4, 4, 4, 0, 0, 0, 1, 1, 1], exact=True)
+
+    assert (0.0,) * 3 == _figures(fall)
+    assert (math.inf,) * 3 == _figures(rise)
+
+
+def test_counts_that_scatter_about_zero_have_no_step() -> None:
+    counts = [0, 1, 2, 1, 0, 3, 1, 2, 10, 11, 12, 10, 11, 13, 12, 11]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert () == find_steps(counts, exact=True)
+        assert () == find_steps([7], exact=True)
+        assert () == find_steps([], exact=True)
+
+
+@pytest.mark.parametrize("level", [-1.0, math.nan, math.inf, -math.inf])
+def test_a_count_is_a_finite_number_not_below_zero(level: float) -> None:
+    with pytest.raises(ValueError, match="not a finite number above zero"):
+        find_steps([level] * 20, exact=True)
+
+
+def _with_a_small_step(runs: int, place: int) -> FloatArray:
+    """Return logs in which a step is just clear where it has fifty runs on one side and 150 on the other."""
+    repeating = 0.01 * np.random.default_rng(1).permutation(np.linspace(-1, 1, 50))
+    return _with_steps(np.tile(repeating, runs // 50), {place: 0.008})
+
+
+@pytest.mark.parametrize("place", [450, 600, 750])
+@pytest.mark.parametrize("apart", [-140, -60, 60, 140])
+@pytest.mark.parametrize("beyond", [0, 30, 60, 90])
+def test_a_small_step_is_found_beside_a_large_one(place: int, apart: int, beyond: int) -> None:
+    logs = _with_steps(np.roll(_with_a_small_step(1200, place), beyond), {place + beyond + apart: 1.0})
+    logs[:beyond] -= 0.008
+
+    small, large = sorted(find_steps(np.exp(logs)), key=lambda step: step.ratio)
+
+    assert place + beyond + apart == large.place
+    assert abs(small.place - place - beyond) <= 1

@@ -1,4 +1,4 @@
-"""The machine's part in the levels of many benchmarks: it is taken off, and told of the machine."""
+"""The machine's part in the levels of many benchmarks: it is taken off, and reported as the machine's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ def _spread(levels: FloatArray) -> float:
 
 
 def test_what_the_machine_did_is_taken_off() -> None:
-    """What is left scatters like the runs themselves, for those that follow it little or much."""
     table = _table(machine=_hours())
 
     left = remove_common_factor(table)
@@ -47,7 +46,6 @@ def test_what_the_machine_did_is_taken_off() -> None:
 
 
 def test_a_step_of_one_benchmark_stays_its_own() -> None:
-    """A step of 5 % on a wandering machine is found at its size, in no other one, and not in the machine."""
     table = _table(machine=_hours())
     table[70:, 2] *= 1.05
 
@@ -61,7 +59,6 @@ def test_a_step_of_one_benchmark_stays_its_own() -> None:
 
 
 def test_a_step_of_all_is_the_machines() -> None:
-    """Where all benchmarks slow down together it is a step of the factor, and of no benchmark."""
     table = _table(machine=np.where(np.arange(RUNS) < 60, 1.0, 1.08))
 
     left = remove_common_factor(table)
@@ -74,7 +71,6 @@ def test_a_step_of_all_is_the_machines() -> None:
 
 
 def test_runs_need_not_have_measured_each_benchmark() -> None:
-    """With a third of the cells missing the factor is still taken off, and what is missing stays so."""
     table = _table(machine=_hours())
     missing = np.random.default_rng(1).random(table.shape) < 1 / 3
     table[missing] = np.nan
@@ -88,7 +84,6 @@ def test_runs_need_not_have_measured_each_benchmark() -> None:
 
 
 def test_benchmarks_that_came_later_make_no_step_of_the_machine() -> None:
-    """A machine that was slow before half of the benchmarks existed is told as one that became faster."""
     table = _table(machine=np.where(np.arange(RUNS) < 60, 1.0, 1.1))
     table[:80, :2] = np.nan
 
@@ -100,7 +95,6 @@ def test_benchmarks_that_came_later_make_no_step_of_the_machine() -> None:
 
 @pytest.mark.parametrize("step", [1.03, 1.1, 1.3])
 def test_a_benchmarks_own_step_does_not_tilt_what_it_follows(step: float) -> None:
-    """It follows the machine as before, so that the step stands out from what the machine scatters by."""
     source = np.random.default_rng(3)
     table = np.exp(source.normal(0, 0.005, (40, 6)) + source.normal(0, 0.08, (40, 1)))
     table[20:, 0] *= step
@@ -112,7 +106,6 @@ def test_a_benchmarks_own_step_does_not_tilt_what_it_follows(step: float) -> Non
 
 
 def test_too_few_others_leave_a_benchmark_as_it_is() -> None:
-    """Of three benchmarks none can be compared with three others."""
     table = _table(machine=_hours())[:, :3]
 
     left = remove_common_factor(table)
@@ -124,7 +117,6 @@ def test_too_few_others_leave_a_benchmark_as_it_is() -> None:
 
 
 def test_a_benchmark_measured_apart_from_the_others_stays_as_it_is() -> None:
-    """Its runs hold no other, so nothing is known of their machine."""
     table = _table(machine=_hours())
     table[::2, 0] = np.nan
     table[1::2, 1:] = np.nan
@@ -144,7 +136,6 @@ def _exact(factor: Sequence[float], *, first: Sequence[float], others: int = 4) 
     ("slope", "follows"), [(2.0, 3.0), (2.0, 2.0), (1.5, 1.5), (0.4, 0.4), (0.0, 0.0), (0.0, -0.5)]
 )
 def test_a_benchmark_follows_the_machine_up_to_twice_as_much(slope: float, follows: float) -> None:
-    """What moves the other way, or by more, does so by chance."""
     factor = np.where(np.arange(60) % 10 == 5, 0.1, 0.0)
 
     left = remove_common_factor(_exact(factor.tolist(), first=(follows * factor).tolist()))
@@ -157,7 +148,6 @@ def test_a_benchmark_follows_the_machine_up_to_twice_as_much(slope: float, follo
 @pytest.mark.parametrize("runs", [0, 1, 2, 3])
 @pytest.mark.parametrize("benchmarks", [0, 1, 2, 5])
 def test_few_runs_and_few_benchmarks_have_nothing_taken_off(runs: int, benchmarks: int) -> None:
-    """What a machine usually does cannot be told from them."""
     table = np.exp(np.random.default_rng(1).normal(0, 0.1, (runs, benchmarks)))
 
     left = remove_common_factor(table)
@@ -167,7 +157,6 @@ def test_few_runs_and_few_benchmarks_have_nothing_taken_off(runs: int, benchmark
 
 
 def test_units_and_order_of_benchmarks_change_nothing() -> None:
-    """In other units the levels are so too; in another order they are the same."""
     table = _table(machine=_hours())
     order = [3, 0, 5, 1, 4, 2]
 
@@ -180,6 +169,5 @@ def test_units_and_order_of_benchmarks_change_nothing() -> None:
 
 @pytest.mark.parametrize("table", [[[1.0, 0.0]], [[1.0, -1.0]], [[1.0, math.inf]], [1.0, 2.0], [[[1.0]]]])
 def test_levels_that_are_none_are_refused(table: list[list[float]]) -> None:
-    """A zero, a negative or an infinite level is a mistake of the caller, and so is a single trend."""
     with pytest.raises(ValueError, match="table of levels above zero"):
         remove_common_factor(table)

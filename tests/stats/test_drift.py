@@ -38,7 +38,6 @@ def series() -> Iterator[ModuleType]:
 @pytest.mark.parametrize("rise", [0.01, 0.02, 0.05])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_steady_rise_is_found(rise: float, seed: int) -> None:
-    """By a percent or more at each of 32 commits, in noise of half a percent."""
     noise = np.random.default_rng(seed).normal(0, 0.005, 40)
     rises = rise * np.clip(np.arange(40) - 8, 0, None)
 
@@ -50,7 +49,6 @@ def test_a_steady_rise_is_found(rise: float, seed: int) -> None:
 
 
 def test_a_rise_between_level_ground_is_found() -> None:
-    """Over six commits of forty."""
     noise = np.random.default_rng(1).normal(0, 0.005, 40)
     ramp = np.clip((np.arange(40) - 16) / 6, 0, 1)
 
@@ -58,17 +56,14 @@ def test_a_rise_between_level_ground_is_found() -> None:
 
 
 def test_a_rise_within_the_margin_is_none() -> None:
-    """However clear it is."""
     assert _found(np.exp(np.linspace(0, 0.015, 40))) is None
 
 
 def test_few_runs_show_no_drift() -> None:
-    """A step needs as many."""
     assert _found(np.exp(0.02 * np.arange(11))) is None
 
 
 def test_another_environment_has_a_level_of_its_own() -> None:
-    """What it makes slower is no drift, and one that goes on through it is found."""
     noise = np.random.default_rng(1).normal(0, 0.003, 40)
     stretches = np.repeat(["old", "new"], 20).tolist()
     jump: FloatArray = np.repeat([0.0, 0.3], 20)
@@ -83,7 +78,6 @@ def test_another_environment_has_a_level_of_its_own() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("runs", [1, 2, 3, 5, 8])
 def test_many_environments_leave_nothing_to_compare(runs: int) -> None:
-    """Each may have a level of its own, and what rises from one to the next is theirs."""
     stretches = [place // runs for place in range(24)]
     levels = np.exp(0.1 * np.array(stretches) + np.random.default_rng(1).normal(0, 0.001, 24))
 
@@ -92,7 +86,6 @@ def test_many_environments_leave_nothing_to_compare(runs: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_sessions_that_differ_make_no_drift(seed: int) -> None:
-    """Four sessions of ten runs each may happen to be slower one after another."""
     source = np.random.default_rng(seed)
     sessions = np.repeat(np.arange(4), 10)
     logs = np.sort(source.normal(0, 0.05, 4))[sessions] + source.normal(0, 0.005, 40)
@@ -106,7 +99,6 @@ def test_sessions_that_differ_make_no_drift(seed: int) -> None:
      "... by the whole sd", "bursts of one to three runs"],
 )  # fmt: skip
 def test_hardly_any_simulated_series_drifts(series: ModuleType, noise: str) -> None:
-    """At most one in a hundred of identical code, though any rise at all would count."""
     alarms = sum(_found(series.simulate(noise, number), least=0.0) is not None for number in range(200))
 
     assert alarms <= 2
@@ -114,7 +106,6 @@ def test_hardly_any_simulated_series_drifts(series: ModuleType, noise: str) -> N
 
 @pytest.mark.parametrize("level", ["quickest", "launch 1"])
 def test_no_window_of_identical_code_drifts(series: ModuleType, level: str) -> None:
-    """The recorded hours of two studies, as they are, with all that the machine did in them."""
     windows = [
         window.series(benchmark, without_factor=False)
         for study in (series.TUNED_ON, series.HELD_OUT)

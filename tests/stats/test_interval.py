@@ -1,8 +1,9 @@
-"""The interval over launches has the right quantile and width, and is over preloaders where they differ."""
+"""Intervals over launches have the right quantile and width, and locations are medians of log ratios."""
 
 from __future__ import annotations
 
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from perfkit.stats.interval import (
     TRIMMED_FROM,
     Interval,
     degrees_of_freedom,
+    location,
     location_interval,
     trimmed_variance,
     widening,
@@ -27,7 +29,6 @@ def _bounds(interval: Interval) -> tuple[float, float]:
 
 
 def test_few_launches_give_students_interval() -> None:
-    """Below ten launches nothing is trimmed: mean, and t of 3 degrees at 95 % is 3.182."""
     interval = location_interval([1.0, 2.0, 3.0, 4.0], [0, 0, 0, 0], error=0.05)
 
     assert pytest.approx(2.5) == float(interval.centre)
@@ -35,7 +36,6 @@ def test_few_launches_give_students_interval() -> None:
 
 
 def test_many_launches_are_trimmed_by_a_tenth_at_each_end() -> None:
-    """Of ten, one at each end is left out; its place in the deviation takes its neighbour."""
     interval = location_interval([*range(1, 10), 1000.0], [0] * 10, error=0.05, trimmed_from=10)
     winsorised_sd = np.std([2, 2, 3, 4, 5, 6, 7, 8, 9, 9], ddof=1)
 
@@ -45,7 +45,6 @@ def test_many_launches_are_trimmed_by_a_tenth_at_each_end() -> None:
 
 
 def test_fewer_than_twenty_launches_are_not_trimmed() -> None:
-    """Where nearly all of few agree by chance, the one that does not is needed to see that they scatter."""
     values = [0.03] * 18 + [-0.03]
 
     nineteen = location_interval(values, [0] * 19, error=0.05)
@@ -57,21 +56,18 @@ def test_fewer_than_twenty_launches_are_not_trimmed() -> None:
 
 
 def test_one_launch_bounds_nothing() -> None:
-    """The scatter of one value is not known."""
     interval = location_interval([0.5], [0], error=0.05)
 
     assert (-math.inf, math.inf) == _bounds(interval)
 
 
 def test_launches_that_agree_have_no_width() -> None:
-    """Where nothing scatters, nothing is uncertain, whatever the preloaders."""
     interval = location_interval([0.25] * 8, [0, 0, 0, 0, 1, 1, 1, 1], error=0.05)
 
     assert (0.25, 0.25) == _bounds(interval)
 
 
-def test_differing_preloaders_are_the_unit() -> None:
-    """Two tight groups far apart are two values, and t of 1 degree at 95 % is 12.706."""
+def test_differing_fork_servers_are_the_unit() -> None:
     interval = location_interval([0.0, 0.01, 1.0, 1.01], [3, 3, 7, 7], error=0.05)
 
     assert bool(interval.by_zygotes)
@@ -79,8 +75,7 @@ def test_differing_preloaders_are_the_unit() -> None:
     assert pytest.approx(12.7062 * math.sqrt(0.5) / math.sqrt(2), rel=1e-5) == float(interval.half_width)
 
 
-def test_preloaders_that_agree_do_not_matter() -> None:
-    """Groups that scatter as one leave the launch the unit."""
+def test_fork_servers_that_agree_do_not_matter() -> None:
     values = [0.0, 0.02, 0.01, 0.0, 0.02, 0.01]
 
     grouped = location_interval(values, [0, 0, 0, 1, 1, 1], error=0.05)
@@ -89,8 +84,7 @@ def test_preloaders_that_agree_do_not_matter() -> None:
     assert _bounds(location_interval(values, [0] * 6, error=0.05)) == _bounds(grouped)
 
 
-def test_a_preloader_for_every_launch_leaves_launches() -> None:
-    """Fresh processes are launches and preloaders in one."""
+def test_a_fork_server_for_every_launch_leaves_launches() -> None:
     values = [0.0, 1.0, 0.0, 1.0]
 
     interval = location_interval(values, [0, 1, 2, 3], error=0.05)
@@ -100,7 +94,6 @@ def test_a_preloader_for_every_launch_leaves_launches() -> None:
 
 
 def test_series_side_by_side_are_judged_one_by_one() -> None:
-    """Each of many series has the interval it would have alone."""
     series = np.random.default_rng(5).normal(0, 1, (50, 12)) + np.repeat([[0, 2, 0]], 4, axis=1)
     groups = np.arange(12) // 4
 
@@ -114,7 +107,6 @@ def test_series_side_by_side_are_judged_one_by_one() -> None:
 
 @given(values=logs)
 def test_swapping_the_sides_mirrors_the_interval(values: list[float]) -> None:
-    """Log ratios of the other sign have bounds of the other sign."""
     groups = [place // 4 for place in range(len(values))]
     low, high = _bounds(location_interval(values, groups, error=0.01))
 
@@ -125,7 +117,6 @@ def test_swapping_the_sides_mirrors_the_interval(values: list[float]) -> None:
 
 @pytest.mark.parametrize("units", [5, 10, 40])
 def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
-    """A plain mean of units with this variance has the interval's width; one burst adds next to nothing."""
     values = np.random.default_rng(2).normal(0, 0.02, units)
     width = float(location_interval(values, [0] * units, error=0.01).half_width)
 
@@ -138,10 +129,9 @@ def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
 
 
 @pytest.mark.parametrize(("distance", "differ"), [(2.99, False), (3.01, True)])
-def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
+def test_fork_servers_differ_where_chance_would_do_it_once_in_a_thousand(
     distance: float, *, differ: bool
 ) -> None:
-    """Three groups of three: F of 2 and 6 degrees is 27 there, and here three times the squared distance."""
     values = [distance * group + place for group in range(3) for place in (-1.0, 0.0, 1.0)]
 
     interval = location_interval(values, [0, 0, 0, 1, 1, 1, 2, 2, 2], error=0.05)
@@ -149,9 +139,7 @@ def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
     assert differ == bool(interval.by_zygotes)
 
 
-def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
-    """Two groups, of two and four: F of 1 and 4 degrees is 74.137 once in a thousand."""
-
+def test_fork_servers_of_unequal_size_are_compared_by_their_own_means() -> None:
     def differ(distance: float) -> bool:
         # The squares within are 2 + 10; those between, with weights 2 and 4, are 4/3 of the squared distance.
         values = [-1.0, 1.0, *(distance + place for place in (-2.0, -1.0, 1.0, 2.0))]
@@ -162,7 +150,7 @@ def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preloaders", "shared", "wider"),
+    ("servers", "shared", "wider"),
     [
         # Four launches in pairs: (1 + 2 r) over (1 + 2/3 r), whose root it is.
         ([0, 0, 1, 1], 1.0, math.sqrt(3 / (5 / 3))),
@@ -175,22 +163,18 @@ def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
         ([0, 0], 0.5, math.sqrt(2.0)),
     ],
 )
-def test_what_launches_share_makes_an_interval_wider(
-    preloaders: list[int], shared: float, wider: float
-) -> None:
-    """By Kish's design effect for groups of any size; launches that share nothing leave it as it is."""
-    assert pytest.approx(wider) == widening(preloaders, shared)
-    if len(preloaders) > 1:
-        values = [0.0, 1.0, 1.0, 0.0][: len(preloaders)]
+def test_what_launches_share_makes_an_interval_wider(servers: list[int], shared: float, wider: float) -> None:
+    assert pytest.approx(wider) == widening(servers, shared)
+    if len(servers) > 1:
+        values = [0.0, 1.0, 1.0, 0.0][: len(servers)]
         plain, shared_too = (
-            location_interval(values, preloaders, error=0.05, shared_variance=one) for one in (0.0, shared)
+            location_interval(values, servers, error=0.05, shared_variance=one) for one in (0.0, shared)
         )
         assert pytest.approx(wider * float(plain.half_width)) == float(shared_too.half_width)
         assert plain.centre == shared_too.centre
 
 
 def test_launches_scatter_by_a_least_deviation() -> None:
-    """Launches that agree by chance are given it; those that scatter more have their own."""
     alike = location_interval([0.5] * 4, [0] * 4, error=0.05, least_sd=0.1)
     apart = location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05, least_sd=0.1)
 
@@ -198,8 +182,7 @@ def test_launches_scatter_by_a_least_deviation() -> None:
     assert location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05) == apart
 
 
-def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
-    """From the given number of units on, one in ten is left out at each end, which leaves 7 degrees."""
+def test_differing_fork_servers_are_trimmed_as_launches_are() -> None:
     means = [*map(float, range(1, 10)), 1000.0]
     values = [mean + sign * 1e-3 for mean in means for sign in (-1, 1)]
     groups = [group for group in range(10) for _ in range(2)]
@@ -210,3 +193,32 @@ def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
     assert pytest.approx(5.5) == float(interval.centre)
     assert 7 == degrees_of_freedom(10, trimmed_from=10)
     assert 9 == degrees_of_freedom(10)
+
+
+times = st.floats(min_value=1e-6, max_value=1e3)
+rounds = st.lists(st.tuples(times, times), min_size=1, max_size=30)
+
+
+@given(sample=rounds, factor=st.floats(min_value=0.5, max_value=2), order=st.randoms(use_true_random=False))
+def test_a_location_is_a_log_ratio(sample: list[tuple[float, float]], factor: float, order: Random) -> None:
+    base, head = zip(*sample, strict=True)
+    found = pytest.approx(location(base, head), abs=1e-9)
+
+    assert found == -location(head, base)
+    assert found == location(*zip(*sorted(sample, key=lambda _: order.random()), strict=True))
+    assert found == location([factor * one for one in base], [factor * one for one in head])
+    assert found == location(base, [factor * one for one in head]) - math.log(factor)
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [([], []), ([1.0], [1.0, 2.0]), ([1.0, 2.0], [1.0]), ([0.0, 1.0], [1.0, 1.0]), ([1.0], [-1.0])],
+)
+def test_values_without_ratios_are_refused(base: list[float], head: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"as many|above zero"):
+        location(base, head)
+
+
+def test_the_location_is_the_median() -> None:
+    assert pytest.approx(math.log(1.02)) == location([1.0] * 5, [1.01, 1.02, 1.03, 1.0, 9.0])
+    assert pytest.approx(math.log(1.02 * 1.03) / 2) == location([1.0] * 4, [1.01, 1.02, 1.03, 9.0])

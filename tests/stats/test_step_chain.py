@@ -1,4 +1,4 @@
-"""What launches say of a range is what adding up all that may have happened in it gives."""
+"""What launches show of a range is what adding up all that may have happened in it gives."""
 
 from __future__ import annotations
 
@@ -25,22 +25,17 @@ class Range:
     confidence: float = 0.95
 
     def fitted(self) -> Chain:
-        """Return what is said of it."""
+        """Return what is reported of it."""
         return fit_chain(
-            self.launches,
-            shares=np.array(self.shares),
-            least_step=self.least,
-            confidence=self.confidence,
+            self.launches, shares=np.array(self.shares), least_step=self.least, confidence=self.confidence
         )
 
 
 def evenly(places: int) -> list[float]:
-    """Return the shares of places that have one weight."""
     return [place / places for place in range(places + 1)]
 
 
 def student(value: FloatArray) -> FloatArray:
-    """Return the density of Student's distribution of three degrees."""
     return 2 / (math.pi * math.sqrt(3) * (1 + value**2 / 3) ** 2)
 
 
@@ -119,11 +114,10 @@ class Model:
             yield jumping, paths
 
 
-class Told:
-    """What all histories of a range say together, a step anywhere being as likely beforehand as none."""
+class Expected:
+    """What all histories of a range give together, a step anywhere being as likely beforehand as none."""
 
     def __init__(self, asked: Range) -> None:
-        """Add the histories up."""
         self.model = Model(asked)
         gaps, size = len(self.model.nodes()) - 1, len(self.model.levels)
         self.marginals = np.zeros((gaps + 1, size))
@@ -136,7 +130,7 @@ class Told:
                 with_step += likely / (1 - NO_STEP)
             else:
                 without += likely / NO_STEP
-            # The scale is told by the launches with steps as rare as they are.
+            # The scale is estimated from the launches with steps as rare as they are.
             scale += paths.reshape(-1, len(self.model.scales)).sum(axis=0) @ self.model.scales
             total += likely
             self.marginals[0, self.model.zero] += beforehand * likely
@@ -188,29 +182,27 @@ RANGES = {
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
-    """Levels, steps, their sizes, the evidence and the scatter are those of a sum over all that can be."""
+def test_the_chain_gives_what_all_histories_give_together(name: str) -> None:
     asked = RANGES[name]
-    chain, told = asked.fitted(), Told(asked)
+    chain, shown = asked.fitted(), Expected(asked)
 
-    assert told.model.nodes() == list(chain.nodes)
-    assert pytest.approx(told.model.levels) == chain.levels
-    assert pytest.approx(told.marginals, rel=1e-6, abs=1e-12) == chain.marginals
-    assert pytest.approx(told.evidence) == chain.evidence
-    assert pytest.approx(told.scale) == chain.scale
-    assert pytest.approx(told.model.bias) == chain.bias
+    assert shown.model.nodes() == list(chain.nodes)
+    assert pytest.approx(shown.model.levels) == chain.levels
+    assert pytest.approx(shown.marginals, rel=1e-6, abs=1e-12) == chain.marginals
+    assert pytest.approx(shown.evidence) == chain.evidence
+    assert pytest.approx(shown.scale) == chain.scale
+    assert pytest.approx(shown.model.bias) == chain.bias
     tail = (1 - asked.confidence) / 2
-    for gap, (jump, joint) in enumerate(zip(chain.jumps, told.joints, strict=True)):
+    for gap, (jump, joint) in enumerate(zip(chain.jumps, shown.joints, strict=True)):
         assert pytest.approx(joint.sum()) == jump.probability
-        assert pytest.approx(joint.sum(axis=1) @ told.model.levels / joint.sum(), abs=1e-9) == jump.before
-        assert pytest.approx(joint.sum(axis=0) @ told.model.levels / joint.sum(), abs=1e-9) == jump.after
-        sizes = told.sizes(gap, [tail, 0.5, 1 - tail])
+        assert pytest.approx(joint.sum(axis=1) @ shown.model.levels / joint.sum(), abs=1e-9) == jump.before
+        assert pytest.approx(joint.sum(axis=0) @ shown.model.levels / joint.sum(), abs=1e-9) == jump.after
+        sizes = shown.sizes(gap, [tail, 0.5, 1 - tail])
         assert pytest.approx(sizes, abs=1e-9) == [jump.low, jump.log_ratio, jump.high]
 
 
 @pytest.mark.parametrize("name", RANGES)
 def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
-    """With all signs turned, levels and sizes change theirs, and nothing else is different."""
     asked = RANGES[name]
     turned = {pair: [-value for value in found] for pair, found in asked.launches.items()}
     chain, mirror = asked.fitted(), replace(asked, launches=turned).fitted()
@@ -229,7 +221,6 @@ def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
 
 
 def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:
-    """However many places have launches, all probabilities are numbers that sum up to one."""
     source = np.random.default_rng(2)
     count, place = 60, 41
     launches = {

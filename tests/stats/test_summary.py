@@ -3,88 +3,78 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.model import Benchmark, Outcome
+from perfkit.model import Benchmark, Outcome, Summary
+from perfkit.model.change_log import Ratio
 from perfkit.stats.summary import crossing, paired_ratio, summarise, summary_of
 
 positive = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
 
 
-def test_the_deviation_is_the_samples() -> None:
-    """The standard deviation divides by n - 1."""
-    summary = summarise([1.0, 2.0, 3.0, 6.0])
+def _summary(values: Sequence[float]) -> Summary:
+    found = summarise(values)
+    assert found is not None
+    return found
 
-    assert summary is not None
-    assert pytest.approx((3.0, 2.160246899, 2.5)) == (summary.mean, summary.sd, summary.median)
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
+    found = paired_ratio(pairs)
+    assert found is not None
+    return found
 
 
 @given(st.lists(positive, min_size=2, max_size=50))
 def test_the_deviation_is_that_of_the_standard_library(values: list[float]) -> None:
-    """It takes less time, and is the same but for the last digits; equal values have none."""
-    summary = summarise(values)
-    equal = summarise([values[0]] * len(values))
+    summary = _summary(values)
+    equal = _summary([values[0]] * len(values))
 
-    assert summary is not None
-    assert equal is not None
     assert pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-15 * max(values)) == summary.sd
     assert 0.0 == equal.sd
 
 
 @given(pairs)
 def test_swapping_the_sides_inverts_the_ratio(sample: list[tuple[float, float]]) -> None:
-    """Base and head are treated alike."""
-    forward = paired_ratio(sample)
-    backward = paired_ratio([(head, base) for base, head in sample])
+    forward = _ratio(sample)
+    backward = _ratio([(head, base) for base, head in sample])
 
-    assert forward is not None
-    assert backward is not None
     assert pytest.approx(1.0) == forward.value * backward.value
 
 
 @given(pairs, st.floats(min_value=0.01, max_value=100))
 def test_scaling_all_values_changes_no_ratio(sample: list[tuple[float, float]], factor: float) -> None:
-    """A ratio has no unit."""
-    plain = paired_ratio(sample)
-    scaled = paired_ratio([(factor * base, factor * head) for base, head in sample])
+    plain = _ratio(sample)
+    scaled = _ratio([(factor * base, factor * head) for base, head in sample])
 
-    assert plain is not None
-    assert scaled is not None
     assert pytest.approx(plain.value) == scaled.value
 
 
 def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
-    """Four pairs that scatter as two do have an error smaller by the root of what their number allows."""
-    two = paired_ratio([(1.0, 2.0), (1.0, 8.0)])
-    four = paired_ratio([(1.0, 2.0), (1.0, 8.0)] * 2)
+    two = _ratio([(1.0, 2.0), (1.0, 8.0)])
+    four = _ratio([(1.0, 2.0), (1.0, 8.0)] * 2)
 
-    assert two is not None
-    assert four is not None
     assert pytest.approx((4.0, 4.0)) == (two.value, four.value)
     assert pytest.approx(4 * 0.6931472) == two.standard_error
     assert pytest.approx(4 * 0.6931472 / 3**0.5) == four.standard_error
 
 
 def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place() -> None:
-    """Another tool's summary is taken as it is; an outcome without any number has none."""
     benchmark = Benchmark(name="bench.py::test", version="v1")
-    told = summarise([1.0, 2.0])
+    shown = summarise([1.0, 2.0])
 
-    assert told == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
-    assert told == summary_of(Outcome(benchmark=benchmark, summary=told))
+    assert shown == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
+    assert shown == summary_of(Outcome(benchmark=benchmark, summary=shown))
     assert None is summary_of(Outcome(benchmark=benchmark))
 
 
 def test_single_values_have_no_deviation_and_none_have_no_summary() -> None:
-    """Nothing measured is None, not zero; the deviation of a single value or pair is not known."""
-    summary, ratio = summarise([2.0]), paired_ratio([(2.0, 3.0)])
+    summary, ratio = _summary([2.0]), _ratio([(2.0, 3.0)])
 
-    assert summary is not None
-    assert ratio is not None
     assert (1, 2.0, None, 2.0) == (summary.n, summary.mean, summary.sd, summary.median)
     assert pytest.approx(1.5) == ratio.value
     assert ratio.standard_error is None
@@ -107,7 +97,6 @@ def test_single_values_have_no_deviation_and_none_have_no_summary() -> None:
 def test_the_line_between_two_points_crosses_one(
     size: float, low: tuple[float, float], high: tuple[float, float]
 ) -> None:
-    """Straight on logarithmic scales, it crosses where its shares say; either point may come first."""
     assert pytest.approx(size) == crossing(low, high)
     assert pytest.approx(size) == crossing(high, low)
 
@@ -127,5 +116,4 @@ def test_the_line_between_two_points_crosses_one(
     ],
 )
 def test_where_nothing_crosses_there_is_no_size(low: tuple[float, float], high: tuple[float, float]) -> None:
-    """Both on one side, or a size that has no logarithm."""
     assert None is crossing(low, high)

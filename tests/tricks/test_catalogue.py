@@ -33,14 +33,12 @@ def trick(request: pytest.FixtureRequest) -> Trick:
 
 
 def repeated(call: Call, times: int) -> tuple[torch.Tensor, ...]:
-    """Return what the last of some calls gave."""
     for _ in range(times - 1):
         call()
     return call()
 
 
 def test_both_sides_agree_after_one_call_and_after_three(trick: Trick) -> None:
-    """The results are within the trick's own tolerance, finite, and not all zero."""
     pair = trick.pair(trick.sizes[0])
     for times in (1, 2):
         without, with_ = repeated(pair.without, times), repeated(pair.with_, times)
@@ -52,7 +50,6 @@ def test_both_sides_agree_after_one_call_and_after_three(trick: Trick) -> None:
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_sides_calls_leave_the_other_side_alone(name: str) -> None:
-    """Each side owns its state: after any calls of the one, the other gives what it gives by itself."""
     trick = find(name)
     alone, beside = trick.pair(trick.sizes[0]), trick.pair(trick.sizes[0])
     first = [tensor.clone() for tensor in repeated(alone.with_, 1)]
@@ -62,7 +59,6 @@ def test_a_sides_calls_leave_the_other_side_alone(name: str) -> None:
 
 
 def test_pairs_leave_the_callers_random_numbers_alone(trick: Trick) -> None:
-    """The global generator of torch is where it was."""
     before = torch.random.get_rng_state()
     pair = trick.pair(trick.sizes[0])
     pair.without()
@@ -72,7 +68,6 @@ def test_pairs_leave_the_callers_random_numbers_alone(trick: Trick) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_are_complete(name: str) -> None:
-    """Texts are whole sentences, the source has an address, the unit and the title are short, sizes rise."""
     trick = find(name)
     for text in (trick.what, trick.helps, trick.caveat):
         assert text.endswith(".")
@@ -84,7 +79,6 @@ def test_texts_are_complete(name: str) -> None:
 
 
 def test_names_are_unique_and_lead_to_their_tricks() -> None:
-    """A name finds one trick, and the one that is none is not among them."""
     assert len(NAMES) == len(set(NAMES))
     assert NAMES == [find(name).name for name in NAMES]
     assert IDENTICAL.name not in NAMES
@@ -95,19 +89,16 @@ def test_names_are_unique_and_lead_to_their_tricks() -> None:
     [("chanels_last", r"did you mean 'channels_last'\?$"), ("xyz", "choose one of .*thread_count")],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_or_all(name: str, advice: str) -> None:
-    """One line names what was found and what to do next."""
     with pytest.raises(ValueError, match=f"found '{name}'; {advice}"):
         find(name)
 
 
-def test_a_trick_without_its_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that is named but not there is none."""
+def test_a_trick_without_its_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert "needs a C++ compiler and Python's headers" == is_available(find("compile"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_trick_without_its_device_says_so() -> None:
-    """Where torch finds no CUDA device, the tricks for one cannot be tried, and others can."""
+def test_a_trick_without_its_device_is_reported() -> None:
     assert "needs CUDA" == is_available(find("pinned_memory"))
     assert is_available(find("no_grad")) is None

@@ -47,7 +47,6 @@ def brief(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
 
 @pytest.fixture(scope="module")
 def expected_losses(brief: TrainingConfig) -> tuple[float, ...]:
-    """Return the losses of the training by itself."""
     return train(brief).losses
 
 
@@ -75,7 +74,6 @@ def has_bfloat16_units() -> bool:
 
 
 def settings() -> dict[str, object]:
-    """Return all that a context may change."""
     return {
         **{name: vars(optimizer)["__init__"] for name, optimizer in OPTIMIZERS.items()},
         "loader": vars(DataLoader)["__init__"],
@@ -88,7 +86,6 @@ def settings() -> dict[str, object]:
 
 
 def parameter() -> nn.Parameter:
-    """Return a parameter with a gradient."""
     made = nn.Parameter(torch.ones(2))
     made.grad = torch.ones(2)
     return made
@@ -98,7 +95,6 @@ def parameter() -> nn.Parameter:
 def test_a_training_loop_takes_the_same_steps(
     name: str, brief: TrainingConfig, expected_losses: tuple[float, ...]
 ) -> None:
-    """A loop that knows nothing of the trick trains within its context, to about the same losses."""
     if why := is_available(find(name)):
         pytest.skip(why)
     with context_of(name):
@@ -108,7 +104,6 @@ def test_a_training_loop_takes_the_same_steps(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_everything_is_as_it_was_after_an_error(name: str) -> None:
-    """However the context ended, no setting differs after it."""
     before = settings()
     with pytest.raises(KeyError), context_of(name):
         raise KeyError
@@ -116,8 +111,7 @@ def test_everything_is_as_it_was_after_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UPDATES)
-def test_optimizers_update_as_the_context_says(name: str) -> None:
-    """Whatever the caller asks for, optimisers of this very class update that way, and no others."""
+def test_optimizers_update_as_the_context_sets(name: str) -> None:
     kind, _, how = name.partition("_")
     with context_of(name):
         made = {other: make([parameter()], lr=0.1, foreach=False) for other, make in OPTIMIZERS.items()}
@@ -127,7 +121,6 @@ def test_optimizers_update_as_the_context_says(name: str) -> None:
 
 
 def test_arguments_without_names_are_understood() -> None:
-    """RMSprop takes foreach in the ninth place, too."""
     with context_of("rmsprop_foreach"):
         optimizer = RMSprop([parameter()], 0.1, 0.9, 1e-8, 0, 0, *[False] * 3)
     assert optimizer.param_groups[0]["foreach"] is True
@@ -135,7 +128,6 @@ def test_arguments_without_names_are_understood() -> None:
 
 
 def test_gradients_are_dropped_in_a_loop_that_zeroes_them() -> None:
-    """Within the context zero_grad() drops gradients, of optimisers and modules, whatever it is told."""
     weight, module = parameter(), nn.Linear(2, 1)
     module.weight.grad = torch.ones(1, 2)
     with context_of("zero_grad_set_to_none"):
@@ -146,7 +138,6 @@ def test_gradients_are_dropped_in_a_loop_that_zeroes_them() -> None:
 
 
 def test_loaders_get_workers() -> None:
-    """A loader of indexed data gets two or keeps its own; those of a stream would repeat each other."""
     with context_of("loader_workers"):
         assert 2 == DataLoader(INDEXED).num_workers
         assert 1 == DataLoader(INDEXED, num_workers=1).num_workers
@@ -155,21 +146,18 @@ def test_loaders_get_workers() -> None:
 
 
 def test_workers_persist_where_there_are_any() -> None:
-    """A loader without workers, which torch would refuse to keep, is left as it is."""
     with context_of("persistent_workers"):
         assert DataLoader(INDEXED, num_workers=1).persistent_workers
         assert not DataLoader(INDEXED).persistent_workers
 
 
 def test_workers_prepare_more_batches_where_there_are_any() -> None:
-    """A loader without workers, which torch would not let prepare any, is left as it is."""
     with context_of("prefetch_factor"):
         assert 8 == DataLoader(INDEXED, num_workers=1, prefetch_factor=2).prefetch_factor
         assert DataLoader(INDEXED).prefetch_factor is None
 
 
 def test_settings_of_torch_are_set() -> None:
-    """Precision, cuDNN's choice and threads are what their contexts are for."""
     with context_of("matmul_precision"):
         assert "medium" == torch.get_float32_matmul_precision()
     with context_of("cudnn_benchmark"):
@@ -211,7 +199,6 @@ def plain_outputs(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def test_forward_passes_are_cast_with_the_weights_of_the_step() -> None:
-    """The weights after an update are cast anew: they are those of a loop that casts by itself."""
     with context_of("bf16_autocast"):
         cast = trained(plain_outputs)
     assert torch.equal(trained(autocast_outputs), cast)
@@ -219,7 +206,7 @@ def test_forward_passes_are_cast_with_the_weights_of_the_step() -> None:
 
 
 class Exact(nn.Module):
-    """Asks for float32 in what it runs, whatever its caller asks for."""
+    """Asks for float32 in what it runs, whichever its caller asks for."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -236,7 +223,6 @@ class Exact(nn.Module):
 def test_casts_end_with_the_outermost_module(
     wrap: Callable[[nn.Module], nn.Module], within: torch.dtype
 ) -> None:
-    """Within it layers run in bfloat16 unless a module refuses; the loop gets float32 back."""
     layer, seen = nn.Linear(2, 2), []
     layer.register_forward_hook(lambda _layer, _inputs, outputs: seen.append(outputs.dtype))
     with context_of("bf16_autocast"):

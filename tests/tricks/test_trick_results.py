@@ -1,28 +1,34 @@
-"""The result of a trick follows from its measurements."""
+"""Results of tricks follow from their measurements, and are reported."""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from xml.etree import ElementTree as ET
 
 import pytest
+from rendered import rendered
+from synthetic import ENVIRONMENT, MACHINE
 
-from perfkit.features.tricks.command import LOOKS
+from perfkit.features.experiments.records import Level
+from perfkit.features.tricks.catalogue.operators import IDENTICAL
 from perfkit.features.tricks.records import Equivalence, TrickCase
+from perfkit.features.tricks.report import sizes_chart, tricks_document, tricks_view
+from perfkit.features.tricks.trick import Trick
 from perfkit.features.tricks.verdict import (
     TrickResult,
+    TricksReport,
     helping,
     interactions,
     ranked,
     size_crossings,
     suggested,
 )
-from perfkit.gating.judge import compare
-from perfkit.model import Benchmark, Metric
-from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
+from perfkit.model import Benchmark, Commit, Metric
+from perfkit.model.comparisons import Comparison, Estimate, ExactComparison, Policy, Verdict
 
 SAME = Equivalence(equal=True, largest=0.0)
-POLICY = Policy(alpha=0.01, family=27, looks=LOOKS)
 
 
 def _comparison(verdict: Verdict, ratio: float | None = None) -> Comparison:
@@ -61,18 +67,15 @@ def _result(
     ],
 )
 def test_each_verdict_is_an_answer(verdict: Verdict, answer: str) -> None:
-    """In the words of one who asks whether to use it."""
     assert answer == _result(verdict).answer
 
 
 def test_sides_that_differ_have_no_answer() -> None:
-    """However fast one of them is."""
     assert "not the same" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, largest=7.0)).answer
     assert "failed" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, problem="broken")).answer
 
 
 def test_those_that_help_most_come_first() -> None:
-    """Then those that hurt, and last what could not be tried; what was not timed ranks as no gain."""
     results = [
         _result("FAILED", name="g"),
         _result("INCONCLUSIVE", 1.1, name="f"),
@@ -87,7 +90,6 @@ def test_those_that_help_most_come_first() -> None:
 
 
 def test_where_the_answer_turns() -> None:
-    """Between the sizes that were decided; an undecided one between them is passed over."""
     results = [
         _result("REGRESSED", 2.0, size=4),
         _result("INCONCLUSIVE", 1.01, size=16),
@@ -124,33 +126,10 @@ def _count(metric: str, base: float | None, head: float | None) -> ExactComparis
         ([_count("peak", 100.0, None)], None),
     ],
 )
-def test_the_peak_is_told_where_both_sides_have_one(
+def test_the_peak_is_reported_where_both_sides_have_one(
     counts: list[ExactComparison], moved: float | None
 ) -> None:
-    """In bytes; no other count stands for it."""
     assert moved == replace(_result("UNCHANGED", 1.0), exact=tuple(counts)).peak_moved
-
-
-@pytest.mark.parametrize("sd", [0.005, 0.03])
-def test_identical_sides_never_help_in_a_hundred_simulated_runs(sd: float) -> None:
-    """Nor hurt, at any look that is taken."""
-    source = random.Random(7)  # noqa: S311 (a simulation)
-    found = set()
-    for _ in range(100):
-        pairs: list[LaunchPair] = []
-        for look in POLICY.looks:
-            while len(pairs) < look:
-                base, head = (
-                    tuple(source.lognormvariate(0, sd) * drift for _ in range(9))
-                    for drift in (source.lognormvariate(0, sd), source.lognormvariate(0, sd))
-                )
-                pairs.append(LaunchPair(launch=len(pairs), preloader=len(pairs), base_s=base, head_s=head))
-            judged = compare(Benchmark(name="one", version="1"), pairs, POLICY, margin=0.02)
-            found.add(TrickResult(case=_result("UNCHANGED").case, comparison=judged, equivalence=SAME).answer)
-            if judged.verdict != "INCONCLUSIVE":
-                break
-
-    assert found <= {"no difference", "cannot tell"}
 
 
 def _on_loop(
@@ -166,7 +145,6 @@ def _on_loop(
 
 
 def test_only_what_helps_a_loop_is_suggested() -> None:
-    """The best first; neither two tricks at once nor one that was tried by itself."""
     results = [
         _on_loop("IMPROVED", 0.9, "b"),
         _on_loop("IMPROVED", 0.7, "a"),
@@ -180,12 +158,8 @@ def test_only_what_helps_a_loop_is_suggested() -> None:
     assert ["a", "b"] == [case.trick for case in helping(tried)]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")],
-)
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")])
 def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -> None:
-    """Against the product of what each gives by itself."""
     results = [
         _on_loop("IMPROVED", 0.8, "a"),
         _on_loop("IMPROVED", 0.9, "b"),
@@ -199,7 +173,6 @@ def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -
 
 
 def test_the_interval_of_an_interaction_is_made_of_all_three() -> None:
-    """From the shortest time over the longest ones to the longest over the shortest."""
     results = [
         _on_loop("IMPROVED", 0.8, "a", low=0.7, high=0.9),
         _on_loop("IMPROVED", 0.9, "b", low=0.8, high=0.95),
@@ -213,10 +186,187 @@ def test_the_interval_of_an_interaction_is_made_of_all_three() -> None:
 
 
 def test_tricks_without_a_time_of_their_own_have_no_interaction() -> None:
-    """As where one of them failed; nor have three together."""
     both = _on_loop("IMPROVED", 0.72, "a+b")
     without = replace(_on_loop("IMPROVED", 0.9, "b"), comparison=_comparison("FAILED"))
 
     assert not interactions([both, _on_loop("IMPROVED", 0.8, "a")])
     assert not interactions([both, _on_loop("IMPROVED", 0.8, "a"), without])
     assert not interactions([_on_loop("IMPROVED", 0.8, name) for name in ("a", "b", "c", "a+b+c")])
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+CODES = {"fused": "Adam(parameters, fused=True)", "last": "images.to(...)"}
+
+
+def _known(title: str, code: str = "fast()") -> Trick:
+    return replace(
+        IDENTICAL, title=title, what="It does less.", caveat="None | at all.", source="A page", code=code
+    )
+
+
+def _with_size(
+    verdict: Verdict,
+    ratio: float | None,
+    *,
+    trick: str = "fused",
+    size: int = 0,
+    loop: str = "",
+    same: Equivalence = SAME,
+) -> TrickResult:
+    estimate = (
+        Estimate(
+            ratio=ratio, low=0.95 * ratio, high=1.05 * ratio, confidence=0.99, launches=6, launch_sd=0.01
+        )
+        if ratio
+        else None
+    )
+    return TrickResult(
+        case=TrickCase(trick=trick, size=size, loop=loop, title=trick.title(), size_means="rows"),
+        comparison=Comparison(
+            benchmark=Benchmark(name=trick, version="1"), verdict=verdict, margin=0.02, estimate=estimate
+        ),
+        equivalence=same,
+    )
+
+
+def _report(
+    *results: TrickResult,
+    left_out: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Level] | None = None,
+) -> TricksReport:
+    return TricksReport(
+        run_id="0199c2aa-0000-7000-8000-0123456789ab",
+        recorded_at=datetime(2026, 11, 22, tzinfo=UTC),
+        commit=Commit(sha="a" * 40),
+        machine=MACHINE,
+        environment=ENVIRONMENT,
+        policy=Policy(alpha=0.01, family=3, looks=(6, 10)),
+        wall_s=61.0,
+        results=results,
+        left_out=left_out or {},
+        arguments=arguments or {},
+    )
+
+
+def _terminal(report: TricksReport, width: int = 80) -> str:
+    return rendered(tricks_view(report, CODES), width)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_those_that_help_come_first_and_fit_80_columns() -> None:
+    text = _terminal(
+        _report(
+            _with_size("REGRESSED", 1.5, trick="last", size=16),
+            _with_size("IMPROVED", 0.8, size=64),
+            left_out={"pinned": "needs CUDA"},
+        )
+    )
+
+    assert text.index("fused[64]") < text.index("last[16]")
+    assert "helps" in text
+    assert "-20.0 %" in text
+    assert "not tried: pinned: needs CUDA" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_sides_that_differ_have_no_time() -> None:
+    report = _report(_with_size("IMPROVED", 0.5, size=64, same=Equivalence(equal=False, largest=3.0)))
+
+    assert "-50.0 %" not in _terminal(report)
+    assert "| not the same | - | - |" in tricks_document(report, {})
+
+
+def test_a_size_at_which_the_answer_turns_is_reported() -> None:
+    report = _report(_with_size("REGRESSED", 1.25, size=4), _with_size("IMPROVED", 0.8, size=64))
+
+    output = "fused pays from about 16 rows (tried: 4 and 64)."
+    assert output in _words(_terminal(report))
+    document = tricks_document(report, {}, picture="sizes.svg")
+    assert output in document
+    assert "](sizes.svg)" in document
+
+
+def test_a_loop_ends_in_what_to_change() -> None:
+    report = _report(
+        _with_size("IMPROVED", 0.9, trick="last", loop="train"),
+        _with_size("IMPROVED", 0.8, loop="train"),
+        _with_size("IMPROVED", 0.72, trick="fused+last", loop="train"),
+        arguments={"epochs": 1},
+    )
+    descriptions = {"fused": _known("Fused", code=CODES["fused"]), "last": _known("Last", code=CODES["last"])}
+    document = tricks_document(report, descriptions)
+
+    for text in (_words(_terminal(report)), document):
+        assert "To make train faster:" in text
+        assert "1. fused: -20.0 % (-24.0 to -16.0 %), Adam(parameters, fused=True)" in text
+        assert "2. last: -10.0 %" in text
+        assert "fused and last together: -28.0 %" in text
+        assert "it would be -28.0 %. Whether they change each other cannot be told" in text
+    assert document.startswith("# Tricks on train\n")
+    assert "epochs=1" in document
+
+
+def test_a_loop_that_nothing_helps_is_reported() -> None:
+    same = _with_size("UNCHANGED", 1.0, loop="train")
+    open_one = _with_size("INCONCLUSIVE", 0.97, trick="last", loop="train")
+
+    assert "Nothing of it makes train faster." in _terminal(_report(same))
+    assert "of 1 a larger --budget could tell." in _words(_terminal(_report(same, open_one)))
+
+
+def test_each_trick_is_explained_once() -> None:
+    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
+    report = _report(
+        _with_size("IMPROVED", 0.8, size=4),
+        _with_size("IMPROVED", 0.7, size=64),
+        left_out={"last": "needs CUDA"},
+    )
+    document = tricks_document(report, descriptions)
+
+    assert ["### Fused", "### Last"] == [line for line in document.splitlines() if line.startswith("###")]
+    assert r"Look out: None \| at all." in document
+    assert "Written: `fast()`" in document
+
+
+def test_sizes_are_a_picture() -> None:
+    report = _report(
+        _with_size("REGRESSED", 1.25, size=4),
+        _with_size("IMPROVED", 0.8, size=64),
+        _with_size("IMPROVED", 0.5, trick="last", size=16),
+        _with_size("IMPROVED", 0.5, trick="loop", loop="train"),
+    )
+    picture = sizes_chart(report)
+
+    assert picture is not None
+    drawn = ET.fromstring(picture)  # noqa: S314 (perfkit's own)
+    texts = [text.text or "" for text in drawn.iter(f"{SVG}text")]
+    assert {"Fused", "4 rows", "64 rows", "+25.0 %", "-20.0 %"} <= set(texts)
+    assert not {"Last", "Loop"} & set(texts)
+    slower, faster = (float(circle.attrib["cx"]) for circle in drawn.iter(f"{SVG}circle"))
+    assert slower > faster
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [_with_size("IMPROVED", 0.8, size=4)],
+        [_with_size("IMPROVED", 0.8, loop="train")],
+        [_with_size("FAILED", None, size=4), _with_size("IMPROVED", 0.8, size=8)],
+    ],
+)
+def test_without_several_sizes_there_is_no_picture(results: list[TrickResult]) -> None:
+    assert sizes_chart(_report(*results)) is None
+    assert "![" not in tricks_document(_report(*results), {"fused": _known("Fused")})
+
+
+def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
+    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
+    report = _report(_with_size("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
+    document = tricks_document(report, descriptions)
+
+    assert "- `last`: nothing that it changes" in document
+    assert "### Fused" in document
+    assert "### Last" not in document

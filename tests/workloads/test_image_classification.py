@@ -1,21 +1,172 @@
-"""A residual net trained on images learns, repeats by seed, and runs in the precision asked for."""
+"""Images are read and augmented; a residual net learns from them in the precision asked for."""
 
-import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
-from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
-from workloads.image_classification.model import PIXELS_PER_PLACE, ResNet18, Stem
 from workloads.image_classification.schedule import learning_rate_share
 from workloads.image_classification.training import TrainingConfig, main, summary, train
-from workloads.images import digits_folder
-from workloads.mixed_precision import Precision
+from workloads.image_loading import (
+    Augmenting,
+    CachedImages,
+    LazyImages,
+    augmented,
+    batch_loader,
+)
+from workloads.images import DataError, ImageFiles, digits_folder, find_images, read_image, split_stratified
+from workloads.metric_learning.augmentation import Augmentation, autocontrast
+from workloads.metric_learning.sampler import PKSampler
+from workloads.mixed_precision import Precision, ScaledOptimizer, autocast
+
+
+def numbered(labels: list[int]) -> ImageFiles:
+    """Return images that do not exist, named by their place."""
+    return ImageFiles(
+        paths=tuple(Path(str(place)) for place in range(len(labels))),
+        labels=tuple(labels),
+        classes=tuple(str(label) for label in sorted(set(labels))),
+    )
+
+
+def test_digits_are_exported_complete_even_by_two_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(digits_folder, [tmp_path, tmp_path])
+    assert first == second
+    images = find_images(first)
+    assert 1797 == len(images)
+    assert tuple("0123456789") == images.classes
+    assert ["digits"] == [entry.name for entry in tmp_path.iterdir()]
+    assert (8, 8) == read_image(images.paths[0]).size
+
+
+def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
+    for name in ("cats/a.png", "cats/b.JPG", "dogs/c.bmp"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (4, 3)).save(tmp_path / name)
+    (tmp_path / "cats" / "notes.txt").write_text("no image")
+    images = find_images(tmp_path)
+    assert ["a.png", "b.JPG", "c.bmp"] == [path.name for path in images.paths]
+    assert (0, 0, 1) == images.labels
+    assert ("cats", "dogs") == images.classes
+    assert "L" == read_image(images.paths[0]).mode
+
+
+@pytest.mark.parametrize(
+    ("folders", "found"),
+    [([], "found no folder"), (["data"], "found no subfolder"), (["data", "data/cats"], "found none")],
+)
+def test_missing_images_are_named_in_one_line(tmp_path: Path, folders: list[str], found: str) -> None:
+    for name in folders:
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=f"{tmp_path / 'data'}.*: expected .*{found}.*; ") as caught:
+        find_images(tmp_path / "data")
+    assert 1 == len(str(caught.value).splitlines())
+
+
+def test_split_keeps_every_class_in_its_share() -> None:
+    images = numbered([0] * 50 + [1] * 10)
+    train, validation = split_stratified(images, seed=3)
+    assert (10, 2) == (validation.labels.count(0), validation.labels.count(1))
+    assert set(images.paths) == set(train.paths) | set(validation.paths)
+    assert len(images) == len(train) + len(validation)
+
+
+AUGMENTATION = Augmentation(image_size=12)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> ImageFiles:
+    generator = torch.Generator().manual_seed(0)
+    for number in range(8):
+        path = tmp_path / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        pixels = torch.randint(0, 256, (8, 8), generator=generator, dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(path)
+    return find_images(tmp_path)
+
+
+def epoch_of(dataset: LazyImages | CachedImages, workers: int, labels: tuple[int, ...]) -> list[Tensor]:
+    """Return the images and labels of all batches of one epoch."""
+    loader = batch_loader(dataset, PKSampler(labels, 2, 2, seed=0), workers=workers, seed=0)
+    return [tensor for images, labels in loader for tensor in (images, labels)]
+
+
+@pytest.mark.parametrize("how", ["lazy", "cached"])
+def test_workers_give_the_same_batches(how: Augmenting, images: ImageFiles) -> None:
+    dataset = augmented(images, AUGMENTATION, how=how, seed=1)
+    alone = epoch_of(dataset, 0, images.labels)
+    assert (4, 1, 12, 12) == alone[0].shape
+    assert torch.float32 == alone[0].dtype
+    for expected, tensor in zip(alone, epoch_of(dataset, 2, images.labels), strict=True):
+        assert torch.equal(expected, tensor)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_autocontrast_equals_that_of_pil(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    darkest, brightest = sorted(torch.randint(0, 256, (2,), generator=generator).tolist())
+    pixels = torch.randint(darkest, brightest + 1, (9, 7), generator=generator, dtype=torch.uint8)
+    for levels in (pixels, torch.full_like(pixels, darkest)):
+        image = Image.fromarray(levels.numpy())
+        assert ImageOps.autocontrast(image).tobytes() == autocontrast(image).tobytes()
+
+
+INPUTS = torch.linspace(-1, 1, 12).reshape(4, 3)
+
+
+def seeded_linear() -> nn.Linear:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Linear(3, 2)
+
+
+def stepped(precision: Precision, *, steps: int) -> nn.Linear:
+    """Return the layer after some steps towards outputs of zero."""
+    model = seeded_linear()
+    optimizer = ScaledOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), device="cpu", precision=precision
+    )
+    for _ in range(steps):
+        with autocast("cpu", precision):
+            outputs = model(INPUTS)
+        optimizer.step(outputs.float().square().mean())
+    return model
+
+
+def test_steps_of_the_default_are_those_of_the_bare_optimizer() -> None:
+    by_hand = seeded_linear()
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        by_hand(INPUTS).square().mean().backward()
+        optimizer.step()
+    assert torch.equal(by_hand.weight, stepped("default", steps=3).weight)
+
+
+def test_steps_are_skipped_and_counted_until_the_scale_fits() -> None:
+    model = seeded_linear()
+    optimizer = ScaledOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), device="cpu", precision="fp16")
+    skipped = []
+    for _ in range(5):
+        before = model.weight.detach().clone()
+        optimizer.step(overflowing_loss(model))
+        skipped.append(torch.equal(before, model.weight))
+    assert [True, True, True, False, False] == skipped
+    assert (5, 3) == (optimizer.steps, optimizer.skipped)
+
+
+def overflowing_loss(model: nn.Linear) -> Tensor:
+    """Return a loss of one row whose gradient is four for every output, in fp16."""
+    with autocast("cpu", "fp16"):
+        outputs: Tensor = model(INPUTS[:1])
+    return 4 * outputs.float().sum()
+
 
 ACCURACY_LEARNT = 0.5  # By chance it is 0.1.
 
@@ -31,7 +182,6 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of digits made for this module."""
     return digits_folder(tmp_path_factory.mktemp("cache"))
 
 
@@ -69,7 +219,6 @@ def careful_losses(careful: TrainingConfig) -> tuple[float, ...]:
 
 
 def test_training_learns(digits: Path) -> None:
-    """Forty batches tell held-out digits apart far better than chance, and the loss falls."""
     result = train(TrainingConfig(data=digits, image_size=8, batch_size=16, batches=40))
     assert result.test_accuracy > ACCURACY_LEARNT
     assert result.last_loss < result.losses[0] / 2
@@ -79,7 +228,6 @@ def test_training_learns(digits: Path) -> None:
 def test_half_precision_gives_about_the_losses_of_the_default(
     precision: Precision, dtype: torch.dtype, careful: TrainingConfig, careful_losses: tuple[float, ...]
 ) -> None:
-    """Every convolution of training and test has results of half precision; the losses are near."""
     found: set[torch.dtype] = set()
 
     def note_dtype(module: nn.Module, _: object, output: Tensor) -> None:
@@ -93,40 +241,13 @@ def test_half_precision_gives_about_the_losses_of_the_default(
 
 
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
-    """One seed gives the same losses to the last digit, however many processes load; another does not."""
     losses = train(brief).losses
     assert losses == train(brief).losses
     assert losses == train(replace(brief, workers=2)).losses
     assert losses != train(replace(brief, seed=1)).losses
 
 
-@pytest.mark.parametrize(("batches", "steps"), [(2, 2), (0, 3), (100, 3)])
-def test_batches_are_limited_per_epoch(batches: int, steps: int, brief: TrainingConfig) -> None:
-    """There are as many steps as asked for, or as the images suffice for; all counts and times agree."""
-    result = train(replace(brief, batches=batches))
-    assert (steps, steps * 8, 0) == (result.steps, result.samples, result.skipped_steps)
-    assert steps == len(result.seconds_per_step)
-    assert 0 < sum(result.seconds_per_step) <= result.training_s
-    assert result.validation_s > 0
-
-
-def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
-    """The rate rises over its share of all epochs' steps, then falls."""
-    rates: list[float] = []
-
-    def note_rate(optimizer: Optimizer, *_: object) -> None:
-        rates.append(optimizer.param_groups[0]["lr"])
-
-    handle = register_optimizer_step_pre_hook(note_rate)
-    try:
-        train(replace(brief, epochs=2, warmup_share=0.5, learning_rate=0.01))
-    finally:
-        handle.remove()
-    assert pytest.approx([0.005, 0.01, 0.01, 0.005]) == rates
-
-
-def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without arguments of its own, main takes those of the process."""
+def test_main_trains_as_the_command_line_states(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_digits), "--image-size", "8", "--batch-size", "4", "--batches", "2"]
     monkeypatch.setattr("sys.argv", ["program", *arguments, "--channels-last", "--precision", "bf16"])
     assert summary(main()).startswith("2 steps (0 skipped), 8 images; ")
@@ -149,7 +270,6 @@ def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pyt
 def test_mistakes_of_the_user_give_one_line(
     arguments: list[str], message: str, few_digits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake ends with status 2 and one line that says what was found."""
     with pytest.raises(SystemExit) as caught:
         main(["--data", str(few_digits), *arguments])
     assert 2 == caught.value.code
@@ -158,34 +278,12 @@ def test_mistakes_of_the_user_give_one_line(
     assert message in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("stem", "classes", "parameters"), [("imagenet", 1000, 11_689_512), ("small", 10, 11_173_962)]
-)
-def test_parameters_are_those_of_the_published_layout(stem: Stem, classes: int, parameters: int) -> None:
-    """Weights, shifts and scales add up to the known number."""
-    model = ResNet18(classes, stem=stem)
-    assert parameters == sum(parameter.numel() for parameter in model.parameters())
-
-
-@pytest.mark.parametrize("size", [(64, 64), (33, 47)])
-@pytest.mark.parametrize("stem", ["imagenet", "small"])
-def test_any_image_gets_one_logit_per_class(stem: Stem, size: tuple[int, int]) -> None:
-    """Height and width are free, and the last feature map has the places that the module says."""
-    model = ResNet18(7, stem=stem).eval()
-    with torch.inference_mode():
-        features = model.stages(model.stem(torch.rand(2, 3, *size)))
-        assert (2, 7) == model(torch.rand(2, 3, *size)).shape
-    places = tuple(math.ceil(side / PIXELS_PER_PLACE[stem]) for side in size)
-    assert (2, 512, *places) == features.shape
-
-
 def shares(*, warmup_steps: int, steps: int) -> list[float]:
     """Return the shares of all steps of a run, and of the one after it."""
     return [learning_rate_share(step, warmup_steps=warmup_steps, steps=steps) for step in range(steps + 1)]
 
 
 def test_rate_rises_linearly_and_falls_by_half_a_cosine() -> None:
-    """The last step of the rise has the full rate; half the fall later it is half, at the end zero."""
     whole = shares(warmup_steps=4, steps=12)
     assert [0.25, 0.5, 0.75, 1] == whole[:4]
     assert pytest.approx([1, 0.853553, 0.5, 0.146447, 0], abs=1e-6) == whole[4::2]

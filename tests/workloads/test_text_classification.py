@@ -1,18 +1,23 @@
-"""The whole run on texts learns, repeats by seed, casts as asked, and names a user's mistakes."""
+"""Texts are read and batched; a transformer trained on them learns, repeats by seed and names errors."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook
+from torch.utils.data import SequentialSampler
 from workloads.classification import TrainingResult
-from workloads.mixed_precision import Precision
+from workloads.text_classification.batches import EncodedTexts, batch_loader, collate
 from workloads.text_classification.model import EncoderClassifier
-from workloads.text_classification.texts import TOPICS, standard_library_texts
+from workloads.text_classification.texts import (
+    TOPICS,
+    DataError,
+    LabelledTexts,
+    find_texts,
+    standard_library_texts,
+)
+from workloads.text_classification.tokens import SPECIAL, Vocabulary
 from workloads.text_classification.training import (
     InferenceResult,
     Training,
@@ -22,6 +27,75 @@ from workloads.text_classification.training import (
     summary,
     train,
 )
+
+
+@pytest.fixture(scope="module")
+def documentation() -> LabelledTexts:
+    """Return the standard library's documentation, read once for this module."""
+    return standard_library_texts()
+
+
+@pytest.mark.parametrize(
+    ("folders", "found"),
+    [
+        ([], "found no folder"),
+        (["data"], "at least 2 subfolders, one per class, found 0"),
+        (["data", "data/cats"], "found 1"),
+        (["data", "data/cats", "data/dogs"], "cats: expected .txt files, found none"),
+    ],
+)
+def test_missing_texts_are_named_in_one_line(tmp_path: Path, folders: list[str], found: str) -> None:
+    for name in folders:
+        (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=f"{tmp_path / 'data'}.*expected .*; ") as caught:
+        find_texts(tmp_path / "data")
+    assert found in str(caught.value)
+    assert 1 == len(str(caught.value).splitlines())
+
+
+TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
+
+
+def test_vocabulary_keeps_the_most_frequent_words() -> None:
+    vocabulary = Vocabulary.from_texts(TEXTS, size=6)
+    assert len(vocabulary) == 6
+    assert [*SPECIAL, "the", "file", "close"] == vocabulary.decode(range(6))
+    assert ["[CLS]", "[UNK]", "the", "file"] == vocabulary.decode(
+        vocabulary.encode("Read the file", max_length=9)
+    )
+
+
+def encoded() -> EncodedTexts:
+    """Return the texts above, of four, ten and one tokens."""
+    labelled = LabelledTexts(texts=TEXTS, labels=(0, 1, 0), classes=("files", "network"))
+    return EncodedTexts(labelled, Vocabulary.from_texts(TEXTS, size=100), max_length=64)
+
+
+def test_a_batch_is_as_long_as_its_longest_text() -> None:
+    texts = encoded()
+    batch = collate([texts[index] for index in range(3)])
+    assert (3, 10) == tuple(batch.tokens.shape)
+    assert [4, 10, 1] == batch.mask.sum(dim=1).tolist()
+    assert [True, True, True, True, False] == batch.mask[0, :5].tolist()
+    assert {0} == set(batch.tokens[~batch.mask].tolist())
+    assert [0, 1, 0] == batch.labels.tolist()
+    assert (1, 4) == tuple(collate([texts[0]]).tokens.shape)
+
+
+def test_a_loader_gives_the_same_batches_with_any_number_of_workers() -> None:
+    texts = encoded()
+    alone, with_workers = (
+        list(
+            batch_loader(
+                texts, SequentialSampler(texts), batch_size=2, workers=workers, seed=0, pin_memory=False
+            )
+        )
+        for workers in (0, 2)
+    )
+    assert [2, 1] == [len(batch.labels) for batch in alone]
+    for batch, other in zip(alone, with_workers, strict=True):
+        assert all(map(torch.equal, batch, other))
+
 
 CHANCE = 1 / len(TOPICS)
 
@@ -52,7 +126,6 @@ def brief(few_texts: Path) -> TrainingConfig:
 
 @pytest.fixture(scope="module")
 def model() -> EncoderClassifier:
-    """Return an untrained classifier in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return EncoderClassifier(
@@ -61,7 +134,6 @@ def model() -> EncoderClassifier:
 
 
 def test_training_learns() -> None:
-    """After an epoch held-out documentation is told apart far more often than by chance."""
     quick = TrainingConfig(hidden_size=64, max_length=32, learning_rate=2e-3)
     untrained = Training(quick).result()
     trained = train(quick)
@@ -71,7 +143,6 @@ def test_training_learns() -> None:
 
 
 def test_padding_changes_nothing(model: EncoderClassifier) -> None:
-    """A text has the same logits alone and padded."""
     tokens = torch.arange(1, 9)[None]
     mask = torch.ones_like(tokens, dtype=torch.bool)
     padded = nn.functional.pad(tokens, (0, 12))
@@ -81,38 +152,7 @@ def test_padding_changes_nothing(model: EncoderClassifier) -> None:
     assert not torch.allclose(logits, model(padded, torch.ones_like(padded, dtype=torch.bool)))
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype"),
-    [("default", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)],
-)
-def test_linear_layers_run_in_the_precision_of_choice(
-    precision: Precision, dtype: torch.dtype, brief: TrainingConfig
-) -> None:
-    """Every one of them gives that type, and the losses stay near those of the default."""
-    config = replace(brief, precision=precision)
-    with linear_types() as types:
-        result = train(config)
-        infer(config)
-    assert {dtype} == types
-    assert train(brief).losses == pytest.approx(result.losses, abs=0.02)
-
-
-@contextmanager
-def linear_types() -> Iterator[set[torch.dtype]]:
-    """Collect the types that linear layers give, wherever they are."""
-    types: set[torch.dtype] = set()
-
-    def collect(module: nn.Module, _inputs: object, output: torch.Tensor) -> None:
-        if isinstance(module, nn.Linear):
-            types.add(output.dtype)
-
-    handle = register_module_forward_hook(collect)
-    yield types
-    handle.remove()
-
-
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
-    """One seed gives the same losses to the last digit, however many processes load; another does not."""
     config = replace(brief, epochs=2)
     losses = train(config).losses
     assert 8 == len(losses)
@@ -121,21 +161,7 @@ def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -
     assert losses != train(replace(config, seed=1)).losses
 
 
-def test_result_counts_steps_samples_and_times(brief: TrainingConfig) -> None:
-    """All 32 texts of the training part are seen once an epoch, or as many as the limit says."""
-    result = train(brief)
-    assert (4, 32, 0) == (result.steps, result.samples, result.skipped_steps)
-    assert result.steps == len(result.seconds_per_step)
-    assert 0 < sum(result.seconds_per_step) <= result.training_s
-    assert result.validation_s > 0
-    limited = train(replace(brief, batches=3, epochs=2))
-    assert (6, 48) == (limited.steps, limited.samples)
-    uneven = train(replace(brief, batch_size=20))
-    assert (2, 32) == (uneven.steps, uneven.samples)
-
-
 def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig) -> None:
-    """The same weights put the same share of the texts in their class, at every repeat."""
     config = replace(brief, epochs=3, trained=True)
     once, twice = infer(config), infer(replace(config, repeats=2))
     assert train(config).test_accuracy == once.test_accuracy == twice.test_accuracy
@@ -145,8 +171,7 @@ def test_trained_inference_predicts_what_training_measured(brief: TrainingConfig
     assert sum(twice.seconds_per_batch) == twice.inference_s
 
 
-def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without arguments of its own, main takes those of the process."""
+def test_main_runs_as_the_command_line_states(few_texts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_texts), "--hidden-size", "32", "--batch-size", "8", "--precision", "bf16"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
     trained = main()
@@ -175,7 +200,6 @@ def test_main_runs_as_the_command_line_says(few_texts: Path, monkeypatch: pytest
 def test_mistakes_of_the_user_give_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake ends with status 2 and one line that says what was found."""
     assert message in line_of_mistake(arguments, capsys)
 
 

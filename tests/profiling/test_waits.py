@@ -1,0 +1,151 @@
+"""The time that a profiled thread waited is assigned to what it waited for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.model.readings import Call, FunctionTime, WaitTime
+from perfkit.profiling.diff.attribution import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
+
+LOCK = "{method 'acquire' of '_thread.lock' objects}"
+LOADER = "torch/utils/data/dataloader.py"
+
+
+def caller(place: int, seconds: float = 1.0, calls: int = 1) -> Call:
+    return Call(caller=place, calls=calls, own_s=seconds, cumulative_s=seconds)
+
+
+def function(name: str, *callers: Call, file: str = "train.py", own_s: float = 0.0) -> FunctionTime:
+    """Return a function, built in where it stands in braces."""
+    return FunctionTime(
+        file="" if name.startswith("{") else file,
+        line=0,
+        function=name,
+        kind="builtin" if name.startswith("{") else "own",
+        calls=sum(call.calls for call in callers) or 1,
+        primitive_calls=1,
+        own_s=own_s,
+        cumulative_s=own_s,
+        callers=callers,
+    )
+
+
+def seconds(waits: tuple[WaitTime, ...]) -> dict[str, float]:
+    return {wait.whom: wait.seconds for wait in waits}
+
+
+def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
+    waits = fold_waits(
+        [
+            function("_try_get_data", file=LOADER),
+            function("wait", caller(0), file="threading.py"),
+            function(LOCK, caller(1, 3.0, calls=4), own_s=3.0),
+        ]
+    )
+    assert (WaitTime(whom=LOADER_WORKERS, seconds=3.0, calls=4, through=("lock.acquire",)),) == waits
+
+
+def test_without_times_the_calls_are_the_shares() -> None:
+    waits = fold_waits(
+        [
+            function("_get_data", file=LOADER),
+            function("join", file="threading.py"),
+            function(LOCK, caller(0, 0.0, calls=1), caller(1, 0.0, calls=3), own_s=4.0),
+        ]
+    )
+    assert {"another thread": pytest.approx(3.0), LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_recursion_ends_and_does_not_hide_the_caller() -> None:
+    waits = fold_waits(
+        [
+            function("_next_data", file=LOADER),
+            function("a", caller(0, 1.0), caller(1, 50.0), caller(2, 1.0)),
+            function("b", caller(1, 1.0)),
+            function(LOCK, caller(2), own_s=2.0),
+        ]
+    )
+    assert {LOADER_WORKERS: pytest.approx(2.0)} == seconds(waits)
+
+
+def test_a_circle_that_nobody_entered_waits_for_another_thread() -> None:
+    waits = fold_waits(
+        [function("a", caller(1)), function("b", caller(0)), function(LOCK, caller(0), own_s=2.0)]
+    )
+    assert {"another thread": pytest.approx(2.0)} == seconds(waits)
+
+
+def test_calls_nested_deeper_than_python_are_followed() -> None:
+    chain = [function(f"f{place}", caller(place)) for place in range(5_000)]
+    waits = fold_waits([function("_get_data", file=LOADER), *chain, function(LOCK, caller(5_000), own_s=1.0)])
+    assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
+    (wait,) = fold_waits(
+        [
+            function("main"),
+            function("{method 'item' of 'torch._C.TensorBase' objects}", caller(0), own_s=1.0),
+            function("{method 'to' of 'torch._C._TensorBase' objects}", caller(0), own_s=2.0),
+        ]
+    )
+    assert (DEVICE, 3.0, 2) == (wait.whom, wait.seconds, wait.calls)
+    assert ("Tensor.to", "Tensor.item") == wait.through
+
+
+@pytest.mark.parametrize(
+    ("name", "whom"),
+    [
+        (LOCK, "another thread"),
+        ("{built-in method posix.read}", "another process"),
+        ("{built-in method posix.readlink}", None),
+        ("{built-in method time.sleep}", "the clock"),
+        ("{method 'run_backward' of 'torch._C._EngineBase' objects}", BACKWARD),
+        ("{method 'sum' of 'torch._C.TensorBase' objects}", None),
+        ("acquire", None),
+    ],
+)
+def test_few_builtins_stand_still(name: str, whom: str | None) -> None:
+    assert whom == sink_of(function(name))
+
+
+def test_a_file_with_a_similar_name_proves_nothing() -> None:
+    waits = fold_waits(
+        [
+            function("_get_data", file=LOADER),
+            function("join", caller(0), file="src/multithreading.py"),
+            function(LOCK, caller(1), own_s=1.0),
+        ]
+    )
+    assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+_NAMES = st.sampled_from(["main", "_get_data", LOCK, "{built-in method time.sleep}", "join", "synchronize"])
+_FILES = st.sampled_from(["train.py", LOADER, "threading.py", "torch/cuda/__init__.py", "subprocess.py"])
+_SECONDS = st.floats(0, 1_000, allow_nan=False)
+
+
+@st.composite
+def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
+    """Return functions that call each other, themselves, or in circles."""
+    size = draw(st.integers(1, 40))
+    calls = st.builds(caller, st.integers(0, size - 1), _SECONDS, st.integers(0, 9))
+    return [
+        function(
+            draw(_NAMES),
+            *draw(st.lists(calls, max_size=6, unique_by=lambda call: call.caller)),
+            file=draw(_FILES),
+            own_s=draw(_SECONDS),
+        )
+        for _ in range(size)
+    ]
+
+
+@given(call_graphs())
+def test_nothing_is_lost_or_reported_twice(functions: list[FunctionTime]) -> None:
+    whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)
+    assert whole == pytest.approx(math.fsum(seconds(fold_waits(functions)).values()), rel=1e-9, abs=1e-12)

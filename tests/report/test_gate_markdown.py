@@ -1,0 +1,231 @@
+"""A gate's result is a pull-request comment, and annotations at the lines that are named."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from synthetic import build_comparison, build_count, build_report
+
+from perfkit.model import Metric
+from perfkit.model.comparisons import Explanation, GateReport, MovedCause, Need, exit_code
+from perfkit.model.differences import Amount, Part, Section
+from perfkit.repo.trailers import accepted_in
+from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
+
+
+def test_the_whole_comment_is_as_it_was() -> None:
+    moved = Part(
+        name="<lambda>", kind="own code", place="src/a|b.py:3", amount=Amount(base_s=0.0, head_s=2e-6)
+    )
+    section = Section(title="functions", whole=moved.amount, parts=(moved,))
+    report = build_report(
+        build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051),
+        build_comparison("test_a[<i>|`x`]", "REGRESSED", 1.031, 1.026, 1.036),
+        build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026, need=Need(launches=12)),
+        build_comparison("test_raises", "FAILED", message="head: ValueError: <no>\nsuch | thing"),
+        notes=("pytest-xdist was <switched> off",),
+        explanations=(
+            Explanation(
+                benchmark="benchmarks/bench_a.py::test_a[<i>|`x`]", section=section, findings=("<i> | calls",)
+            ),
+        ),
+    )
+    golden = Path(__file__).parent / "golden_gate_comment.md"
+
+    assert golden.read_text() == render_comment(report)
+
+
+def test_uncommitted_changes_cannot_be_reproduced() -> None:
+    same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40} --margin 2%`"
+
+    assert command in render_comment(build_report(same))
+    dirty = render_comment(build_report(same, head_dirty=True))
+    assert "perfkit gate --base" not in dirty
+    assert f"head `{'b' * 40}` (Change \\| more things) with uncommitted changes" in dirty
+
+
+def test_a_regression_has_a_picture_of_the_runs_before() -> None:
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
+    levels = (1.0, 1.0, 1.0, 1.5, 2.0)
+    past = {one.benchmark.name: levels for one in (slower, same)}
+    few = {slower.benchmark.name: levels[:4]}
+
+    shown = render_comment(replace(build_report(slower, same), past=past))
+
+    assert "| `test_a` ▁▁▁▅█ | " in shown
+    assert "| `test_b` | " in shown
+    assert "Bars beside a name are the benchmark's last runs before this gate" in shown
+    assert shown == render_comment(replace(build_report(slower, same), past=past))
+    for report in (replace(build_report(same), past=past), replace(build_report(slower, same), past=few)):
+        assert "▁" not in render_comment(report)
+        assert "Bars" not in render_comment(report)
+
+
+def _what_to_do(report: GateReport) -> list[str]:
+    _, _, reported = render_comment(report).partition("**What to do:** ")
+    return reported.partition("\n\n")[0].split("\\\n")
+
+
+def test_it_states_what_to_do() -> None:
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
+    grown = build_count("test_f", "operators", 10, 20)
+    of_counts = replace(
+        build_report(), exact=(grown, replace(grown, metric=Metric(name="peak", unit="B", exact=True)))
+    )
+    of_counts = replace(of_counts, exit_code=exit_code(of_counts.exact))
+    look = "do not merge yet: look at what is named below, and push again."
+    wanted = "If it is meant to be so, give a reason, and it passes:"
+    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
+
+    assert ["nothing; for all that was measured, this can be merged."] == _what_to_do(build_report(same))
+    assert [look, wanted, commit.format("test_a")] == (_what_to_do(build_report(slower, same)))
+    assert [
+        "do not merge yet: run it again, which goes on where it ended, or give it more seconds by `--budget`."
+    ] == _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
+    assert [
+        "do not merge yet: mend the lines named below, in the code or in the benchmark, and push again.",
+        "To merge it without comparing them, give a reason, and it passes:",
+        commit.format("test_c"),
+    ] == _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
+    assert [look, wanted, commit.format("test_f")] == _what_to_do(of_counts)
+
+
+def test_all_that_fails_passes_by_one_commit() -> None:
+    slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"]
+
+    _, _, typed = _what_to_do(build_report(*slower))
+
+    assert 1 == typed.count("git commit")
+    assert 4 == typed.count("--trailer 'Perf-Accept: test_")
+
+
+def test_uncommitted_changes_are_accepted_by_a_command() -> None:
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+
+    _, _, typed = _what_to_do(build_report(slower, head_dirty=True))
+
+    assert '`perfkit accept test_a --reason "…"`' == typed
+
+
+def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
+    base = repository.commit({"a.py": "1"})
+    slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
+    _, _, typed = _what_to_do(build_report(slower))
+    command = typed.partition(" && ")[0].strip("` ").replace("REASON", "it has to be")
+
+    subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)
+
+    (accepted,), warnings = accepted_in(repository.root, base, repository.git.head.commit.hexsha)
+    assert ("test_a[it's: 1]", "it has to be", ()) == (accepted.benchmark, accepted.reason, warnings)
+
+
+def test_a_regression_is_shown_where_its_time_goes() -> None:
+    waiting = Part(
+        name="waiting", kind="own code", place="Engine.run", amount=Amount(base_s=0.0, head_s=5e-3)
+    )
+    moved = Part(
+        name="forward,\nhead", kind="own code", place="src/a,b.py:7", amount=Amount(base_s=0.0, head_s=2e-3)
+    )
+    section = Section(title="functions", whole=waiting.amount, parts=(waiting, moved))
+    report = build_report(
+        build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036),
+        build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01),
+        build_comparison("test_c", "FAILED", message="100 % wrong"),
+        explanations=(Explanation(benchmark="benchmarks/bench_a.py::test_a", section=section),),
+    )
+
+    output = (
+        "::error file=src/a%2Cb.py,line=7,title=perfkit::test_a is 3.1 %25 slower (between 2.6 and 3.6 %25);"
+        " most of it in forward,%0Ahead"
+    )
+    assert (
+        output,
+        "::error file=benchmarks/bench_a.py,line=1,title=perfkit::test_c: FAILED; 100 %25 wrong",
+    ) == annotation_lines(report)
+    assert "most of what was added is spent in forward, head, `src/a,b.py:7`" in render_comment(report)
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ("on head: ValueError: no (f(x.py:1) is wrong) (src/a.py:19)", "file=src/a.py,line=19,"),
+        ("on base: ValueError: no (src/a.py:19)", "file=benchmarks/bench_a.py,line=1,"),
+        ("on head: the process died (signal 11)", "file=benchmarks/bench_a.py,line=1,"),
+    ],
+)
+def test_an_error_is_shown_at_the_line_that_raised_it(message: str, place: str) -> None:
+    (line,) = annotation_lines(build_report(build_comparison("test_a", "FAILED", message=message)))
+
+    assert place in line
+
+
+def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
+    cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
+    grown = build_count("test_a", "operators", 10.0, 12.0, cause)
+    unknown = build_count("test_a", "peak", 10.0, 12.0, unit="B")
+
+    lines = annotation_lines(replace(build_report(), exact=(grown, unknown)))
+
+    assert lines[0].startswith("::error file=src/a.py,line=3,title=perfkit::")
+    assert lines[0].endswith("REGRESSED, from 10 to 12; aten::mul")
+    assert lines[1].startswith("::error title=perfkit::")
+
+
+def test_a_count_is_reported_in_its_unit_and_never_rounded_to_no_move() -> None:
+    tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
+    peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
+    grown = replace(build_count("test_a", "peak", 3 * 2**20, 3 * 2**20 + 64, unit="B"), verdict="REGRESSED")
+
+    lines = annotation_lines(replace(build_report(), exact=(tracked, peak, grown)))
+
+    assert lines[0].endswith("REGRESSED, from 0.71 to 0.93")
+    assert lines[1].endswith("REGRESSED, from 4.00 KiB to 3.00 MiB")
+    assert lines[2].endswith("REGRESSED, +64 B of 3.00 MiB")
+
+
+def test_a_count_that_could_not_be_decided_is_a_warning() -> None:
+    cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
+    unsettled = replace(build_count("test_a", "operators", 10.0, 12.0, cause), verdict="INCONCLUSIVE")
+
+    lines = annotation_lines(replace(build_report(), exact=(unsettled, replace(unsettled, causes=()))))
+
+    assert ["::warning file=src/a.py", "::warning title=perfkit"] == [line[:23] for line in lines]
+
+
+def test_what_passes_has_no_annotation() -> None:
+    report = build_report(
+        build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01),
+        build_comparison("test_b", "NEW"),
+        build_comparison("test_c", "SKIPPED"),
+    )
+
+    assert () == annotation_lines(report)
+
+
+def test_no_result_never_reads_like_a_pass() -> None:
+    without = render_without_report("the gate ended before it had a result", "https://example.test/1")
+    failed = render_comment(build_report(build_comparison("test_a", "FAILED", message="head: no")))
+
+    assert "NOT MEASURED: the gate ended before it had a result." in without
+    assert "[its output](https://example.test/1) says why" in without
+    assert "It is not known whether this change makes them slower." in failed
+
+
+def test_a_long_table_folds_what_did_not_change() -> None:
+    same = [build_comparison(f"test_{number}", "UNCHANGED", 1.0, 0.99, 1.01) for number in range(12)]
+    slower = build_comparison("test_slow", "REGRESSED", 1.031, 1.026, 1.036)
+
+    comment = render_comment(build_report(slower, *same))
+
+    before, _, folded = comment.partition("<summary>12 benchmarks UNCHANGED</summary>")
+    assert "| `test_slow` |" in before
+    assert "| `test_3` |" not in before
+    assert "| `test_3` |" in folded
+    assert "benchmarks UNCHANGED</summary>" not in render_comment(build_report(slower, *same[:5]))

@@ -1,0 +1,142 @@
+"""The history in the terminal shows first what asks for attention, and why, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rendered import rendered
+from synthetic_history import step_of, trend
+
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
+from perfkit.report.history import history_verdict, history_view, sparkline
+
+WIDTH = 80
+
+
+def _text(report: HistoryReport) -> str:
+    return rendered(history_view(report), WIDTH)
+
+
+def _lines(report: HistoryReport) -> str:
+    return " ".join(_text(report).split())
+
+
+def _report(**changes: object) -> HistoryReport:
+    measured = trend(steps={30: 1.1}, runs=60)
+    return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
+
+
+def test_nothing_to_look_at_is_stated_in_a_sentence() -> None:
+    assert "Nothing to look at: no open change point in 60 runs of 1 benchmark." == history_verdict(_report())
+
+
+def test_an_open_step_comes_first_with_its_commits() -> None:
+    report = _report()
+    point = replace(step_of(report.trends[0], 30), commits=1, chance=0.002)
+    facts = {point.first_after: CommitFacts(sha=point.first_after, subject="Exact distances")}
+
+    text = _lines(replace(report, points=(point,), commits=facts))
+
+    assert text.startswith("1 unreviewed regression, in 60 runs of 1 benchmark.")
+    assert f"{point.point_id} " in text
+    assert " % slower (" in text
+    assert "99.8 % sure" in text
+    assert f'by commit {point.first_after[:10]} "Exact distances"' in text
+    assert "in 30 runs, then " in text
+
+
+def test_what_a_gate_found_stands_beside_a_step() -> None:
+    report = _report()
+    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
+
+    text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
+
+    assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
+
+
+def test_a_reviewed_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
+    report = _report()
+    point = step_of(report.trends[0], 30)
+    accepted = replace(point, state="accepted", reason="Wanted")
+    moved = replace(point, cause="environment", detail="torch 2.12 -> 2.13")
+
+    assert "; accepted: Wanted" in _lines(replace(report, points=(accepted,)))
+    assert "the environment changed: torch 2.12 -> 2.13" in _lines(replace(report, points=(moved,)))
+    assert history_verdict(replace(report, points=(accepted, moved))).startswith("Nothing to look at")
+
+
+def test_alarms_are_reported_each_in_its_words() -> None:
+    report = _report()
+    one = report.trends[0]
+    shift = Shift(
+        machine_id=one.machine_id,
+        last_before=one.commits[3],
+        first_after=one.commits[4],
+        at=one.recorded_at[4],
+        benchmarks=11,
+        measured=12,
+        ratio=1.1,
+        low=1.08,
+        high=1.12,
+    )
+    drift = Creep(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        since=one.commits[0],
+        until=one.commits[-1],
+        ratio=1.08,
+        low=1.06,
+        high=1.1,
+        margin=0.02,
+    )
+    silence = Silence(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        last_commit=one.commits[-1],
+        last_at=one.recorded_at[-1],
+        days=20,
+        commits=0,
+    )
+
+    text = _lines(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,)))
+
+    assert "1 benchmark drifted" in text
+    assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
+    assert "Either the machine changed or shared code did." in text
+    assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text
+    assert "8.0 % slower (+6.0 % to +10.0 %)" in text
+    assert "each with a margin of 2 %" in text
+    assert "not measured for 20 days, nothing since" in text
+
+
+def test_texts_of_others_cannot_steer_the_terminal() -> None:
+    report = _report()
+    bad = "x\x1b[31m\x07\nred"
+    named = replace(report.trends[0], benchmark=f"b.py::{bad}")
+    point = replace(step_of(named, 30), benchmark=named.benchmark, commits=1)
+    ignored = replace(point, state="ignored", reason=bad, point_id="ffffffff")
+    facts = {point.first_after: CommitFacts(sha=point.first_after, subject=bad)}
+
+    text = _text(HistoryReport(trends=(named,), points=(point, ignored), commits=facts))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("\\x1b[31m") >= 3
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+
+
+def test_a_name_in_a_command_is_quoted() -> None:
+    one = trend(steps={}, runs=12)
+    many = tuple(replace(one, benchmark=f"b.py::test_x[{number}]") for number in range(41))
+
+    text = _lines(_report(trends=many))
+
+    assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[9]'`" in text
+
+
+def test_a_sparkline_shows_where_it_went() -> None:
+    assert "▁▁▁▁" == sparkline([1.0, 1.0005, 1.0, 1.001])
+    assert "▁▁██" == sparkline([1.0, 1.0, 2.0, 2.0])
+    assert 24 == len(sparkline([1.0 + number for number in range(1000)]))
+    assert "" == sparkline([])

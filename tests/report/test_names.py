@@ -1,0 +1,159 @@
+"""Names in tables are broken between their parts, and the ledger's tables fit 80 columns."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rendered import rendered
+from synthetic import START, build_row
+
+from perfkit.model import Metric, RunSummary
+from perfkit.report.console import visible, visible_console
+from perfkit.report.ledger import rows_table, runs_table
+from perfkit.report.names import BrokenName, NamedTable, broken, fitted
+
+NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "lines"),
+    [
+        ("test_a", 10, ["test_a"]),
+        (
+            NODE,
+            40,
+            ["benchmarks/bench_distances.py::", "test_compute_intercluster_metrics", "[200-5-cosine]"],
+        ),
+        ("test_compute_metrics", 14, ["test_compute_", "metrics"]),
+        ("b.py::test_a: no such thing", 12, ["b.py::", "test_a: no", "such thing"]),
+        ("abcdefghijklmnop", 9, ["abcd…mnop"]),
+        ("a/abcdefghijklmnop", 9, ["a/", "abcd…mnop"]),
+        ("", 9, [""]),
+    ],
+)
+def test_a_name_is_broken_between_its_parts(name: str, columns: int, lines: list[str]) -> None:
+    assert lines == list(broken(name, columns))
+    assert all(len(line) <= columns for line in lines)
+
+
+@pytest.mark.parametrize("columns", range(1, 60))
+def test_no_width_is_too_small(columns: int) -> None:
+    assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
+    assert len(fitted(NODE, columns)) <= columns
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("test_ä[1-µs]", "test_ä[1-µs]"),
+        ("a\x1b[31mred\x1b[0m", "a\\x1b[31mred\\x1b[0m"),
+        ("two\nlines\rand\ta tab", "two\\nlines\\rand\\ta tab"),
+        ("turned\u202efdp.exe", "turned\\u202efdp.exe"),
+    ],
+)
+def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> None:
+    assert shown == visible(text)
+
+
+def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
+    shown = rendered(BrokenName("a\x1b]0;title\x07\nb"), 60)
+
+    assert "a\\x1b]0;title\\x07\\nb" == shown.strip()
+
+
+def _lines(table: NamedTable, columns: int) -> list[str]:
+    stream = io.StringIO()
+    visible_console()(file=stream, width=columns).print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def _table(name: str) -> NamedTable:
+    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("benchmark", ratio=1)
+    for heading in ("base", "head", "interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row(BrokenName(name), "12.3 ms", "12.4 ms", "-1.2 to +3.4 %")
+    table.add_row("a heading alone")
+    return table
+
+
+def test_a_name_without_room_has_a_line_of_its_own() -> None:
+    assert [
+        "benchmark",
+        "     base    head       interval",
+        "test_precompute_pairwise_distances[200-64]",
+        "  12.3 ms 12.4 ms -1.2 to +3.4 %",
+        "a heading alone",
+    ] == _lines(_table("test_precompute_pairwise_distances[200-64]"), 60)
+
+
+@pytest.mark.parametrize(("name", "columns"), [("test_a", 60), ("test_" + "long_" * 20, 80)])
+def test_a_name_with_room_stays_beside_its_numbers(name: str, columns: int) -> None:
+    lines = _lines(_table(name), columns)
+
+    assert lines[0].split() == ["benchmark", "base", "head", "interval"]
+    assert lines[1].startswith("test_")
+    assert lines[1].endswith("12.3 ms 12.4 ms -1.2 to +3.4 %")
+
+
+def _run(**changes: object) -> RunSummary:
+    values: dict[str, object] = {
+        "run_id": "01a1ff97-484e-71a6-b0a9-e1724e596ef1",
+        "recorded_at": START,
+        "source": "backfill",
+        "commits": ("a" * 40,),
+        "subject": "Change things",
+        "dirty": False,
+        "benchmarks": 42,
+        "launches": 1,
+        "rows": 42,
+        "failed": 0,
+        "machine_id": "m1",
+    }
+    return RunSummary(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_a_run_is_one_whole_line() -> None:
+    text = rendered(runs_table([_run(failed=3, dirty=True)]))
+
+    expected = ["4e596ef1", "2026-01-02", "03:04", "backfill", "aaaaaaa", "dirty", "42", "1", "3"]
+    assert expected == text.strip().splitlines()[-1].split()
+
+
+def test_many_commits_are_counted() -> None:
+    assert "2 commits" in rendered(runs_table([_run(commits=("a" * 40, "b" * 40))]))
+
+
+def test_brackets_and_failures_stand_as_they_are() -> None:
+    rows = [
+        build_row(0.5, 0.5, name="x/b.py::test_a[red/5]"),
+        build_row(name="b.py::test_b", status="error", message="no"),
+    ]
+
+    text = rendered(rows_table(rows))
+
+    assert " b.py::test_a[red/5]" in text
+    assert "b.py::test_b: no" in text
+    assert ["2", "500", "ms", "0", "s", "500", "ms"] == text.splitlines()[4].split()[1:]
+
+
+def test_a_number_has_the_unit_of_its_metric() -> None:
+    row = build_row(2097152.0, name="BM_Sort/8")
+    memory = replace(row, outcome=replace(row.outcome, metric=Metric(name="memory", unit="B")))
+    share = replace(row, outcome=replace(row.outcome, values=(0.25,), metric=Metric(name="share", unit="1")))
+
+    text = rendered(rows_table([memory, share]))
+
+    assert ["BM_Sort/8", "(memory)", "1", "2.00", "MiB", "-", "2.00", "MiB"] == text.splitlines()[4].split()
+    assert ["BM_Sort/8", "(share)", "1", "0.25", "-", "0.25"] == text.splitlines()[5].split()
+
+
+def test_a_commit_that_all_share_stands_in_the_title() -> None:
+    one = rendered(rows_table([build_row(1.0)]))
+    two = rendered(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
+
+    assert "commit aaaaaaa" in one.splitlines()[0]
+    assert "launch" not in one
+    assert {"commit", "launch"} <= set(two.splitlines()[2].split())

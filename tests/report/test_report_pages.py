@@ -1,0 +1,331 @@
+"""The pages of a history hold what the records state, escaped, in the same bytes each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from synthetic_history import (
+    MACHINE,
+    OPERATORS,
+    history,
+    hostile_site,
+    large_site,
+    lively_site,
+    run_of,
+    sha_of,
+    step_of,
+    trend,
+)
+
+from perfkit.features.site.pages import site_files
+from perfkit.features.site.series import Site, series_of, state_of
+from perfkit.model.history import HistoryReport, Rise, Silence
+from perfkit.report.change_log import slug_of
+from perfkit.report.chart import DARK, LIGHT
+from perfkit.report.history import ratio_text
+
+
+class _Reader(HTMLParser):
+    """Keeps the tags of a page with their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep a tag."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        """Keep a text."""
+        self.texts.append(data)
+
+
+def _read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    return reader
+
+
+def _words(page: str) -> str:
+    return " ".join("".join(_read(page).texts).split())
+
+
+def _named(script: str) -> dict[str, Any]:
+    """Return the value that a data file gives to its name."""
+    found: dict[str, Any] = json.loads(script[script.index("=") + 1 : script.rindex(";")])
+    return found
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """Return the files of a site on which everything occurs."""
+    return dict(site_files(lively_site()))
+
+
+def test_equal_records_give_equal_files(files: dict[str, str]) -> None:
+    assert files == dict(site_files(lively_site()))
+
+
+def test_each_page_forbids_all_but_the_sites_own_files(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        if not name.endswith(".html"):
+            continue
+        tags = _read(text).tags
+        policy = next(
+            attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy"
+        )
+        handlers = [attribute for _, attrs in tags for attribute in attrs if attribute.startswith("on")]
+        styles = [tag for tag, attrs in tags if tag == "style" or "style" in attrs]
+        inline = [tag for tag, attrs in tags if tag == "script" and not attrs.get("src")]
+        assert policy is not None
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert ([], [], []) == (handlers, styles, inline), name
+
+
+def test_each_link_between_files_leads_somewhere(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        folder = name.rpartition("/")[0]
+        for _, attrs in _read(text).tags if name.endswith(".html") else []:
+            place = attrs.get("src") or attrs.get("href") or ""
+            if not place or place.startswith(("https:", "#")):
+                continue
+            path = place.partition("#")[0].removeprefix("./")
+            path = path.removeprefix("../") if path.startswith("../") else f"{folder}/{path}".lstrip("/")
+            assert path in files, f"{name} names {place}"
+
+
+def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> None:
+    text = _words(files["index.html"])
+
+    places = [
+        text.index(part)
+        for part in (
+            "Needs attention 3",
+            "2 change points with",
+            "12.4 % slower (11.3 to 13.5 %)",
+            "5.0 % more",
+            "Drifted +6.4 %",
+            "Silent for 6 days: it was last measured on 2026-01-16",
+            "Improvements that nobody has confirmed yet 1",
+            "Change points that a later one has undone 1",
+            "All benchmarks",
+        )
+    ]
+    assert sorted(places) == places
+
+
+def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
+    found = trend("bench.py::test_part", runs=20)
+    rise = Rise(
+        benchmark=found.benchmark, machine_id=MACHINE, since=found.commits[0],
+        until=found.commits[-1], ratio=1.18,
+    )  # fmt: skip
+    page = dict(site_files(Site(project="rise", history=history([found], rises=(rise,)))))["index.html"]
+
+    text = _words(page)
+    assert '<tr data-kind="unclear"' in page
+    assert "Needs attention 1" in text
+    assert "rose +18.0 %, cause unclear" in text
+    assert f"perfkit gate --base {found.commits[0][:10]} --head {found.commits[-1][:10]}" in text
+    assert "steady" not in text
+
+
+def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None:
+    trends = [trend(f"bench.py::test_part[{number}]", runs=20) for number in range(3)]
+    last = trends[0]
+    stopped = Silence(
+        benchmark=last.benchmark, machine_id=MACHINE, last_commit=last.commits[-1],
+        last_at=last.recorded_at[-1], days=28, commits=0, stopped=3,
+    )  # fmt: skip
+    site = Site(project="stopped", history=history(trends, silences=(stopped,)))
+
+    page = dict(site_files(site))["index.html"]
+
+    assert 3 == page.count('<tr data-kind="silent"')
+    assert "Needs attention 1" in _words(page)
+    assert "Machine stopped 28 days ago: the machine has measured none of its 3 benchmarks" in _words(page)
+
+
+def test_a_step_is_explained_with_its_range_linked(files: dict[str, str]) -> None:
+    page = files[f"benchmarks/{slug_of('bench_losses.py::test_triplet[200]')}.html"]
+    text = _words(page)
+    links = {attrs.get("href") for tag, attrs in _read(page).tags if tag == "a"}
+
+    assert "12.4 % slower (11.3 to 13.5 %): 10.0 ms over 40 runs before, 11.2 ms over 20 runs after" in text
+    assert "One or more of the 3 commits between made it." in text
+    assert "A gate of these commits measured +11.9 % (+10.8 % to +13.1 %)." in text
+    assert "Such a clear change appears by chance in one of 4,800 trends." in text
+    assert f"https://forge.example/metric-learning/commit/{sha_of(40)}" in links
+    assert f"https://forge.example/metric-learning/compare/{sha_of(39)}...{sha_of(40)}" in links
+
+
+def test_without_a_forge_commits_are_no_links() -> None:
+    site = replace(lively_site(), commit_url=None, range_url=None)
+
+    pages = "".join(text for name, text in site_files(site) if name.endswith(".html"))
+
+    assert "https:" not in pages
+    assert f'<code class="sha">{sha_of(40)[:10]}</code>' in pages
+
+
+def test_hostile_names_stay_text() -> None:
+    files = dict(site_files(hostile_site()))
+    known = {"img", "b", "i", "u", "s", "em", "q", "mark", "ins", "h6", "v1", "machine"}
+
+    for name, text in files.items():
+        assert name.isascii()
+        assert re.fullmatch(r"[\w./-]+", name)
+        text.encode("utf-8")
+        # Ends of lines are the templates' own.
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]", text), name
+        if name.endswith((".html", ".svg")):
+            tags = _read(text).tags
+            assert not {tag for tag, _ in tags if tag in known} - {"img"}
+            assert not [attrs for tag, attrs in tags if tag == "img" and attrs.get("src") == "x"]
+            assert not [attribute for _, attrs in tags for attribute in attrs if attribute.startswith("on")]
+            assert not [attrs for _, attrs in tags if (attrs.get("href") or "").startswith("javascript")]
+            assert "49" not in _words(text).replace("&#", "") or "7 * 7" in _words(text)
+        if name.startswith("data/"):
+            assert "<" not in text
+            _named(text)
+
+
+def test_a_document_is_linked_by_a_path_alone() -> None:
+    page = dict(site_files(hostile_site()))["profiles.html"]
+
+    assert 'href="./javascript%3Aalert%281%29/a%20b%3Fc%23d.html"' in page
+
+
+def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
+    found = trend(steps={40: 1.124}, runs=60, environment_from=25)
+    data = _named(files[f"data/{slug_of(found.benchmark)}.js"])
+    series = next(one for one in data["series"] if one["metric"] == "time" and one["machine"] == MACHINE)
+    runs = data["runs"]
+    commits = _named(files["data/commits.js"])
+
+    means = series["mean"]
+    numbers = _summed(series["run"])
+    shas = [commits["sha"][_summed(runs["commit"])[number]] for number in numbers]
+    assert found.means == pytest.approx(means, rel=1e-5)
+    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == series["sd"]
+    assert list(found.commits) == shas
+    assert [int(at.timestamp()) for at in found.recorded_at] == [
+        _summed(runs["time"])[one] for one in numbers
+    ]
+    assert [run[-12:] for run in found.run_ids] == [runs["id"][number] for number in numbers]
+
+
+def _summed(column: list[int]) -> list[int]:
+    total, found = 0, []
+    for by in column:
+        total += by
+        found.append(total)
+    return found
+
+
+def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
+    found = trend(steps={20: 1.3, 35: 1 / 1.3}, runs=60)
+    lost = step_of(found, 20, until=35)
+
+    (undone,) = series_of(history([found], [lost, step_of(found, 35, since=20)]), ())
+    (alive,) = series_of(history([found], [lost]), ())
+
+    assert "better" == state_of(undone).kind
+    assert "worse" == state_of(alive).kind
+
+
+def test_an_empty_ledger_gives_pages_that_state_what_to_do() -> None:
+    files = dict(site_files(Site(project="empty", history=HistoryReport(trends=()))))
+
+    assert "Nothing is measured yet" in _words(files["index.html"])
+    assert "pytest --benchmark-autosave" in _words(files["index.html"])
+    assert "There are no gates yet" in _words(files["gates.html"])
+
+
+def test_long_lists_have_pages_and_lose_nothing() -> None:
+    files = dict(site_files(large_site(commits=1201, benchmarks=1)))
+
+    pages = [files[name] for name in ("runs.html", "runs-2.html", "runs-3.html")]
+    assert [500, 500, 201] == [page.count("<tr><td data-sort") for page in pages]
+    assert run_of(1200)[-12:] in pages[0]
+    assert run_of(0)[-12:] in pages[2]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"),
+    [
+        (1.124, "+12.4 %"),
+        (0.9, "-10.0 %"),
+        (1.0, "0 %"),
+        (1.00001, "0 %"),
+        (1.0021, "+0.21 %"),
+        (12.34, "×12.3"),
+        (0.05, "×0.05"),
+    ],
+)
+def test_a_ratio_is_reported_in_percent_or_as_a_factor(ratio: float, shown: str) -> None:
+    assert shown == ratio_text(ratio)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_words_can_be_read_on_their_paper(colours: dict[str, str]) -> None:
+    for name in ("ink", "dim", "calm", "worse", "better", "warn"):
+        for paper in ("paper", "card"):
+            assert _contrast(colours[name], colours[paper]) >= 4.5, (name, paper)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours (WCAG 2.2, "contrast ratio")."""
+    bright, dim = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_tables_and_fields_state_what_they_are(files: dict[str, str]) -> None:
+    for name, text in files.items():
+        tags = _read(text).tags if name.endswith(".html") else []
+        assert not [attrs for tag, attrs in tags if tag == "th" and "scope" not in attrs], name
+        assert not [attrs for tag, attrs in tags if tag == "img" and "alt" not in attrs], name
+        labels = re.findall(r"<label[^>]*>.*?</label>", text, re.DOTALL)
+        fields = re.findall(r"<(?:input|select)\b", text)
+        assert len(fields) == sum(len(re.findall(r"<(?:input|select)\b", label)) for label in labels), name
+
+
+def test_gates_and_other_runs_have_charts_of_their_own() -> None:
+    found = trend(runs=20, steps={10: 1.2})
+    gates = replace(found, lockstep=True)
+    point = step_of(found, 10)
+    again = replace(point, point_id="0123abcd")
+
+    alone, by_gates = series_of(history([found, gates], [point, again]))
+
+    assert ["", "gates"] == [alone.label, by_gates.label]
+    assert [[point], [again]] == [[one.point for one in found.placed] for found in (alone, by_gates)]
+
+
+def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
+    found = trend(metric=OPERATORS, level=1000, runs=20, steps={10: 1.2}, noise=0.0)
+    site = Site(project="p", history=history([found], [step_of(found, 10)]))
+
+    quiet, loud = (
+        _words(dict(site_files(one))["index.html"])
+        for one in (site, replace(site, watched=frozenset({"operators"})))
+    )
+
+    assert "Nothing needs attention" in quiet
+    assert "more since 2026-01-08" in quiet
+    assert "Needs attention 1" in loud
