@@ -109,7 +109,7 @@ def test_nothing_is_imported_that_takes_time(pytester: pytest.Pytester, argument
 
     result.assert_outcomes(passed=1)
     found = next(line for line in result.outlines if line.startswith("imported:")).split()[1:]
-    allowed = {"perfkit", "perfkit.runner", "perfkit.agent", "perfkit.phases", "perfkit.plugin"}
+    allowed = {"perfkit", "perfkit.agent", "perfkit.phases", "perfkit.plugin"}
     # Configuration has the place of the suite, for a session that is given a place that may lie in it.
     if "test_own.py" in arguments:
         assert not [

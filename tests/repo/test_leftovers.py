@@ -211,5 +211,5 @@ def test_a_damaged_owner_is_reported(temporary: Path) -> None:
     sweep(logged.append)
 
     (line,) = logged
-    assert f"cannot tell whose {temporary}/perfkit-0123 is" in line
+    assert f"the owner's file of {temporary}/perfkit-0123 is damaged" in line
     assert (temporary / "perfkit-0123").exists()

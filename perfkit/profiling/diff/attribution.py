@@ -367,10 +367,10 @@ def strong_components(nodes: int, edges: Sequence[tuple[int, int]]) -> list[int]
     for tail, head in edges:
         forward[tail].append(head)
         backward[head].append(tail)
-    found = [-1] * nodes
+    found, seen = [-1] * nodes, [False] * nodes
     for root in reversed(_finished(range(nodes), forward, [False] * nodes)):
         if found[root] < 0:
-            for node in _finished([root], backward, [one >= 0 for one in found]):
+            for node in _finished([root], backward, seen):
                 found[node] = root
     return found
 
