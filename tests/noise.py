@@ -158,7 +158,7 @@ def decide(
 def as_pairs(logs: FloatArray) -> list[LaunchPair]:
     """Return launches of one round each that have these log ratios."""
     return [
-        LaunchPair(launch=launch, preloader=int(server), base_s=(1.0,), head_s=(float(np.exp(log)),))
+        LaunchPair(launch=launch, group=int(server), base_s=(1.0,), head_s=(float(np.exp(log)),))
         for launch, (log, server) in enumerate(
             zip(logs, generations(len(logs), LAUNCHES_PER_GENERATION), strict=True)
         )

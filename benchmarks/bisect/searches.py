@@ -72,7 +72,7 @@ class Ending:
 class Bench:
     """Measures pairs of a range: launches of one gate of one benchmark in their order, from a random one on.
 
-    Each pair has a gate of its own, drawn from the third that is quiet or noisy, so a preloader's launches
+    Each pair has a gate of its own, drawn from the third that is quiet or noisy, so a group's launches
     stay together. Where a pair uses up all launches of a gate, it goes on with another one.
     """
 

@@ -112,6 +112,6 @@ def _gate(case: Case, outcome: Mapping[str, object], rows: Sequence[Row]) -> Gat
 def _misses_no_change(rows: Sequence[Row], calls: Calls) -> bool:
     pairs = pairs_of(rows)
     logs = [pair_location(pair, calls) for pair in pairs]
-    groups = [pair.preloader for pair in pairs]
+    groups = [pair.group for pair in pairs]
     interval = look_interval(logs, groups, policy_of(rows), error=_NOMINAL_ERROR)
     return bool(abs(interval.centre) > interval.half_width)

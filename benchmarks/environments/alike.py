@@ -1,7 +1,7 @@
 """Gates one commit in two environments that cost the same, again and again: ``alike.py [TIMES]``.
 
 The environments differ in a package that no benchmark imports, so that each side has its own interpreter and
-preloader, and nothing else to tell it apart. Each gate adds a line to ``alike.jsonl`` beside this file; those
+group, and nothing else to tell it apart. Each gate adds a line to ``alike.jsonl`` beside this file; those
 that are there already are not made again. It exits with 1 where a gate accused or praised a side.
 """
 

@@ -78,7 +78,7 @@ def soak(folder: Path, *, runs: int) -> tuple[Sequence[str], Mapping[str, float]
 
 
 def soak_launches(folder: Path, *, launches: int) -> tuple[Sequence[str], Mapping[str, float]]:
-    """Make so many launches of a benchmark that writes files, in generations and preloaders as a gate does.
+    """Make so many launches of a benchmark that writes files, in generations and groups as a gate does.
 
     Return what is left to be desired, and memory in MB, open files, processes and files in the middle of
     the warm part and in the end.
@@ -103,7 +103,7 @@ def soak_launches(folder: Path, *, launches: int) -> tuple[Sequence[str], Mappin
     problems = [f"left: {pid}" for pid in trees.processes()]
     if memory_after > _GROWTH * memory:
         problems.append(f"memory grew from {memory:.0f} to {memory_after:.0f} MB")
-    # A look may come between the raising of two preloaders, and of none.
+    # A look may come between the raising of two groups, and of none.
     if handles_after > max(look[1] for look in warm[: _LOOKS // 2]):
         problems.append(f"open files grew from {handles} to {handles_after}")
     if processes_after > max(look[2] for look in warm[: _LOOKS // 2]):

@@ -60,7 +60,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     names = study.gating_benchmarks()
     if not names:
         raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
-    cases = plan_cases(names, gates=request.gates, plants=request.slowdowns, seed=request.seed)
+    cases = plan_cases(names, gates=request.gates, slowdowns=request.slowdowns, seed=request.seed)
     if request.engine.is_local:
         key = study.key(names, machine_id=read_machine().machine_id)
         study.run_here(cases, key)
@@ -88,7 +88,7 @@ class _Study:
 
     def _scope(self, seed: int, injected: Mapping[str, float]) -> Scope:
         request = self.request
-        return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, plants=injected)
+        return Scope(benchmarks=request.benchmarks, select=request.select, seed=seed, slowdowns=injected)
 
     def gating_benchmarks(self) -> tuple[str, ...]:
         """Return the names of the benchmarks that a gate would compare and whose verdicts count."""
@@ -134,7 +134,11 @@ class _Study:
                 self.progress.advance((done + number - 1) / len(cases))
                 code, wall_s = self.run_case(case, key)
                 spent_s += wall_s
-                what = "identical code" if case.plant is None else f"{case.benchmark} +{100 * case.plant:g} %"
+                what = (
+                    "identical code"
+                    if case.slowdown is None
+                    else f"{case.benchmark} +{100 * case.slowdown:g} %"
+                )
                 left_s = (len(left) - number) * spent_s / number
                 self.progress.info(
                     f"gate {case.number} of {len(cases)}, {what}: exit {code},"
@@ -185,7 +189,7 @@ class _Study:
         settings = {
             "study": key,
             "case": case.number,
-            "plant": case.plant,
+            "plant": case.slowdown,
             "planted": case.benchmark,
             "margin": request.margin,
             "alpha": request.alpha,
@@ -207,9 +211,9 @@ class _Study:
         """Run and record one gate of a commit against itself; return its exit code and its seconds."""
         request = self.request
         injected = {}
-        if case.plant is not None and case.benchmark is not None:
-            injected = {case.benchmark: case.plant}
-        of_study = Rehearsal(study=key, case=case.number, plant=case.plant, planted=case.benchmark)
+        if case.slowdown is not None and case.benchmark is not None:
+            injected = {case.benchmark: case.slowdown}
+        of_study = Rehearsal(study=key, case=case.number, plant=case.slowdown, planted=case.benchmark)
         seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
         # An accusation would fail a gate, as configured; undecided benchmarks stay so.
         terms = Terms(
@@ -275,7 +279,9 @@ def run_calibration_task(doing: Doing) -> None:
         ledger=doing.ledger,
         seed=task.seed,
     )
-    case = Case(number=int(settings["case"]), plant=numbers.get("plant"), benchmark=settings.get("planted"))
+    case = Case(
+        number=int(settings["case"]), slowdown=numbers.get("plant"), benchmark=settings.get("planted")
+    )
     project = load_project(doing.project)
     pair = identical_sides(doing.project, task.commits[0])
     study = _Study(request=request, project=project, pair=pair, progress=_LogOnly(doing.log))

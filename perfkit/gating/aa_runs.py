@@ -37,25 +37,25 @@ _FEWEST_LAUNCHES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One gate of a calibration; ``plant`` is the injected slowdown of ``benchmark``, as a share."""
+    """One gate of a calibration; ``slowdown`` is the injected slowdown of ``benchmark``, as a share."""
 
     number: int
-    plant: float | None = None
+    slowdown: float | None = None
     benchmark: str | None = None
 
 
 def plan_cases(
-    benchmarks: Sequence[str], *, gates: int, plants: Sequence[float], seed: int
+    benchmarks: Sequence[str], *, gates: int, slowdowns: Sequence[float], seed: int
 ) -> tuple[Case, ...]:
     """Return ``gates`` A/A gates and as many with each injected slowdown, in a random order."""
     source = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
     drafts: list[tuple[float | None, str | None]] = [(None, None)] * gates
-    for plant in plants:
-        drafts += [(plant, name) for name in in_turn(source, benchmarks, gates)]
+    for slowdown in slowdowns:
+        drafts += [(slowdown, name) for name in in_turn(source, benchmarks, gates)]
     source.shuffle(drafts)
     return tuple(
-        Case(number=number, plant=plant, benchmark=name)
-        for number, (plant, name) in enumerate(drafts, start=1)
+        Case(number=number, slowdown=slowdown, benchmark=name)
+        for number, (slowdown, name) in enumerate(drafts, start=1)
     )
 
 
@@ -198,7 +198,7 @@ def _components(gates: Sequence[Sequence[LaunchPair]]) -> Components:
     by_zygote: dict[object, list[float]] = {}
     for number, pairs in enumerate(gates):
         for pair in pairs:
-            by_zygote.setdefault((number, pair.preloader), []).append(pair_location(pair))
+            by_zygote.setdefault((number, pair.group), []).append(pair_location(pair))
     rounds = [log_ratios(*pair.sides("typical")).tolist() for pairs in gates for pair in pairs]
     return variance_components(by_zygote, rounds)
 
@@ -270,7 +270,7 @@ def _noise(
     half_width, effect = None, None
     if look is not None:
         # The variance that launches of one zygote share widens the interval of a gate.
-        wide = sd * widening([pair.preloader for pair in pairs], policy.shared_variance)
+        wide = sd * widening([pair.group for pair in pairs], policy.shared_variance)
         error = interval_error(pairs, policy, look=look)
         trimmed_from = policy.trimmed_from
         half_width = math.expm1(expected_half_width(wide, look, error=error, trimmed_from=trimmed_from))

@@ -117,7 +117,7 @@ def compare_sides(
     progress: ComparisonProgress,
 ) -> CompletedComparison:
     """Compare what a survey found, and record it; the budget begins at ``began``, on the monotonic clock."""
-    if sides.pair.same_code and not (sides.environments or sides.scope.plants or record.rehearsal):
+    if sides.pair.same_code and not (sides.environments or sides.scope.slowdowns or record.rehearsal):
         method = dataclasses.replace(
             method,
             policy=dataclasses.replace(method.policy, same_code=True),
@@ -143,7 +143,7 @@ def compare_sides(
 
 @contextmanager
 def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
-    """Record a run; what it measured before an interruption is kept, and the error says where."""
+    """Record a run; what it measured before an interruption is kept, and the error names the place."""
     run = ledger.run(source=source, run_id=run_id, recorded_at=recorded_at)
     try:
         with run:

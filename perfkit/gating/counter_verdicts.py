@@ -99,7 +99,7 @@ def compare_counts(
 ) -> Iterator[ExactComparison]:
     """Yield a comparison for each count that either side has, or gives a reason not to have.
 
-    A benchmark that trains on either side is a training step like that of a target; ``faster`` says that its
+    A benchmark that trains on either side is a training step like that of a target; ``faster`` means that its
     time is IMPROVED. ``margin`` is that of a number which a benchmark measures instead of a time: it decides
     wherever the benchmark does.
     """

@@ -88,7 +88,7 @@ def _estimated(
 ) -> Estimate:
     """Return the ratio and its interval from the log ratio of each launch, at a two-sided ``error``."""
     launches = len(seen)
-    interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
+    interval = look_interval(logs, [pair.group for pair in seen], policy, error=error)
     centre, half_width = float(interval.centre), float(interval.half_width)
     return Estimate(
         ratio=math.exp(centre),
@@ -108,15 +108,15 @@ def has_totals(pairs: Sequence[LaunchPair]) -> bool:
 
 
 def look_interval(
-    logs: npt.ArrayLike, preloaders: Sequence[int] | npt.NDArray[np.intp], policy: Policy, *, error: float
+    logs: npt.ArrayLike, groups: Sequence[int] | npt.NDArray[np.intp], policy: Policy, *, error: float
 ) -> Interval:
     """Return the interval of log ratios, in shape (..., launches), at a look with two-sided ``error``."""
     return location_interval(
         logs,
-        preloaders,
+        groups,
         error=error,
         shared_variance=policy.shared_variance,
-        least_sd=policy.least_sd if len(preloaders) < WELL_KNOWN else 0.0,
+        least_sd=policy.least_sd if len(groups) < WELL_KNOWN else 0.0,
         trimmed_from=policy.trimmed_from,
     )
 
@@ -311,7 +311,7 @@ def _ratio(log: float) -> float:
 def _deciding_look(
     judged: Estimate, pairs: Sequence[LaunchPair], policy: Policy, margin: float
 ) -> int | None:
-    seen = [pair.preloader for pair in pairs[: judged.launches]]
+    seen = [pair.group for pair in pairs[: judged.launches]]
     if judged.unit == "preloaders":
         units = len(set(seen))
         half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
@@ -383,9 +383,9 @@ def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]
     """Return the launches of several runs on one pair as one series; no two runs share a fork server."""
     joined: list[LaunchPair] = []
     for pairs in runs:
-        offset = max((pair.preloader for pair in joined), default=0)
+        offset = max((pair.group for pair in joined), default=0)
         joined += [
-            replace(pair, launch=len(joined) + place, preloader=offset + pair.preloader)
+            replace(pair, launch=len(joined) + place, group=offset + pair.group)
             for place, pair in enumerate(pairs)
         ]
     return tuple(joined)

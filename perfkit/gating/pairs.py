@@ -131,12 +131,12 @@ class OpenPair:
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]
-        preloader = self.launches.preloader
+        group = self.launches.group
         aside = [
             MeasuredLaunch(
                 node=node,
                 slot=slot,
-                preloader=preloader,
+                group=group,
                 timing=spoilt.timings[node],
                 at=utc_now(),
                 marks=spoilt.marks,
@@ -145,9 +145,9 @@ class OpenPair:
             for spoilt in record.set_aside
             if node in spoilt.proven
         ]
-        one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
+        one = MeasuredLaunch(node=node, slot=slot, group=group, timing=timing, at=utc_now())
         self.run.add(list(launch_rows([*aside, one], {node: self.compared}, self.context)))
-        return launch_pair(timing, slot, preloader)
+        return launch_pair(timing, slot, group)
 
     def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
         """Count and record the benchmark on some sides; a side that failed has the reason.

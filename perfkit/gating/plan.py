@@ -71,7 +71,7 @@ class Experience:
         spread = pooled_spread(logs, partial(trimmed_variance, trimmed_from=policy.trimmed_from))
         if spread is None or spread.degrees < _FEWEST_DEGREES:
             return None
-        return spread.sd * widening([pair.preloader for pair in self.pairs], policy.shared_variance)
+        return spread.sd * widening([pair.group for pair in self.pairs], policy.shared_variance)
 
 
 @dataclass(frozen=True, kw_only=True)

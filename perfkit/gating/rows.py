@@ -191,7 +191,7 @@ def _launch_row(
     placement = Placement(
         side=side,
         launch=one.slot.launch,
-        preloader=one.preloader,
+        preloader=one.group,
         block=one.slot.block,
         order=0 if one.slot.begins == side else 1,
         seed=context.seed,
@@ -242,7 +242,7 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
     return tuple(
         LaunchPair(
             launch=launch,
-            preloader=head[launch].placement.preloader or 0,
+            group=head[launch].placement.preloader or 0,
             base_s=base[launch].outcome.values,
             head_s=head[launch].outcome.values,
             base_typical_s=_values(typical["base"].get(launch)),

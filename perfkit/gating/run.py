@@ -53,7 +53,7 @@ _FEWEST_LAUNCHES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLaunch:
-    """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``).
+    """One launch of one benchmark on both sides, its place in the schedule, and its group.
 
     ``facts`` and ``marks`` are of the devices meanwhile. What was ``set_aside`` is kept and never judged.
     ``disturbed`` is what else happened meanwhile that makes its times unlike others.
@@ -61,7 +61,7 @@ class MeasuredLaunch:
 
     node: str
     slot: Slot
-    preloader: int
+    group: int
     timing: Timing
     at: datetime
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Launches(Protocol):
     """Makes the launches of a comparison, one after the other."""
 
     @property
-    def preloader(self) -> int:
+    def group(self) -> int:
         """The number of the last launch's group: the launches of one zygote, or else of one fork server."""
 
     @property
@@ -106,7 +106,7 @@ class BenchmarkState:
 
     def add(self, one: MeasuredLaunch, seconds: float) -> None:
         """Add a launch, which took so many seconds."""
-        self.own.append(launch_pair(one.timing, one.slot, one.preloader))
+        self.own.append(launch_pair(one.timing, one.slot, one.group))
         # The first launch also plans the loops, and imports what later ones get from their fork server.
         self.seconds.append(seconds if self.seconds else _later_launch_s(one.timing))
         if one.disturbed:
@@ -140,7 +140,7 @@ class BenchmarkState:
         """The variance that launches of a group have in common, in parts of their own."""
         groups: dict[int, list[float]] = {}
         for pair in self.pairs:
-            groups.setdefault(pair.preloader, []).append(pair_location(pair))
+            groups.setdefault(pair.group, []).append(pair_location(pair))
         return shared_variance([*groups.values()])
 
     def judge(self, policy: Policy) -> Comparison:
@@ -191,7 +191,7 @@ def make_launch(
         MeasuredLaunch(
             node=node,
             slot=slot,
-            preloader=launches.preloader,
+            group=launches.group,
             timing=one.timings[node],
             at=now(),
             facts=one.facts,
@@ -238,7 +238,7 @@ class SequentialComparison:
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
     _unproven: int = 0
-    _preloaders: set[int] = field(default_factory=set)
+    _groups: set[int] = field(default_factory=set)
     _measured_together: int = 0
 
     @classmethod
@@ -299,7 +299,7 @@ class SequentialComparison:
                 self.states[one.node].add(one, record.seconds[one.node])
         self.keep(kept)
         self._expect()
-        self._preloaders.add(self.launches.preloader)
+        self._groups.add(self.launches.group)
         self._measured_together = len(nodes)
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
@@ -348,7 +348,7 @@ class SequentialComparison:
         # The first launch imports what later ones get from their fork server, so its overhead is untypical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
-        if with_groups and len(self._preloaders) == 1 and self._measured_together:
+        if with_groups and len(self._groups) == 1 and self._measured_together:
             overhead_s += self.launches.group_s / self._measured_together
         # Before its first launch a benchmark is taken to cost as much as the mean of the others.
         known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
@@ -404,11 +404,11 @@ def _by_groups(found: Comparison) -> bool:
     return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
 
 
-def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
+def launch_pair(timing: Timing, slot: Slot, group: int) -> LaunchPair:
     """Return the times of a launch in the form in which they are judged."""
     return LaunchPair(
         launch=slot.launch,
-        preloader=preloader,
+        group=group,
         base_s=timing.base_s,
         head_s=timing.head_s,
         base_typical_s=timing.base_typical_s,
@@ -461,9 +461,9 @@ class LockstepLaunches:
         self._shared_variance = SHARED_VARIANCE
 
     @property
-    def preloader(self) -> int:
+    def group(self) -> int:
         """The number of the last launch's group: the launches of one zygote, or else of one fork server."""
-        return self._launcher.preloader
+        return self._launcher.group
 
     @property
     def group_s(self) -> float:
@@ -567,7 +567,7 @@ def run_same_code(
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
         for one in make_launch(launches, slot, nodes)[1]:
-            pairs[one.node].append(launch_pair(one.timing, one.slot, one.preloader))
+            pairs[one.node].append(launch_pair(one.timing, one.slot, one.group))
     made = max(sum(map(len, pairs.values())), 1)
     return SameCodeRun(
         pairs={node: tuple(found) for node, found in pairs.items()},

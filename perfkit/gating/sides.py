@@ -95,7 +95,7 @@ class Scope:
     """Which benchmarks of both sides are compared, and how their processes are started.
 
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
-    decides. ``plants`` maps benchmarks to the share by which
+    decides. ``slowdowns`` maps benchmarks to the share by which
     head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
     sides. Where a ``target`` is compared, nothing else is.
     """
@@ -103,7 +103,7 @@ class Scope:
     benchmarks: str | None
     select: str | None
     seed: int
-    plants: Mapping[str, float] = field(default_factory=dict)
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     files_from: Path = Path()
     target: TargetBenchmark | None = None
@@ -161,7 +161,7 @@ def open_sides(
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(scope, project, pair, roots),
             select=_select(scope, project),
-            slowdowns=scope.plants,
+            slowdowns=scope.slowdowns,
             changed=_changed_code(project, pair, roots),
             interpreters=interpreters,
             committed=_committed(pair),

@@ -32,7 +32,7 @@ def _callback_class() -> Any:  # noqa: ANN401 (a class of either package)
 
 
 class PerfkitCallback(_callback_class()):  # type: ignore[misc]
-    """Times the steps of ``Trainer.fit``, says what they wait for, and files all that under the commit.
+    """Times the steps of ``Trainer.fit``, reports what they wait for, and files all that under the commit.
 
     A step ends with the batch after which an optimizer stepped, so that accumulated gradients are one step.
     A step that a validation or a checkpoint came before is left out. The first ``warmup`` steps are
@@ -95,7 +95,7 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
             self._record.resume()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave out the step in which this is done: nobody says when it is over."""
+        """Leave out the step in which this is done: its end is not known."""
         if self._record is not None:
             self._record.drop_step()
 
@@ -105,15 +105,15 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
             self._record.finish()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """File what there is before a training ends by an error, and say so."""
+        """File what there is before a training ends by an error, and report it."""
         self.on_train_end(trainer, pl_module)
-        self._tell()
+        self._print_recorded()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Say what was filed, once the progress bar is gone."""
-        self._tell()
+        """Print what was filed, once the progress bar is gone."""
+        self._print_recorded()
 
-    def _tell(self) -> None:
+    def _print_recorded(self) -> None:
         if self._record is not None:
             self._record.report()
             self._record = None

@@ -13,7 +13,7 @@ from perfkit.profiling.passes.training import StepPlan
 
 
 class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
-    """Times the steps of ``Trainer.train``, says what they wait for, and files all that under the commit.
+    """Times the steps of ``Trainer.train``, reports what they wait for, and files all that under the commit.
 
     Accumulated gradients are one step; evaluations and checkpoints belong to none. The first ``warmup`` steps
     are left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase,
@@ -48,7 +48,7 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
             accumulate=args.gradient_accumulation_steps,
             precision="bf16" if args.bf16 else "fp16" if args.fp16 else "32",
         )
-        # The Trainer says nothing where an error or Ctrl-C ends a training.
+        # The Trainer calls nothing where an error or Ctrl-C ends a training.
         atexit.register(self._end)
         self._record.begin(rank=args.process_index, ranks=args.world_size)
 
@@ -68,7 +68,7 @@ class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
             self._record.restart_step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """File what there is, and say what was filed."""
+        """File what there is, and print what was filed."""
         self._end()
 
     def _end(self) -> None:

@@ -98,12 +98,12 @@ class Policy:
 class LaunchPair:
     """One launch of a benchmark on both sides; all times are in seconds per iteration.
 
-    ``base_s[i]`` and ``head_s[i]`` were timed right after one another. ``preloader`` numbers the launches
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another. ``group`` numbers the launches
     that were forked from the same zygote. CPU times are of all threads and processes of a side.
     """
 
     launch: int
-    preloader: int
+    group: int
     base_s: tuple[float, ...]
     head_s: tuple[float, ...]
     base_typical_s: tuple[float, ...] = ()

@@ -37,7 +37,7 @@ def _pairs(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -
     signs = np.array([1.0 if slot.begins == "base" else -1.0 for slot in slots])
     moved = as_pairs(logs + signs * math.log1p(first_is_faster))
     return [
-        replace(pair, begins=slot.begins, preloader=place // groups)
+        replace(pair, begins=slot.begins, group=place // groups)
         for place, (pair, slot) in enumerate(zip(moved, slots, strict=True))
     ]
 

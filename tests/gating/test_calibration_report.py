@@ -234,7 +234,7 @@ STEADY = Condition(name="governor", found="performance", state="good")
 def _launches(sd: float, count: int) -> tuple[LaunchPair, ...]:
     ratios = np.exp(np.random.default_rng(5).normal(0, sd, count))
     return tuple(
-        LaunchPair(launch=number, preloader=number // 4, base_s=(0.01,) * 5, head_s=(0.01 * ratio,) * 5)
+        LaunchPair(launch=number, group=number // 4, base_s=(0.01,) * 5, head_s=(0.01 * ratio,) * 5)
         for number, ratio in enumerate(ratios)
     )
 

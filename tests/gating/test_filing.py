@@ -66,7 +66,7 @@ def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
     )
     slot = Slot(launch=launch, block=launch // 4, forked_first="base", begins=begins)
     return MeasuredLaunch(
-        node=BENCHMARK.name, slot=slot, preloader=2, timing=timing, at=START + timedelta(seconds=launch)
+        node=BENCHMARK.name, slot=slot, group=2, timing=timing, at=START + timedelta(seconds=launch)
     )
 
 
@@ -214,7 +214,7 @@ def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
     measured = [_measured(launch) for launch in range(3)]
     Ledger(tmp_path).append(_settled(measured))
     pairs = [
-        LaunchPair(launch=one.slot.launch, preloader=2, base_s=one.timing.base_s, head_s=one.timing.head_s)
+        LaunchPair(launch=one.slot.launch, group=2, base_s=one.timing.base_s, head_s=one.timing.head_s)
         for one in measured
     ]
 

@@ -41,14 +41,14 @@ def _row(
     side: Side,
     launch: int,
     *values: float,
-    preloader: int | None = 0,
+    group: int | None = 0,
     policy: JudgedPolicy | None = None,
     status: Status = "ok",
     message: str | None = None,
 ) -> Row:
     policy = policy or JudgedPolicy(rules=POLICY, margin=0.02, gating=True)
     row = build_row(*values, source="gate", policy=policy, status=status, message=message)
-    return replace(row, placement=Placement(side=side, launch=launch, preloader=preloader))
+    return replace(row, placement=Placement(side=side, launch=launch, preloader=group))
 
 
 def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> list[Row]:
@@ -71,10 +71,10 @@ def test_pairs_are_the_launches_that_timed_both_sides() -> None:
     faults = _row("base", 3, 7.0)
     outcome = replace(faults.outcome, metric=Metric(name="faults", unit="count"))
     rows = [
-        _row("head", 2, 4.0, preloader=1),
-        _row("base", 2, 3.0, preloader=1),
-        _row("base", 0, 1.0, 1.5, preloader=None),
-        _row("head", 0, 2.0, 2.5, preloader=None),
+        _row("head", 2, 4.0, group=1),
+        _row("base", 2, 3.0, group=1),
+        _row("base", 0, 1.0, 1.5, group=None),
+        _row("head", 0, 2.0, 2.5, group=None),
         _row("head", 1, 9.0),
         _row("head", 3, 9.0),
         replace(faults, outcome=outcome),
@@ -83,8 +83,8 @@ def test_pairs_are_the_launches_that_timed_both_sides() -> None:
     ]
 
     assert (
-        LaunchPair(launch=0, preloader=0, base_s=(1.0, 1.5), head_s=(2.0, 2.5)),
-        LaunchPair(launch=2, preloader=1, base_s=(3.0,), head_s=(4.0,)),
+        LaunchPair(launch=0, group=0, base_s=(1.0, 1.5), head_s=(2.0, 2.5)),
+        LaunchPair(launch=2, group=1, base_s=(3.0,), head_s=(4.0,)),
     ) == pairs_of(rows)
 
 
@@ -113,13 +113,13 @@ def test_typical_times_belong_to_the_launch_of_their_rows() -> None:
 
 
 def test_runs_are_joined_to_one_series() -> None:
-    first = [LaunchPair(launch=n, preloader=p, base_s=(1.0,), head_s=(2.0,)) for n, p in [(0, 1), (3, 2)]]
-    second = [LaunchPair(launch=n, preloader=p, base_s=(3.0,), head_s=(4.0,)) for n, p in [(0, 1), (1, 1)]]
+    first = [LaunchPair(launch=n, group=p, base_s=(1.0,), head_s=(2.0,)) for n, p in [(0, 1), (3, 2)]]
+    second = [LaunchPair(launch=n, group=p, base_s=(3.0,), head_s=(4.0,)) for n, p in [(0, 1), (1, 1)]]
 
     joined = joined_pairs([first, [], second])
 
     assert [(0, 1, (1.0,)), (1, 2, (1.0,)), (2, 3, (3.0,)), (3, 3, (3.0,))] == [
-        (pair.launch, pair.preloader, pair.base_s) for pair in joined
+        (pair.launch, pair.group, pair.base_s) for pair in joined
     ]
     assert () == joined_pairs([])
 

@@ -26,7 +26,7 @@ launches = st.lists(st.lists(st.tuples(times, times), min_size=1, max_size=5), m
 def _pairs(sample: list[list[tuple[float, float]]], *, swapped: bool = False) -> list[LaunchPair]:
     sides = [tuple(zip(*rounds, strict=True))[:: -1 if swapped else 1] for rounds in sample]
     return [
-        LaunchPair(launch=launch, preloader=launch // 4, base_s=base, head_s=head)
+        LaunchPair(launch=launch, group=launch // 4, base_s=base, head_s=head)
         for launch, (base, head) in enumerate(sides)
     ]
 
@@ -235,7 +235,7 @@ def test_alpha_is_shared_out() -> None:
 def test_the_interval_is_students_over_launches() -> None:
     logs = np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07])
     pairs = [
-        LaunchPair(launch=place, preloader=0, base_s=(1.0, 2.0), head_s=(math.exp(log), 2 * math.exp(log)))
+        LaunchPair(launch=place, group=0, base_s=(1.0, 2.0), head_s=(math.exp(log), 2 * math.exp(log)))
         for place, log in enumerate(logs)
     ]
 
@@ -261,7 +261,7 @@ def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[f
 
 def test_what_two_differing_fork_servers_state_is_bounded_by_nothing() -> None:
     values = np.repeat([0.0, 1.0], [10, 2]) + np.tile([0.0, 0.01], 6)
-    pairs = [replace(pair, preloader=place // 10) for place, pair in enumerate(as_pairs(values))]
+    pairs = [replace(pair, group=place // 10) for place, pair in enumerate(as_pairs(values))]
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
 
@@ -284,7 +284,7 @@ def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
     fast, slow = 1.0, 1.2
     launches = [(fast, fast)] * 5 + [(fast, slow)] * 2 + [(slow, slow)] * 5
     pairs = [
-        LaunchPair(launch=place, preloader=0, base_s=(base,), head_s=(head,))
+        LaunchPair(launch=place, group=0, base_s=(base,), head_s=(head,))
         for place, (base, head) in enumerate(launches)
     ]
 
@@ -398,7 +398,7 @@ def _with_pauses(cpu: float) -> list[LaunchPair]:
     return [
         LaunchPair(
             launch=launch,
-            preloader=launch,
+            group=launch,
             base_s=equal,
             head_s=(*equal[:9], 11.0 + 0.1 * launch),
             base_typical_s=equal,

@@ -64,7 +64,7 @@ def test_the_scatter_is_that_within_gates() -> None:
     rows = _rows(_scatter(20, 0.01)) + _rows(_scatter(20, 0.01, around=0.5, seed=4), run="r2")
     known = _known(rows)
 
-    wide = widening([pair.preloader for pair in known.pairs], POLICY.shared_variance)
+    wide = widening([pair.group for pair in known.pairs], POLICY.shared_variance)
     assert 2 == len(known.gates)
     assert pytest.approx(0.01 * wide) == known.wide_sd(POLICY)
     assert wide > 1.2
@@ -125,7 +125,7 @@ def _method(budget_s: float, *, policy: Policy = POLICY, counted: bool = False) 
 
 def _pairs(logs: Sequence[float]) -> tuple[LaunchPair, ...]:
     return tuple(
-        LaunchPair(launch=launch, preloader=launch, base_s=(0.01,) * 5, head_s=(0.01 * math.exp(log),) * 5)
+        LaunchPair(launch=launch, group=launch, base_s=(0.01,) * 5, head_s=(0.01 * math.exp(log),) * 5)
         for launch, log in enumerate(logs)
     )
 

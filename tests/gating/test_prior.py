@@ -54,7 +54,7 @@ def test_launches_of_earlier_gates_come_first() -> None:
 
     assert ["r1", "r2"] == list(prior.runs)
     assert [(0, 1, (1.0,)), (1, 2, (1.0,)), (2, 3, (2.0,)), (3, 4, (2.0,))] == [
-        (pair.launch, pair.preloader, pair.base_s) for pair in prior.pairs_for(_compared())
+        (pair.launch, pair.group, pair.base_s) for pair in prior.pairs_for(_compared())
     ]
 
 

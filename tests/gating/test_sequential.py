@@ -57,7 +57,7 @@ class FakeLaunches:
     expected: list[float] = field(default_factory=list)
 
     @property
-    def preloader(self) -> int:
+    def group(self) -> int:
         """Two launches have the same one."""
         return 1 + (len(self.made) - 1) // LAUNCHES_PER_FORK_SERVER
 
@@ -75,8 +75,7 @@ class FakeLaunches:
         self.clock.seconds += self.seconds * len(nodes) + self.overheads_s.get(len(self.made), 0.0)
         record = LaunchRecord(
             timings={
-                node: _timing(self.ratios[node] + self.bias * (self.preloader % 2), slot.launch)
-                for node in nodes
+                node: _timing(self.ratios[node] + self.bias * (self.group % 2), slot.launch) for node in nodes
             },
             failures=(),
             reports={side: SideReport(foreign={}, loaded=(f"{side}.py",)) for side in ("base", "head")},
@@ -384,7 +383,7 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
     def die(_: LaunchRecord) -> LaunchRecord:
-        raise NotMeasuredError("the preloader was killed")
+        raise NotMeasuredError("the fork server was killed")
 
     setting = _setting({"clear": 1.5}, instead={3: die})
 
@@ -407,18 +406,18 @@ def test_an_interruption_keeps_what_was_measured() -> None:
 
 def test_a_continued_comparison_counts_the_launches_before_it() -> None:
     prior = tuple(
-        LaunchPair(launch=number, preloader=1, base_s=(1.0,) * 5, head_s=(1.5,) * 5) for number in range(3)
+        LaunchPair(launch=number, group=1, base_s=(1.0,) * 5, head_s=(1.5,) * 5) for number in range(3)
     )
     setting = _setting({"clear": 1.5}, prior=prior)
 
     assert {"clear": "REGRESSED"} == setting.run()
     assert 1 == len(setting.launches.made)
-    assert [1, 1, 1, 2] == [pair.preloader for pair in setting.comparison.states["clear"].pairs]
+    assert [1, 1, 1, 2] == [pair.group for pair in setting.comparison.states["clear"].pairs]
 
 
 def test_a_comparison_that_was_decided_before_makes_no_launch() -> None:
     prior = tuple(
-        LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
+        LaunchPair(launch=number, group=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
         for number in range(POLICY.looks[0])
     )
     setting = _setting({"clear": 1.5}, prior=prior)
@@ -493,7 +492,7 @@ def test_a_launch_that_was_spoilt_is_kept_beside_the_one_that_counts() -> None:
 
     assert {"clear": "REGRESSED", "other": "REGRESSED"} == setting.run()
     first, *others = setting.kept
-    expected = MeasuredLaunch(node="clear", slot=first.slot, preloader=1, timing=spoilt, at=START)
+    expected = MeasuredLaunch(node="clear", slot=first.slot, group=1, timing=spoilt, at=START)
     assert replace(expected, set_aside=True) == first
     assert replace(expected, timing=_timing(1.5, 0)) == others[0]
     assert [POLICY.looks[0]] * 2 == [len(one.own) for one in setting.comparison.states.values()]

@@ -261,7 +261,7 @@ def test_a_fork_server_that_died_between_launches_is_replaced(trees: TwoTrees) -
     assert nodes("test_it") == list(record.timings)
     assert before["parent"] not in {one["parent"] for one in output}
     assert 1 == len({one["parent"] for one in output})
-    assert 2 == launcher.preloader
+    assert 2 == launcher.group
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_a_fork_server_that_dies_in_a_fork_is_replaced(
         flag.write_text("x")
         output, _ = visit(trees, launcher, "base")
 
-    assert ("", 2) == (flag.read_text(), launcher.preloader)
+    assert ("", 2) == (flag.read_text(), launcher.group)
     assert output["parent"]
 
 
@@ -311,7 +311,7 @@ def test_a_launch_whose_fork_server_dies_is_made_again(trees: TwoTrees, tmp_path
 
     assert "" == flag.read_text()
     assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
-    assert (nodes("test_it"), 2) == (list(plans), launcher.preloader)
+    assert (nodes("test_it"), 2) == (list(plans), launcher.group)
 
 
 def schedule_first() -> Slot:

@@ -216,7 +216,7 @@ def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Pat
             if number:
                 launcher.renew(alone=True)
             records.append(scene.launch(launcher, "test_device", number=number, begins=begins))
-            groups.append(launcher.preloader)
+            groups.append(launcher.group)
         allocated = len(scene.output())
 
     timings = [record.timings[NODE] for record in records]

@@ -99,7 +99,7 @@ def test_groups_are_as_large_as_their_cost_allows(trees: TwoTrees) -> None:
         for cost_s, slot in zip([1e6] * 9 + [0.0] * 3, schedule(seed=1), strict=False):
             launches.prepare()
             launches.make(slot, nodes("test_it"))
-            groups.append(launches.preloader)
+            groups.append(launches.group)
             launcher.collected_s = cost_s
 
     assert [8, 2, 1, 1] == [groups.count(group) for group in dict.fromkeys(groups)]
@@ -119,7 +119,7 @@ def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
         for slot in zip(range(3), schedule(seed=1), strict=False):
             launches.prepare()
             launches.make(slot[1], nodes("test_it"))
-            groups.append(launches.preloader)
+            groups.append(launches.group)
             launcher.collected_s = 1e6
 
     assert 3 == len(set(groups))

@@ -82,7 +82,7 @@ def run_(
     """Run the experiment that a file defines. Stopped, the same command goes on.
 
     Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
-    says.
+    promises.
     """
     from perfkit.features.experiments.command import run_experiment
     from perfkit.features.experiments.definition import (

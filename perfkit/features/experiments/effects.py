@@ -55,7 +55,7 @@ class Effect:
     """What a contrast does to a response, with its interval at ``confidence``.
 
     ``value``, ``low`` and ``high`` are ratios (1.0 means no change), or differences where the response's
-    scale says so; all are None where there were too few blocks. ``verdict`` is that of times and bytes.
+    scale needs it; all are None where there were too few blocks. ``verdict`` is that of times and bytes.
     ``blocks`` are those in which every trial it needs succeeded; ``left_out`` are variants that never did, or
     that failed where other pairs remained.
     """

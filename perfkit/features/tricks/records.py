@@ -63,7 +63,7 @@ class Equivalence:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedClaim:
-    """A claim about a trick and its check, in runs of earlier versions; none is checked any more."""
+    """A statement about a trick and its check, in runs of earlier versions; none is checked any more."""
 
     name: str
     statement: str

@@ -110,7 +110,7 @@ def result_table(
 
 
 def _bounded(comparison: Comparison) -> tuple[str, Text]:
-    """Return interval and verdict; a line below says that they are of a lower-quartile call alone."""
+    """Return interval and verdict; a line below names them as of a lower-quartile call alone."""
     interval, verdict = wording.interval_text(comparison.estimate), verdict_text(comparison.verdict)
     if comparison.costs_more_cpu:
         interval, verdict = f"\n{interval}", Text.assemble(f"MORE CPU ×{comparison.cpu_ratio:.2g}\n", verdict)

@@ -167,7 +167,7 @@ class Launcher:
         self._stack.close()
 
     @property
-    def preloader(self) -> int:
+    def group(self) -> int:
         """The number of the present group of launches: those of two zygotes, or else of a fork server."""
         return self._groups
 
