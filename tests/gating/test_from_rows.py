@@ -63,7 +63,7 @@ def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> lis
 
 
 def test_rows_that_do_not_state_their_rules_are_reported() -> None:
-    with pytest.raises(LedgerError, match="a row of the pytest run-1 does not say by which rules"):
+    with pytest.raises(LedgerError, match="a row of the pytest run-1 does not have the rules by which"):
         policy_of([build_row(1.0)])
 
 

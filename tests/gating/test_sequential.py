@@ -381,13 +381,13 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
     )
 
 
-def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
+def test_a_lost_fork_server_ends_it_and_what_was_measured_stays() -> None:
     def die(_: LaunchRecord) -> LaunchRecord:
         raise NotMeasuredError("the fork server was killed")
 
     setting = _setting({"clear": 1.5}, instead={3: die})
 
-    with pytest.raises(NotMeasuredError, match="preloader was killed"):
+    with pytest.raises(NotMeasuredError, match="fork server was killed"):
         setting.run()
     assert [0, 1] == [one.slot.launch for one in setting.kept]
 
