@@ -20,8 +20,8 @@ LOWEST = "lowest"
 PASSED, FAILED = "passed", "failed"
 # Where versions differ: the interpreter's profilers and imports, and what the libraries accept and return.
 TESTS = (
-    *("agent", "cli", "ledger", "measure", "plugin", "profiling", "repo", "stats", "views"),
-    *("compare", "jobs/test_profile.py"),
+    *("cli", "gating", "ledger", "plugin", "profiling", "repo", "report", "runner", "stats"),
+    "commands/test_profile.py",
 )
 _UV = (sys.executable, "-m", "uv")
 

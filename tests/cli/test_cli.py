@@ -190,7 +190,7 @@ def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
 
 
 def test_tables_in_a_pipe_are_as_wide_as_columns_allows(measured: Repository) -> None:
-    name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
+    name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[20000-500-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
     widths = {}
     for columns in ("", "60", "200"):

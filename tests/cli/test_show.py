@@ -184,7 +184,7 @@ def test_what_forbids_a_comparison_comes_first(runs_folder: Path) -> None:
         "  torch 2.12.1 became 2.13.0",
         "Times may also differ because",
         "  CPU governor powersave became performance",
-        "What else differs says little:",
+        "What else differs means little:",
         "  load of the last minute 0.10 became 0.20",
     ] == lines(runs_folder, "first", "newer")[2:]
 

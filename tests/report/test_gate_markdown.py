@@ -214,7 +214,7 @@ def test_no_result_never_reads_like_a_pass() -> None:
     failed = render_comment(build_report(build_comparison("test_a", "FAILED", message="head: no")))
 
     assert "NOT MEASURED: the gate ended before it had a result." in without
-    assert "[its output](https://example.test/1) says why" in without
+    assert "see [its output](https://example.test/1)" in without
     assert "It is not known whether this change makes them slower." in failed
 
 

@@ -304,7 +304,7 @@ def test_a_loop_ends_in_what_to_change() -> None:
         assert "1. fused: -20.0 % (-24.0 to -16.0 %), Adam(parameters, fused=True)" in text
         assert "2. last: -10.0 %" in text
         assert "fused and last together: -28.0 %" in text
-        assert "it would be -28.0 %. Whether they change each other cannot be told" in text
+        assert "it would be -28.0 %. Whether they change each other is not known" in text
     assert document.startswith("# Tricks on train\n")
     assert "epochs=1" in document
 
@@ -314,7 +314,7 @@ def test_a_loop_that_nothing_helps_is_reported() -> None:
     open_one = _with_size("INCONCLUSIVE", 0.97, trick="last", loop="train")
 
     assert "Nothing of it makes train faster." in _terminal(_report(same))
-    assert "of 1 a larger --budget could tell." in _words(_terminal(_report(same, open_one)))
+    assert "a larger --budget may decide 1 more." in _words(_terminal(_report(same, open_one)))
 
 
 def test_each_trick_is_explained_once() -> None:

@@ -208,7 +208,7 @@ def _nothing_helps(report: TricksReport, loop: str) -> str:
     open_ones = sum(one.case.loop == loop and one.answer == "cannot tell" for one in report.results)
     if not open_ones:
         return f"Nothing of it makes {loop} faster."
-    return f"Nothing was seen to make {loop} faster; {open_ones} more need a larger --budget."
+    return f"Nothing was seen to make {loop} faster; a larger --budget may decide {open_ones} more."
 
 
 def _loops(report: TricksReport) -> list[str]:
