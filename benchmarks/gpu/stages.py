@@ -492,11 +492,11 @@ def cold(stage: Stage) -> None:
         for _ in range(5 if stage.small else 100):
             with part:
                 call()
-            if not part.unsettled:
+            if not part.not_warm:
                 break
         first = part.cold_start
         seconds = (first.total_s, first.compiling_s, first.autotuning_s) if first else (None, None, None)
-        settled = "not settled" if part.unsettled else str(part.warmup)
+        settled = "not settled" if part.not_warm else str(part.warmup)
         typical = statistics.median(part.seconds) if part.seconds else None
         cells = (name, *map(human_seconds, seconds), settled, human_seconds(typical))
         stage.write(f"| {' | '.join(cells)} |")

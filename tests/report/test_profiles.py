@@ -413,7 +413,10 @@ LARGE = LineMemory(
             ),
         ),
         (MemoryProfile(steps=6, lines=(STEADY,)), "no line grows in each step after the set-up: no leak"),
-        (MemoryProfile(steps=2, lines=(STEADY,)), "2 steps: too few to distinguish a leak from what is set up once"),
+        (
+            MemoryProfile(steps=2, lines=(STEADY,)),
+            "2 steps: too few to distinguish a leak from what is set up once",
+        ),
         (MemoryProfile(steps=6, lines=(STEADY,), not_seen="tensors"), "not seen: tensors"),
     ],
     ids=["leak", "none", "few", "not seen"],
