@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.choices import FailOn, Inconclusive, RulesOf
+from perfkit.choices import FailOn, Inconclusive, RulesOf, Uncovered
 from perfkit.cli.options import (
     AlphaOption,
     BenchmarksOption,
@@ -156,6 +156,18 @@ def gate(
             " one's own machine) head's (default: base).",
         ),
     ] = None,
+    time_all: Annotated[
+        bool,
+        typer.Option("--time-all", help="Time benchmarks that run the same code on both sides as well."),
+    ] = False,
+    uncovered: Annotated[
+        str | None,
+        typer.Option(
+            metavar="note|fail",
+            help="What becomes of a gate where no timed call runs some changed function: a line in the"
+            " report, or exit code 4 (default: note).",
+        ),
+    ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
@@ -239,6 +251,8 @@ def gate(
         wait_s=wait,
         environments=environments,
         rules=chosen(rules, RulesOf, "--rules") or "base",
+        time_all=time_all,
+        uncovered=chosen(uncovered, Uncovered, "--uncovered") or "note",
         target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
     )
     with GateProgress(enabled=not is_quiet()) as progress:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from perfkit.choices import RulesOf
+from perfkit.choices import RulesOf, Uncovered
 from perfkit.commands.measuring import measuring
 from perfkit.commands.past import with_past
 from perfkit.config import Project
@@ -17,6 +17,7 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
+from perfkit.gating.coverage import cover
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.plan import experience_from, foresee
@@ -48,7 +49,9 @@ class GateRequest:
     None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
     folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
     markers decide, ``changed_rules`` those that head changes without effect on this gate, and
-    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
+    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise. With
+    ``time_all`` benchmarks that run no changed code are timed as well, and ``uncovered`` says what becomes of
+    a gate of which changed functions are not measured.
     """
 
     base: str | None
@@ -66,6 +69,8 @@ class GateRequest:
     rules: RulesOf = "base"
     changed_rules: tuple[str, ...] = ()
     dropped_targets: tuple[str, ...] = ()
+    time_all: bool = False
+    uncovered: Uncovered = "note"
 
     @property
     def of_environments(self) -> bool:
@@ -149,7 +154,16 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
-        sides, surveyed = opened.sides, opened.survey
+        sides = opened.sides
+        covered = cover(
+            sides,
+            opened.survey,
+            time_all=request.time_all or not project.config.gate.same_code,
+            budget_s=request.terms.budget_s,
+            outputs=(*project.output_paths, request.ledger),
+            log=progress.info,
+        )
+        surveyed = covered.survey
         method = choose_method(
             project,
             surveyed,
@@ -182,7 +196,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=accepted.comparisons,
-        exit_code=exit_code((*accepted.comparisons, *accepted.exact), recorded=found.unrecorded is None),
+        exit_code=exit_code(
+            (*accepted.comparisons, *accepted.exact),
+            recorded=found.unrecorded is None,
+            covered=request.uncovered == "note" or not (covered.coverage and covered.coverage.uncovered),
+        ),
         notes=(*notes, *found.notes, *accepted.notes),
         explanations=explanations,
         exact=accepted.exact,
@@ -190,6 +208,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
         changed_rules=(*request.changed_rules, *surveyed.changed_markers),
+        coverage=covered.coverage,
     )
     return with_past(report, ledger=request.ledger, root=project.root)
 

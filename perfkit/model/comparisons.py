@@ -21,7 +21,7 @@ Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
-    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE",
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
@@ -49,7 +49,10 @@ _CODES: dict[Verdict, int] = {
     "IMPROVED": EXIT_PASS,
     "UNCHANGED": EXIT_PASS,
     "NOT SLOWER": EXIT_PASS,
+    "SAME CODE": EXIT_PASS,
 }
+# Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
+Runs = Literal["timed", "first call", "set-up", "import", "never"]
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 SHOWN_DIGITS = 8
 # What stands for a reason in the lines that perfkit offers.
@@ -268,6 +271,37 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangedFunction:
+    """A function that head changed or added, its line on head, and where the benchmarks run it."""
+
+    name: str
+    file: str
+    line: int
+    runs: Runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCoverage:
+    """How many benchmarks run the same code on both sides, and what the benchmarks run of a change.
+
+    ``everything`` is why all benchmarks count as affected, ``not_traced`` why nothing is known of what runs;
+    None where it is not so. ``affected`` says why each benchmark counts as affected.
+    """
+
+    same: int = 0
+    benchmarks: int = 0
+    functions: tuple[ChangedFunction, ...] = ()
+    affected: Mapping[str, str] = field(default_factory=dict)
+    everything: str | None = None
+    not_traced: str | None = None
+
+    @property
+    def uncovered(self) -> tuple[ChangedFunction, ...]:
+        """The changed functions that no timed call runs."""
+        return tuple(one for one in self.functions if one.runs != "timed")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GateReport:
     """A whole gate: what was compared under which rules, what came out, and what a reader should know.
 
@@ -282,7 +316,8 @@ class GateReport:
     of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
     and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
     levels in the runs before this one, in the order of commits and in seconds per iteration.
-    ``changed_rules`` are the rules and markers that head changes and that base's decided here.
+    ``changed_rules`` are the rules and markers that head changes and that base's decided here. ``coverage``
+    is what the benchmarks run of the change, None where that was not asked.
     """
 
     run_id: str
@@ -311,6 +346,7 @@ class GateReport:
     wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
     past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     changed_rules: tuple[str, ...] = ()
+    coverage: ChangeCoverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,20 +422,22 @@ def blocks(found: Comparison | ExactComparison) -> bool:
     return found.verdict in BLOCKING and found.gating
 
 
-def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
+def exit_code(
+    comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True, covered: bool = True
+) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
     Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
     that is new, or that both sides skip, passes beside compared ones. Where nothing that gates was compared
     only an acceptance of all can let that pass.
     Instructions are counted where they were asked for: a gate that could count none has not measured them.
-    What was not ``recorded`` whole never passes.
+    What was not ``recorded`` whole never passes, nor does what is not ``covered`` as it was asked for.
     """
     found = tuple(comparisons)
     if not any(map(_was_compared, found)) and not _is_accepted(found):
         return EXIT_NOT_MEASURED
     codes = {_code(comparison) for comparison in found}
-    if not recorded or uncounted_instructions(found):
+    if not recorded or not covered or uncounted_instructions(found):
         codes.add(EXIT_NOT_MEASURED)
     return worst(codes)
 

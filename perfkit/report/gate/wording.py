@@ -26,6 +26,7 @@ _ORDER: tuple[Verdict, ...] = (
     "IMPROVED",
     "NOT SLOWER",
     "UNCHANGED",
+    "SAME CODE",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
