@@ -249,7 +249,7 @@ class _Deciding:
         if old and new:
             if [each.decorators for each in old] != [each.decorators for each in new]:
                 return f"the decorators of {one.name} differ ({file}:{one.line})"
-            if [each.defaults for each in old] != [each.defaults for each in new]:
+            if [each.signature for each in old] != [each.signature for each in new]:
                 if any(each.impure for each in (*old, *new)):
                     return f"a default of {one.name} differs ({file}:{one.line})"
                 self._tainted.add(short)
@@ -370,27 +370,29 @@ class _Deciding:
 
     def _why_codes(self, codes: Iterable[Code], *, at: str, in_module: bool) -> str | None:
         """Return why code that ran depends on what differs."""
-        for file, qualified in sorted(codes):
-            if not file:
-                continue
-            if file in self.changed.python:
-                sides = [self._of(side, file) for side in SIDES]
-                if any(units is None for units in sides):
-                    return f"{file} cannot be read"
-                names = {units.unit_of(qualified) for units in sides if units is not None}
-                if differing := names & self._differing.get(file, frozenset()):
-                    return f"{min(differing)} differs ({file}), which runs{at}"
-                if (
-                    MODULE in names
-                    and file in self._in_modules
-                    and (in_module or not (qualified == MODULE or self._is_body("head", file, qualified)))
-                ):
-                    return f"statements of {file} differ, which run{at}"
-            if why := self._why_mentions(file, qualified, at):
-                return why
+        own = sorted(code for code in codes if code[0])
+        differs = (self._why_text(code, at, in_module=in_module) for code in own)
+        depends = (self._why_mentions(code, at) for code in own)
+        return next(filter(None, (*differs, *depends)), None)
+
+    def _why_text(self, code: Code, at: str, *, in_module: bool) -> str | None:
+        file, qualified = code
+        if file not in self.changed.python:
+            return None
+        base, head = (self._of(side, file) for side in SIDES)
+        if base is None or head is None:
+            return f"{file} cannot be read"
+        names = {base.unit_of(qualified), head.unit_of(qualified)}
+        if differing := names & self._differing.get(file, frozenset()):
+            return f"{min(differing)} differs ({file}), which runs{at}"
+        # The statements of a module that is imported bind names, and are judged by these.
+        binds = not in_module and (qualified == MODULE or self._is_body("head", file, qualified))
+        if MODULE in names and file in self._in_modules and not binds:
+            return f"statements of {file} differ, which run{at}"
         return None
 
-    def _why_mentions(self, file: str, qualified: str, at: str) -> str | None:
+    def _why_mentions(self, code: Code, at: str) -> str | None:
+        file, qualified = code
         if not (self._names or self._tainted or self._classes):
             return None
         owner = qualified.partition(".<locals>")[0].rpartition(".")[0]

@@ -60,7 +60,7 @@ class Function:
     line: int
     decorators: str
     decorated: bool
-    defaults: str
+    signature: str
     impure: bool
     mentions: Mentions
     outside: Mentions
@@ -175,7 +175,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Functi
         line=node.lineno,
         decorators=" ".join(map(ast.dump, node.decorator_list)),
         decorated=decorated,
-        defaults=" ".join(map(ast.dump, defaults)),
+        signature=ast.dump(arguments) + (ast.dump(node.returns) if node.returns is not None else ""),
         impure=not all(map(_is_pure, defaults)),
         mentions=_mentions([body, *outside]),
         outside=_mentions(outside),

@@ -6,6 +6,7 @@ collected or a fixture of more than one test is made belongs to all benchmarks.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import hashlib
 import json
@@ -34,8 +35,7 @@ _PROCESSES = frozenset({
 })  # fmt: skip
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
 _READS = frozenset({"open", "os.listdir", "os.scandir", "ctypes.dlopen", "sqlite3.connect"})
-_THREAD = "_thread.start_new_thread"
-_EVENTS = _PROCESSES | _TRACERS | _READS | {_THREAD}
+_EVENTS = _PROCESSES | _TRACERS | _READS
 # Programs that run no code of the project.
 _HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
 # Functions of libraries after which Python no longer sees what runs, by the end of their file.
@@ -88,6 +88,15 @@ class Trace:
         """Record from now on, in all threads."""
         self._follow()
         sys.addaudithook(self._audit)
+        if sys.version_info < (3, 12):
+            # Threads of the module threading are followed; monitoring follows all of them.
+            start = _thread.start_new_thread
+
+            def start_and_note(*arguments: Any) -> int:  # noqa: ANN401 (any thread's)
+                self._unknown[self._bucket].add("it starts a thread that Python's tracing misses")
+                return start(*arguments)
+
+            _thread.start_new_thread = start_and_note
 
     def _follow(self) -> None:
         if sys.version_info >= (3, 12):
@@ -199,23 +208,21 @@ class Trace:
         elif event in _TRACERS:
             if not frame.f_code.co_filename.endswith(("/threading.py", __file__)):
                 self._unknown[self._place(frame)].add("it sets a tracer or profiler of its own")
-        elif event == _THREAD:
-            if not frame.f_code.co_filename.endswith("/threading.py"):
-                self._unknown[self._place(frame)].add("it starts a thread that Python's tracing misses")
         elif self._matters(event, arguments, frame):
             self._unknown[self._place(frame)].add("it starts a process")
 
     def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
             return False
+        return self._is_below_own(frame)
+
+    def _is_below_own(self, frame: FrameType | None) -> bool:
+        """Return whether own code led to a frame, or may have begun its thread."""
         if threading.current_thread() is not threading.main_thread():
             return True
-        above: FrameType | None = frame
-        while above is not None:
-            if self._is_own(above):
-                return True
-            above = above.f_back
-        return False
+        while frame is not None and not self._is_own(frame):
+            frame = frame.f_back
+        return frame is not None
 
     def _read(self, arguments: tuple[Any, ...], frame: FrameType | None) -> None:
         name = arguments[0] if arguments else None
@@ -230,7 +237,7 @@ class Trace:
         while frame is not None and frame.f_code.co_filename.endswith(_OPENERS):
             frame = frame.f_back
         file = frame.f_code.co_filename if frame is not None else ""
-        if file.startswith(_IMPORTERS) or "/_pytest/" in file or file.startswith(_AGENT):
+        if file.startswith(_IMPORTERS) or "/importlib/metadata/" in file or not self._is_below_own(frame):
             return
         self._opened[self._place(frame)].add(path.removeprefix(self._top) if path + "/" != self._top else ".")
 
