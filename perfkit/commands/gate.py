@@ -178,7 +178,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         record = Record(ledger=ledger, source=source, earlier=earlier)
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
-        notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
+        loaded = None if found.loaded is None else found.loaded | covered.loaded
+        notes = (*covered.notes, *notes_on(sides, surveyed, prior=found.prior, loaded=loaded))
     accepted = accept(
         found.comparisons, found.exact, pair, ledger=request.ledger, outputs=project.output_paths
     )

@@ -95,13 +95,15 @@ def _table(document: Mapping[str, object], path: Sequence[str]) -> object:
 class Decision:
     """Why each affected benchmark may differ, and by which hash the code of the others is the same.
 
-    ``everything`` is why all are affected, None where that depends on the benchmark.
+    ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
+    of which anything ran.
     """
 
     affected: Mapping[str, str]
     same: Mapping[str, str]
     functions: tuple[ChangedFunction, ...] = ()
     everything: str | None = None
+    loaded: frozenset[str] = frozenset()
 
 
 def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
@@ -110,11 +112,14 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
     why = deciding.why_all()
     functions = tuple(deciding.functions(nodes))
     if why is not None:
-        return Decision(affected=dict.fromkeys(nodes, why), same={}, functions=functions, everything=why)
+        affected = dict.fromkeys(nodes, why)
+        return Decision(
+            affected=affected, same={}, functions=functions, everything=why, loaded=deciding.imported
+        )
     found = {node: deciding.why(node) for node in nodes}
     affected = {node: why for node, why in found.items() if why is not None}
     same = {node: deciding.digest(node) for node in nodes if node not in affected}
-    return Decision(affected=affected, same=same, functions=functions)
+    return Decision(affected=affected, same=same, functions=functions, loaded=deciding.imported)
 
 
 @dataclass(kw_only=True)
@@ -138,7 +143,7 @@ class _Deciding:
     _with_docs: bool = False
 
     @property
-    def _imported(self) -> frozenset[str]:
+    def imported(self) -> frozenset[str]:
         """The own files of which anything ran on either side."""
         return frozenset(file for side in SIDES for file, _ in self._every_code(side) if file)
 
@@ -156,7 +161,7 @@ class _Deciding:
             yield f"{opened} differs and is read at import"
         yield from (f"{one} differs" for one in self.changed.python if PurePosixPath(one).name in _STARTUP)
         yield from (f"one side alone imports {name}" for name in sorted(base.libraries ^ head.libraries))
-        imported = self._imported
+        imported = self.imported
         self._with_docs = any(b"__doc__" in (self.changed.read("head", one) or b"") for one in imported)
         yield from filter(None, (self._why_statements(imported),))
         yield from filter(None, (self._why_imported(),))

@@ -24,10 +24,15 @@ _SAME = "runs the same code on both sides"
 
 @dataclass(frozen=True, kw_only=True)
 class Covered:
-    """A survey without the benchmarks that run no changed code, and what the others run of it."""
+    """A survey without the benchmarks that run no changed code, and what the others run of it.
+
+    ``loaded`` are the project's files of which anything ran.
+    """
 
     survey: Survey
     coverage: ChangeCoverage | None = None
+    loaded: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
 
 def cover(
@@ -55,7 +60,8 @@ def cover(
         decision = _decide(sides, surveyed, nodes, changed, seconds)
     except NotTracedError as error:
         coverage = ChangeCoverage(benchmarks=len(nodes), not_traced=str(error))
-        return Covered(survey=surveyed, coverage=coverage)
+        note = f"all benchmarks count as affected, since what they run could not be traced: {error}"
+        return Covered(survey=surveyed, coverage=coverage, notes=(note,))
     coverage = ChangeCoverage(
         same=len(decision.same),
         benchmarks=len(nodes),
@@ -63,8 +69,14 @@ def cover(
         affected=decision.affected,
         everything=decision.everything,
     )
+    folder = _project(sides)
+    places = map(PurePosixPath, decision.loaded)
+    loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
+    covered = Covered(survey=surveyed, coverage=coverage, loaded=loaded)
+    if decision.everything is not None and len(nodes) > 1:
+        covered = replace(covered, notes=(f"all benchmarks count as affected: {decision.everything}",))
     if time_all:
-        return Covered(survey=surveyed, coverage=coverage)
+        return covered
     findings = (
         finding_on(one, "SAME CODE", f"{_SAME} ({decision.same[one.benchmark.name]})")
         for one in compared
@@ -76,7 +88,7 @@ def cover(
         numbers=tuple(one for one in surveyed.numbers if one.benchmark.name not in decision.same),
         findings=(*surveyed.findings, *findings),
     )
-    return Covered(survey=kept, coverage=coverage)
+    return replace(covered, survey=kept)
 
 
 def _decide(
