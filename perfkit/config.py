@@ -68,7 +68,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``fail_on`` "proven" fails a slowdown that is proven to be above ``noise_floor``, however small it is.
     ``inconclusive`` says what becomes of a benchmark that the budget leaves undecided (not given: it fails,
     but with "proven" it passes); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
-    With ``same_code = false`` benchmarks that run no changed code are timed as well.
+    With ``same_code = false`` nothing is traced, and benchmarks that run no changed code are timed as well.
     """
 
     alpha: float = 0.01

@@ -17,7 +17,7 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
-from perfkit.gating.coverage import cover
+from perfkit.gating.coverage import Covered, cover
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.plan import experience_from, foresee
@@ -155,14 +155,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     seed = continued_seed(request.seed, earlier)
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
         sides = opened.sides
-        covered = cover(
-            sides,
-            opened.survey,
-            time_all=request.time_all or not project.config.gate.same_code,
-            budget_s=request.terms.budget_s,
-            outputs=(*project.output_paths, request.ledger),
-            log=progress.info,
-        )
+        covered = _covered(request, opened, project, progress)
         surveyed = covered.survey
         method = choose_method(
             project,
@@ -212,6 +205,23 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         coverage=covered.coverage,
     )
     return with_past(report, ledger=request.ledger, root=project.root)
+
+
+def _covered(
+    request: GateRequest, opened: SurveyedSides, project: Project, progress: ComparisonProgress
+) -> Covered:
+    """Trace what the benchmarks run of a change, unless the configuration switches that off."""
+    same_code = project.config.gate.same_code
+    if not (same_code or request.time_all or request.uncovered == "fail"):
+        return Covered(survey=opened.survey)
+    return cover(
+        opened.sides,
+        opened.survey,
+        time_all=request.time_all or not same_code,
+        budget_s=request.terms.budget_s,
+        outputs=(*project.output_paths, request.ledger),
+        log=progress.info,
+    )
 
 
 def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[SidePair, tuple[Target, ...]]:

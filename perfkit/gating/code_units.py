@@ -154,10 +154,54 @@ def _walk(
             statements.append(_header(node, owner, name))
             order.append(f"class {name}")
             _walk(node.body, name, functions, statements, order)
+        elif isinstance(node, ast.If | ast.Try) and not _is_for_types(node) and not _defines_class(node):
+            one = _compound(node, owner, functions)
+            statements.append(one)
+            order.append(one.text)
         elif not isinstance(node, ast.Pass):
             for one in _statements(node, owner):
                 statements.append(one)
                 order.append(one.text)
+
+
+def _compound(node: ast.If | ast.Try, owner: str, functions: dict[str, list[Function]]) -> Statement:
+    """Return a condition around statements and functions, whose bodies do not run where it does."""
+    inner: list[Statement] = []
+    defined: dict[str, list[Function]] = {}
+    handlers = [] if isinstance(node, ast.If) else node.handlers
+    bodies = [node.body, node.orelse, *(one.body for one in handlers)]
+    bodies += [] if isinstance(node, ast.If) else [node.finalbody]
+    for body in bodies:
+        _walk(body, owner, defined, inner, [])
+    for name, found in defined.items():
+        functions.setdefault(name, []).extend(found)
+    every = [one for found in defined.values() for one in found]
+    outside = _mentions([node.test] if isinstance(node, ast.If) else [])
+    parts = [outside, *(one.mentions for one in inner), *(one.outside for one in every)]
+    pure = not isinstance(node, ast.If) or _is_pure(node.test)
+    names = {one.name.rpartition(".")[2] for one in every}
+    return Statement(
+        owner=owner,
+        text=ast.dump(node),
+        line=node.lineno,
+        names=frozenset(names.union(*(one.names for one in inner))),
+        pure=pure
+        and all(one.pure for one in inner)
+        and not any(one.decorated or one.impure or _is_special(one.name) for one in every),
+        mentions=Mentions(
+            names=frozenset[str]().union(*(one.names for one in parts)),
+            bare=frozenset[str]().union(*(one.bare for one in parts)),
+            wild=any(one.wild for one in parts),
+        ),
+    )
+
+
+def _is_for_types(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING" and not node.orelse
+
+
+def _defines_class(node: ast.stmt) -> bool:
+    return any(isinstance(one, ast.ClassDef) for one in ast.walk(node))
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Function:
@@ -216,7 +260,7 @@ def _statements(node: ast.stmt, owner: str) -> Iterator[Statement]:
             made = _statement(one, owner, node.lineno, {bound}, pure=bound != "*" and not future)
             yield replace(made, kind=f"import {alias.name.rpartition('.')[2]}")
         return
-    if isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING" and not node.orelse:
+    if isinstance(node, ast.If) and _is_for_types(node):
         for inner in node.body:
             yield from _statements(inner, owner)
         return
