@@ -46,7 +46,7 @@ def test_fixture(benchmark, drawn):
 def test_tensors(benchmark):
     benchmark(rows, random.randint(1, 40))
 """
-CONFIGURATION = "[tool.perfkit]\nmargin = '50%'\n"
+CONFIGURATION = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nsame_code = false\n"
 # Of a size that no seed can set, so that the sides draw differently.
 UNSEEDED = """
 import random
