@@ -37,9 +37,8 @@ _TABLES = (
 # Python imports these by itself.
 _STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
 _WILD_WORDS = re.compile(
-    rb"__dict__|__import__|__subclasses__|\b(dir|eval|exec|fields|getmembers|globals|locals|vars|signature|"
-    rb"get_type_hints|import_module|find_spec|walk_packages|iter_modules|getattr|hasattr|setattr|attrgetter|"
-    rb"methodcaller)\b|import \*"
+    rb"__dict__|__getattribute__|__globals__|__import__|__subclasses__|\b(dir|eval|exec|getmembers|getmodule|"
+    rb"globals|locals|vars|import_module|find_spec|walk_packages|iter_modules)\b|import \*"
 )
 Texts = Mapping[Side, Mapping[str, bytes]]
 
@@ -253,7 +252,9 @@ class _Deciding:
         owner, _, short = one.name.rpartition(".")
         if old and new:
             if [each.decorators for each in old] != [each.decorators for each in new]:
-                return f"the decorators of {one.name} differ ({file}:{one.line})"
+                if any(each.decorated for each in (*old, *new)):
+                    return f"the decorators of {one.name} differ ({file}:{one.line})"
+                self._tainted.add(short)
             if [each.signature for each in old] != [each.signature for each in new]:
                 if any(each.impure for each in (*old, *new)):
                     return f"a default of {one.name} differs ({file}:{one.line})"

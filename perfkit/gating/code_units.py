@@ -27,11 +27,10 @@ _PURE = frozenset({
 })  # fmt: skip
 # Who mentions one of these may see names that it does not mention.
 _WILDCARDS = frozenset({
-    "__dict__", "__getattribute__", "__subclasses__", "dir", "eval", "exec", "fields", "get_type_hints",
-    "getmembers", "globals", "iter_modules", "locals", "signature", "vars", "walk_packages",
+    "__dict__", "__getattribute__", "__globals__", "__subclasses__", "dir", "eval", "exec", "getmembers",
+    "getmodule", "globals", "iter_modules", "locals", "vars", "walk_packages",
 })  # fmt: skip
-# These take a name, which is mentioned where it is a constant.
-_BY_NAME = frozenset({"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller"})
+# These take the name of a module, which is mentioned where it is a constant.
 _DYNAMIC = frozenset({"import_module", "find_spec", "__import__"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _LONGEST_TEXT = 2000
@@ -51,8 +50,8 @@ class Mentions:
 class Function:
     """A function or method with all that is nested in it; ``outside`` is evaluated when it is defined.
 
-    ``decorated`` leaves out what only makes a property or a method. ``impure`` says that defining it may do
-    more than that.
+    ``decorated`` leaves out what only makes a property, a method or a test. ``impure`` says that defining it
+    may do more than that.
     """
 
     name: str
@@ -209,7 +208,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Functi
     defaults = [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
     annotations = [one.annotation for one in _arguments(arguments) if one.annotation is not None]
     annotations += [node.returns] if node.returns is not None else []
-    decorated = any(_last_name(one) not in _PLAIN_DECORATORS for one in node.decorator_list)
+    decorated = not all(map(_is_plain, node.decorator_list))
     # Annotations are read by decorators, if at all.
     outside = [*node.decorator_list, *defaults, *(annotations if decorated else [])]
     body = ast.Module(body=node.body, type_ignores=[])
@@ -224,6 +223,21 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Functi
         mentions=_mentions([body, *outside]),
         outside=_mentions(outside),
     )
+
+
+def _is_plain(decorator: ast.expr) -> bool:
+    """Return whether a decorator leaves the function as it is, or only makes it a method or a test."""
+    if _last_name(decorator) in _PLAIN_DECORATORS:
+        return True
+    arguments: list[ast.expr] = []
+    if isinstance(decorator, ast.Call):
+        arguments = [*decorator.args, *(one.value for one in decorator.keywords)]
+        decorator = decorator.func
+    if not all(map(_is_pure, arguments)):
+        return False
+    while isinstance(decorator, ast.Attribute):
+        decorator = decorator.value
+    return isinstance(decorator, ast.Name) and decorator.id == "pytest"
 
 
 def _arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
@@ -378,12 +392,7 @@ def _named_by(node: ast.AST) -> Iterator[str]:
 
 
 def _looks_up(call: ast.Call) -> bool:
-    """Return whether a call takes the name of what it looks up, and that is no constant."""
-    called = _last_name(call.func)
-    if called in _BY_NAME:
-        wanted = call.args[1:2] if called.endswith("attr") and called != "attrgetter" else call.args
-    elif called in _DYNAMIC:
-        wanted = call.args[:1]
-    else:
+    """Return whether a call imports a module by a name that is no constant."""
+    if _last_name(call.func) not in _DYNAMIC:
         return False
-    return not all(isinstance(one, ast.Constant) for one in wanted) or not wanted
+    return not (call.args and isinstance(call.args[0], ast.Constant))
