@@ -314,8 +314,15 @@ class ChildPlugin:
         pytest.exit("the session is over")
 
 
-def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> None:
-    """Run pytest in ``root`` over ``paths`` (relative to it)."""
+def run_session(
+    plugin: ChildPlugin,
+    *,
+    root: Path,
+    paths: Sequence[str],
+    select: str | None,
+    others: Sequence[object] = (),
+) -> None:
+    """Run pytest in ``root`` over ``paths`` (relative to it), with other plugins."""
     places = [f"--rootdir={root}", f"--confcutdir={root}", f"--basetemp={os.environ['TMPDIR']}/basetemp"]
     # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
@@ -323,7 +330,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     if plugin.asv is not None and plugin.asv.suite.holds_all(root / path for path in paths):
         quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
-    others = [] if plugin.asv is None else [plugin.asv]
+    others = [*others, *([] if plugin.asv is None else [plugin.asv])]
     pytest.main(arguments, plugins=[plugin, StateKeeper(), StableIds(), CacheOptions(), *others])
 
 

@@ -41,7 +41,7 @@ from perfkit.runner.lockstep.turns import Timing
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 # Findings on benchmarks that could not be compared.
-NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED"})
+NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE"})
 
 
 @dataclass(frozen=True, kw_only=True)

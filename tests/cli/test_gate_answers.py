@@ -16,6 +16,7 @@ CONFIGURATION = """
 [tool.perfkit]
 margin = "50%"
 [tool.perfkit.gate]
+same_code = false
 preload = []
 alpha = 0.001
 go_on_seconds = 3

@@ -13,6 +13,8 @@ from gating import Gated, GitProject, git_project
 CONFIGURATION = """
 [tool.perfkit.targets]
 train = "demo.training:main"
+[tool.perfkit.gate]
+same_code = false
 """
 TRAINING = """
 import torch

@@ -134,7 +134,7 @@ def test_fixture(benchmark, drawn):
 def test_tensors(benchmark):
     benchmark(rows, random.randint(1, 40))
 """
-RANDOM = "[tool.perfkit]\nmargin = '50%'\n"
+RANDOM = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nsame_code = false\n"
 # Of a size that no seed can set, so that the sides draw differently.
 UNSEEDED = """
 import random

@@ -31,6 +31,18 @@ _PLACES = ("inifile:", "rootdir:")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tracing:
+    """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
+
+    Benchmarks that begin after so many ``seconds`` are skipped.
+    """
+
+    top: str
+    file: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assignment:
     """The request to a child: run ``nodes`` of ``paths`` in ``root`` by pytest, or list all where it is None.
 
@@ -48,6 +60,7 @@ class Assignment:
         layout: the seed from which its memory's layout is drawn.
         serves: it lists the benchmarks, then forks a child for each launch.
         training: a function or script of which the last of ``steps`` steps is counted, and no benchmark run.
+        tracing: how the benchmarks are traced, None where they are measured.
     """
 
     root: str
@@ -67,6 +80,7 @@ class Assignment:
     serves: bool = False
     training: str | None = None
     steps: int = 0
+    tracing: Tracing | None = None
 
 
 class Child:
