@@ -134,8 +134,8 @@ def test_a_lost_trace_leaves_the_gate_as_it_is(project: GitProject) -> None:
     gated = project.gate("--base", "HEAD^", *FAST)
 
     assert "REGRESSED" == gated.verdicts["test_near"]
-    assert gated.report["coverage"]["not_traced"]
-    assert "could not be traced" in gated.notes
+    why = gated.report["coverage"]["affected"]["benchmarks/test_it.py::test_far"]
+    assert "it did not pass while it was traced" == why
 
 
 def test_where_functions_run_is_told(tmp_path: Path) -> None:
