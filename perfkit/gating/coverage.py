@@ -18,7 +18,7 @@ from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
 # Tracing may take this share of the budget, and so many seconds in any case.
-_SHARE, _LEAST_S = 0.25, 15.0
+_SHARE, _LEAST_S = 0.25, 10.0
 _SAME = "runs the same code on both sides"
 
 
@@ -55,7 +55,9 @@ def cover(
         return Covered(survey=surveyed)
     nodes = [one.benchmark.name for one in compared]
     log("tracing what each benchmark runs")
-    seconds = max(_LEAST_S, _SHARE * (budget_s or sides.project.config.gate.most_seconds))
+    gate = sides.project.config.gate
+    usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
+    seconds = max(_LEAST_S, _SHARE * (budget_s or usual_s))
     try:
         decision = _decide(sides, surveyed, nodes, changed, seconds)
     except NotTracedError as error:
@@ -96,7 +98,8 @@ def _decide(
 ) -> Decision:
     tops = _tops(sides)
     sides.launcher.narrow(nodes)
-    traces = trace_sides(sides.launcher, nodes, tops, seconds=seconds)
+    limit_s = min(seconds, sides.project.config.gate.limit)
+    traces = trace_sides(sides.launcher, nodes, tops, seconds=seconds, limit_s=limit_s)
     read = functools.partial(_read, tops, _project(sides), frozenset(surveyed.laid))
     return decide(nodes, traces, sort_changed(changed, read))
 

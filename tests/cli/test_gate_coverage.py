@@ -128,14 +128,14 @@ def test_a_changed_conftest_is_timed(project: GitProject) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="the trace is no trace function there")
 def test_a_lost_trace_leaves_the_gate_as_it_is(project: GitProject) -> None:
-    ends = "import os, sys\n\n\ndef far():\n    if sys.gettrace():\n        os._exit(3)\n"
-    project.commit({"app.py": work(near=20 * SLOWER, other=20) + ends})
+    ends = "\n\ndef far():\n    import os\n    import sys\n\n    if sys.gettrace():\n        os._exit(3)\n"
+    project.commit({"app.py": work(near=20 * SLOWER) + ends + "\n\ndef other():\n    return spin(20)\n"})
 
     gated = project.gate("--base", "HEAD^", *FAST)
 
     assert "REGRESSED" == gated.verdicts["test_near"]
-    assert gated.report["coverage"]["not_traced"]
-    assert "could not be traced" in gated.notes
+    why = gated.report["coverage"]["affected"]["benchmarks/test_it.py::test_far"]
+    assert "it did not pass while it was traced" == why
 
 
 def test_where_functions_run_is_told(tmp_path: Path) -> None:

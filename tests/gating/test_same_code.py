@@ -30,7 +30,7 @@ def _decide(change: Change, folder: Path) -> Decision:
     nodes = [f"{BENCH}::{name}" for name in ("test_a", "test_it") if f"def {name}" in text]
     nodes = [f"{BENCH}::test_it[10]"] if "parametrize" in text else nodes
     with Launcher(trees, folder=launches, environment=os.environ, seed=1, preload=[], cores=1) as launcher:
-        traces = trace_sides(launcher, nodes, roots, seconds=20)
+        traces = trace_sides(launcher, nodes, roots, seconds=20, limit_s=20)
 
     def read(side: Side, file: str) -> bytes | None:
         path = roots[side] / file

@@ -51,27 +51,48 @@ class SideTrace:
 
 
 class NotTracedError(Exception):
-    """A side could not be traced; the message says why."""
+    """A side could not be traced; the message says why, ``finished`` are the benchmarks that were over."""
+
+    def __init__(self, message: str, finished: frozenset[str] | None = None) -> None:
+        super().__init__(message)
+        self.finished = finished
 
 
 def trace_sides(
-    launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], *, seconds: float
+    launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], *, seconds: float, limit_s: float
 ) -> Mapping[Side, SideTrace]:
     """Run the benchmarks of both sides at once and return what they ran.
 
+    A benchmark that ends its process, or is silent for ``limit_s`` seconds, is left out of another try.
+
     Raises:
-        NotTracedError: a process ended or hung before it was done, or ran other code than its side's.
+        NotTracedError: it did not work in ``seconds``, or a side ran other code than its own.
     """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return _traced(launcher, nodes, tops, until, limit_s)
+        except NotTracedError as error:
+            # They run in this order.
+            left = [node for node in nodes if error.finished is not None and node not in error.finished]
+            if not left or len(nodes) == 1 or time.monotonic() > until:
+                raise
+            nodes = [node for node in nodes if node != left[0]]
+
+
+def _traced(
+    launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], until: float, limit_s: float
+) -> Mapping[Side, SideTrace]:
     launcher.draw_layout()
     children: dict[Side, Child] = {}
     files = {side: launcher.folder / f"trace-{side}.jsonl" for side in SIDES}
+    seconds = max(until - time.monotonic(), 0.0)
     try:
         for side in SIDES:
             tracing = Tracing(top=str(tops[side]), file=str(files[side]), seconds=seconds)
             children[side] = launcher.start_tracing(side, nodes, tracing)
         # The last benchmark may have begun at the end of the time.
-        until = time.monotonic() + 2 * seconds
-        passed = {side: _await(child, until) for side, child in children.items()}
+        passed = {side: _await(child, until + limit_s, limit_s) for side, child in children.items()}
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
     finally:
@@ -80,21 +101,27 @@ def trace_sides(
     return {side: _read(files[side], passed[side]) for side in SIDES}
 
 
-def _await(child: Child, until: float) -> frozenset[str]:
+def _await(child: Child, until: float, limit_s: float) -> frozenset[str]:
     """Wait for the end of a child, and return the benchmarks that passed."""
-    passed = set()
+    finished: dict[str, bool] = {}
     child.resume()
     try:
-        while (message := child.receive(max(until - time.monotonic(), 0.0)))["kind"] != "done":
-            if message["kind"] == "finished" and message["status"] == "ok":
-                passed.add(message["node"])
+        while True:
+            left_s = max(until - time.monotonic(), 0.0)
+            # Before the first benchmark is over, all is imported.
+            message = child.receive(min(left_s, limit_s) if finished else left_s)
+            if message["kind"] == "done":
+                break
+            if message["kind"] == "finished":
+                finished[message["node"]] = message["status"] == "ok"
     except ChannelTimeoutError as error:
-        raise NotTracedError(f"{child.side} was not traced in time") from error
+        raise NotTracedError(f"{child.side} was not traced in time", frozenset(finished)) from error
     except ChannelClosedError as error:
-        raise NotTracedError(f"the process that traced {child.side} ended; {child.last_words()}") from error
+        words = f"the process that traced {child.side} ended; {child.last_words()}"
+        raise NotTracedError(words, frozenset(finished)) from error
     if message["foreign"]:
         raise NotTracedError(f"{child.side} imported code from elsewhere")
-    return frozenset(passed)
+    return frozenset(node for node, ok in finished.items() if ok)
 
 
 def _read(file: Path, passed: frozenset[str]) -> SideTrace:
