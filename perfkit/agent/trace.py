@@ -77,6 +77,9 @@ class Trace:
         self._opened: dict[str, set[str]] = {IMPORT: set()}
         self._unknown: dict[str, set[str]] = {IMPORT: set()}
         self._bucket = IMPORT
+        # While no module has come since a bucket began, nothing is being imported in it.
+        self._modules = -1
+        self._caches_setup = False
         self._node: str | None = None
         self._early = sorted(
             place.removeprefix(self._top)
@@ -123,7 +126,7 @@ class Trace:
 
     def switch(self, bucket: str) -> None:
         """Have what runs from now on belong to a bucket."""
-        self._bucket, self._seen = bucket, set()
+        self._bucket, self._seen, self._modules = bucket, set(), len(sys.modules)
         for kept in (self._codes, self._opened, self._unknown):
             kept.setdefault(bucket, set())
         self._follow()
@@ -156,6 +159,7 @@ class Trace:
                     self._unknown[self._place(frame)].add(hides)
                 return
             found = self._key(code)
+            self._caches_setup |= code.co_name == "setup_cache"
             if found is None:
                 self._foreign.add(number)
                 return
@@ -187,6 +191,8 @@ class Trace:
         """Return the bucket of what a frame runs: a module that is being imported belongs to all."""
         if self._bucket == IMPORT:
             return IMPORT
+        if len(sys.modules) == self._modules and not self._caches_setup:
+            return self._bucket
         while frame is not None:
             code = frame.f_code
             if code.co_name == "<module>" and frame.f_back is not None and _imports(frame.f_back):
