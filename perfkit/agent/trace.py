@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -67,7 +67,7 @@ class Trace:
         self._until = time.monotonic() + seconds
         self._out: TextIO = file.open("w", encoding="utf-8")
         self._libraries = _library_folders(self._top)
-        # Codes are told apart by identity, since comparing them takes long; kept, no identity is given twice.
+        # Codes are distinguished by identity, since comparing them takes long; kept, no identity is given twice.
         self._kept: list[CodeType] = []
         self._foreign: set[int] = set()
         self._keys: dict[int, int] = {}
@@ -76,6 +76,7 @@ class Trace:
         self._seen: set[int] = set()
         self._opened: dict[str, set[str]] = {IMPORT: set()}
         self._unknown: dict[str, set[str]] = {IMPORT: set()}
+        self._tracer = self._made_tracer()
         self._bucket = IMPORT
         # While no module has come since a bucket began, nothing is being imported in it.
         self._modules = -1
@@ -111,8 +112,8 @@ class Trace:
             monitoring.set_events(_TOOL, monitoring.events.PY_START | monitoring.events.PY_RESUME)
             monitoring.restart_events()
         else:
-            threading.settrace(self._called)
-            sys.settrace(self._called)
+            threading.settrace(self._tracer)
+            sys.settrace(self._tracer)
 
     @contextlib.contextmanager
     def within(self, bucket: str) -> Iterator[None]:
@@ -126,7 +127,8 @@ class Trace:
 
     def switch(self, bucket: str) -> None:
         """Have what runs from now on belong to a bucket."""
-        self._bucket, self._seen, self._modules = bucket, set(), len(sys.modules)
+        self._bucket, self._modules = bucket, len(sys.modules)
+        self._seen.clear()
         for kept in (self._codes, self._opened, self._unknown):
             kept.setdefault(bucket, set())
         self._follow()
@@ -136,11 +138,17 @@ class Trace:
         """Whether the time for tracing is over."""
         return time.monotonic() > self._until
 
-    def _called(self, frame: FrameType, _event: str, _argument: object) -> None:
-        code = frame.f_code
-        number = id(code)
-        if number not in self._foreign and number not in self._seen:
-            self._note(code, number, frame)
+    def _made_tracer(self) -> Callable[[FrameType, str, object], None]:
+        """Return the function that Python calls at each start of a code object, as quick as can be."""
+        foreign, seen, note = self._foreign, self._seen, self._note
+
+        def called(frame: FrameType, _event: str, _argument: object) -> None:
+            code = frame.f_code
+            number = id(code)
+            if number not in foreign and number not in seen:
+                note(code, number, frame)
+
+        return called
 
     def _started(self, code: CodeType, _offset: int) -> object:
         number = id(code)
@@ -290,7 +298,7 @@ class Trace:
 
 
 class TracePlugin:
-    """Tells a trace which benchmark runs, and which fixtures are those of more than one test."""
+    """Reports to a trace which benchmark runs, and which fixtures are those of more than one test."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace

@@ -204,6 +204,7 @@ def _covered(
         opened.sides,
         opened.survey,
         time_all=request.time_all or not same_code,
+        always=request.time_all or request.uncovered == "fail",
         budget_s=request.terms.budget_s,
         outputs=(*project.output_paths, request.ledger),
         log=progress.info,

@@ -1,6 +1,6 @@
 """Decides which benchmarks a change can affect, from what they ran on both sides and what differs.
 
-Whatever is not known counts as affected.
+What is not known counts as affected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _TEXT_NAMES = re.compile(
     r"|readme|makefile|\.gitignore|\.gitattributes|\.gitmodules|\.mailmap|\.editorconfig|\.dockerignore"
     r"|\.pre-commit-config\.yaml|\.pre-commit-hooks\.yaml|\.readthedocs\.ya?ml|\.coveragerc|\.flake8|\.pylintrc"
     r"|mypy\.ini|\.?ruff\.toml|renovate\.json|dependabot\.yml|poetry\.lock|pdm\.lock|pipfile\.lock"
-    r"|package-lock\.json|\.gitlab-ci\.yml|\.travis\.yml|tox\.ini\.bak|justfile|noxfile\.py)(\.(md|rst|txt))?$"
+    r"|package-lock\.json|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
+    r"|[\w-]*(requirements|constraints)[\w-]*\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
 )
 _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
 # Tables of pyproject.toml that change how code is built, found or measured.

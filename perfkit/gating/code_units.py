@@ -50,7 +50,7 @@ class Mentions:
 class Function:
     """A function or method with all that is nested in it; ``outside`` is evaluated when it is defined.
 
-    ``decorated`` leaves out what only makes a property, a method or a test. ``impure`` says that defining it
+    ``decorated`` leaves out what only makes a property, a method or a test. ``impure`` means that defining it
     may do more than that.
     """
 

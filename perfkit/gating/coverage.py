@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.gating.affected import Decision, decide, sort_changed
+from perfkit.gating.affected import Changed, Decision, decide, sort_changed
 from perfkit.gating.rules import finding_on
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
@@ -40,6 +40,7 @@ def cover(
     surveyed: Survey,
     *,
     time_all: bool,
+    always: bool,
     budget_s: float | None,
     outputs: Collection[Path],
     log: Callable[[str], None],
@@ -47,19 +48,26 @@ def cover(
     """Trace what each benchmark runs, and take those that run the same code on both sides from a survey.
 
     With ``time_all`` none is taken away. Nothing is traced where the sides do not differ, or differ in their
-    environments. Where tracing fails, all are measured and the coverage says why.
+    environments, and unless that is to be done ``always``, where a file differs that affects all of them.
+    Where tracing fails, all are measured and the coverage has the reason.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
     changed = _differing(sides, surveyed, outputs)
     if not compared or sides.environments or not changed:
         return Covered(survey=surveyed)
     nodes = [one.benchmark.name for one in compared]
+    read = functools.partial(_read, _tops(sides), _project(sides), frozenset(surveyed.laid))
+    sorted_files = sort_changed(changed, read)
+    if sorted_files.others and not always:
+        why = f"{min(sorted_files.others)} differs"
+        coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
+        return Covered(survey=surveyed, coverage=coverage, notes=_note(why, nodes))
     log("tracing what each benchmark runs")
     gate = sides.project.config.gate
     usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
     seconds = max(_LEAST_S, _SHARE * (budget_s or usual_s))
     try:
-        decision = _decide(sides, surveyed, nodes, changed, seconds)
+        decision = _decide(sides, nodes, sorted_files, seconds)
     except NotTracedError as error:
         coverage = ChangeCoverage(benchmarks=len(nodes), not_traced=str(error))
         note = f"all benchmarks count as affected, since what they run could not be traced: {error}"
@@ -75,8 +83,8 @@ def cover(
     places = map(PurePosixPath, decision.loaded)
     loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
     covered = Covered(survey=surveyed, coverage=coverage, loaded=loaded)
-    if decision.everything is not None and len(nodes) > 1:
-        covered = replace(covered, notes=(f"all benchmarks count as affected: {decision.everything}",))
+    if decision.everything is not None:
+        covered = replace(covered, notes=_note(decision.everything, nodes))
     if time_all:
         return covered
     findings = (
@@ -93,15 +101,15 @@ def cover(
     return replace(covered, survey=kept)
 
 
-def _decide(
-    sides: OpenSides, surveyed: Survey, nodes: Sequence[str], changed: Collection[str], seconds: float
-) -> Decision:
-    tops = _tops(sides)
+def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
     sides.launcher.narrow(nodes)
     limit_s = min(seconds, sides.project.config.gate.limit)
-    traces = trace_sides(sides.launcher, nodes, tops, seconds=seconds, limit_s=limit_s)
-    read = functools.partial(_read, tops, _project(sides), frozenset(surveyed.laid))
-    return decide(nodes, traces, sort_changed(changed, read))
+    traces = trace_sides(sides.launcher, nodes, _tops(sides), seconds=seconds, limit_s=limit_s)
+    return decide(nodes, traces, changed)
+
+
+def _note(why: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    return (f"all benchmarks count as affected: {why}",) if len(nodes) > 1 else ()
 
 
 def _project(sides: OpenSides) -> PurePosixPath:

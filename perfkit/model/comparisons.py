@@ -252,7 +252,7 @@ class ChangeCoverage:
     """How many benchmarks run the same code on both sides, and what the benchmarks run of a change.
 
     ``everything`` is why all benchmarks count as affected, ``not_traced`` why nothing is known of what runs;
-    None where it is not so. ``affected`` says why each benchmark counts as affected.
+    None where it is not so. ``affected`` is why each benchmark counts as affected.
     """
 
     same: int = 0
