@@ -67,7 +67,7 @@ class Trace:
         self._until = time.monotonic() + seconds
         self._out: TextIO = file.open("w", encoding="utf-8")
         self._libraries = _library_folders(self._top)
-        # Codes are distinguished by identity, since comparing them takes long; kept, no identity is given twice.
+        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
         self._kept: list[CodeType] = []
         self._foreign: set[int] = set()
         self._keys: dict[int, int] = {}

@@ -51,7 +51,7 @@ class SideTrace:
 
 
 class NotTracedError(Exception):
-    """A side could not be traced; the message is the reason, ``finished`` are the benchmarks that were over."""
+    """A side could not be traced, for the reason in the message; ``finished`` benchmarks were over."""
 
     def __init__(self, message: str, finished: frozenset[str] | None = None) -> None:
         super().__init__(message)
