@@ -237,10 +237,17 @@ def _is_the_agent(name: str) -> bool:
 def _modules_in(place: Path) -> Iterator[str]:
     with os.scandir(place) as entries:
         for entry in entries:
-            if entry.is_dir():
+            if _is_folder(entry):
                 yield from _modules_of_folder(Path(entry.path))
             elif (name := _module_name(entry.name)) not in (None, "__init__", "__main__"):
                 yield str(name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself
 
 
 def _modules_of_folder(top: Path) -> Iterator[str]:

@@ -42,13 +42,16 @@ def _changed_functions(base: Path, head: Path) -> tuple[str, ...] | None:
 
 
 def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
-    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``."""
+    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
+
+    None where code outside of functions differs, or a text cannot be read.
+    """
     try:
         old, new = (_WithoutTexts().visit(ast.parse(text)) for text in (base, head))
-    except (SyntaxError, ValueError):
-        return None
-    before, after = dict(_functions(old)), dict(_functions(new))
-    if ast.dump(_WithoutFunctions().visit(old)) != ast.dump(_WithoutFunctions().visit(new)):
+        before, after = dict(_functions(old)), dict(_functions(new))
+        if ast.dump(_WithoutFunctions().visit(old)) != ast.dump(_WithoutFunctions().visit(new)):
+            return None
+    except (SyntaxError, ValueError, RecursionError):
         return None
     return tuple(name for name, code in after.items() if before.get(name) != code)
 
@@ -94,7 +97,7 @@ def _parsed(files: Iterable[Path], root: Path) -> Iterator[tuple[str, ast.Module
             with tokenize.open(file) as stream:
                 text = stream.read()
             tree = ast.parse(text)
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError, RecursionError):
             continue
         yield text, tree, list(_tests(tree, f"{file.relative_to(root).as_posix()}::"))
 

@@ -362,3 +362,14 @@ def test_an_option_that_pytest_does_not_know_is_reported(tmp_path: Path) -> None
 
     assert 4 == gated.exit_code
     assert "error: unrecognized arguments: --no-such-option;" in " ".join(gated.stderr.split())
+
+
+def test_a_file_too_deep_to_read_and_a_link_to_itself_stop_no_gate(tmp_path: Path) -> None:
+    deep = "DEEP = " + " + ".join(["1"] * 600) + "\n"
+    project = git_project(tmp_path, FILES | {"work.py": work(steady=10) + deep})
+    (project.root / "loop").symlink_to("loop")
+    project.commit({"work.py": work(steady=11) + deep})
+
+    gated = project.gate(*ONE_LAUNCH)
+
+    assert (3, {"test_steady": "NOT REACHED"}) == (gated.exit_code, gated.verdicts)

@@ -218,7 +218,15 @@ def test_coming_launches_warm_up_at_once_where_the_device_has_room(tmp_path: Pat
             records.append(scene.launch(launcher, "test_device", number=number, begins=begins))
             groups.append(launcher.group)
         allocated = len(scene.output())
+        # Two are left to be timed, and a launch of more than their benchmark has processes of its own.
+        launcher.renew(alone=True)
+        scene.launch(launcher, "test_device", number=4)
+        launcher.renew(alone=True)
+        several = scene.launch(launcher, "test_device", "test_host", number=5)
 
+    assert () == several.failures
+    assert nodes("test_device", "test_host") == list(several.timings)
+    assert several.timings[NODE].cold
     timings = [record.timings[NODE] for record in records]
     assert [True, False, False, False] == [bool(timing.cold) for timing in timings]
     assert all(value == pytest.approx(0.001) for timing in timings for value in timing.base_s)

@@ -15,6 +15,7 @@ from perfkit.agent.imports import preloadable
 from perfkit.features.experiments.records import Experiment, Fingerprint, Level
 from perfkit.model import Environment
 from perfkit.profiling.passes.exchange import Problem
+from perfkit.profiling.passes.launch import WITH_OPTIMIZERS
 from perfkit.profiling.passes.targets import Target
 from perfkit.runner.commands import FAULTHANDLER, SAFE_PATH, Ending, fixed_environment
 from perfkit.runner.fork_server import ForkServer, ForkServerLostError
@@ -23,8 +24,6 @@ from perfkit.temporary import temporary_folder
 
 Task = Literal["look", "time"]
 _CHILD = "perfkit.features.experiments.child"
-# torch, and what it imports with the first optimizer.
-_ALWAYS_IMPORTED = ("torch", "torch._dynamo")
 _SEEDS_OF_A_SERVER = 4
 # What a parser of options does after its message, for one.
 _ENDED_ITSELF = re.compile(r" exited with code \d+$")
@@ -80,7 +79,7 @@ class TrialProcesses:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._imports: tuple[str, ...] = _ALWAYS_IMPORTED
+        self._imports: tuple[str, ...] = WITH_OPTIMIZERS
         self._stack = contextlib.ExitStack()
         self._server: ForkServer | None = None
         self._forks = sys.platform == "linux"

@@ -24,7 +24,7 @@ from perfkit.temporary import temporary_folder
 
 _CHILD = "perfkit.profiling.passes.child"
 # Imports torch and what the first optimizer imports. It takes seconds, once for all forked passes.
-_WITH_OPTIMIZERS = ("torch", "torch._dynamo")
+WITH_OPTIMIZERS = ("torch", "torch._dynamo")
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
 # What an ended process sent last is there already.
@@ -45,7 +45,7 @@ class PassLauncher:
     """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones."""
 
     def __init__(
-        self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = _WITH_OPTIMIZERS
+        self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = WITH_OPTIMIZERS
     ) -> None:
         self._fork, self._shared = fork, shared
         self._stack = contextlib.ExitStack()

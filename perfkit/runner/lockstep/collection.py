@@ -212,7 +212,7 @@ def _imports_of(root: Path, paths: Iterable[str]) -> tuple[str, ...]:
     while waiting and looked_at < _MOST_FILES_READ:
         file, mentioned = waiting.pop(0)
         looked_at += 1
-        with contextlib.suppress(OSError, SyntaxError, ValueError):
+        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
             text = file.read_bytes()
             if file in read or mentioned not in text:
                 continue

@@ -434,12 +434,7 @@ class Launcher:
         return self._source.start(side, assignment)
 
     def launch(
-        self,
-        slot: Slot,
-        nodes: Sequence[str],
-        *,
-        plans: dict[str, LoopPlan],
-        rules: LaunchRules,
+        self, slot: Slot, nodes: Sequence[str], *, plans: dict[str, LoopPlan], rules: LaunchRules
     ) -> LaunchRecord:
         """Measure ``nodes`` in a child of each side; ``plans`` of earlier launches are used and updated.
 
@@ -499,18 +494,14 @@ class Launcher:
         )
 
     def _warmed(
-        self,
-        slot: Slot,
-        nodes: Sequence[str],
-        plans: Mapping[str, LoopPlan],
-        rules: LaunchRules,
+        self, slot: Slot, nodes: Sequence[str], plans: Mapping[str, LoopPlan], rules: LaunchRules
     ) -> list[Runner]:
         """Return a launch's runners, warmed beside those of coming launches; none where it warms up alone."""
-        node = nodes[0]
-        if not (self._ready and self._ready[0]["base"].node == node):
+        node, *more = nodes
+        if more or not (self._ready and self._ready[0]["base"].node == node):
             self._end_ready()
             pairs = min(self.residents.room.get(node, 0), self._most_pairs)
-            if self._alone and len(nodes) == 1 and pairs > 1 and node in plans and plans[node].warmup:
+            if self._alone and not more and pairs > 1 and node in plans and plans[node].warmup:
                 self._warm_up_pairs(slot, node, pairs, plan=plans[node], limit_s=rules.limit_s(node))
         if not self._ready:
             return []
