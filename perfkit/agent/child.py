@@ -102,7 +102,13 @@ def _trace_benchmarks(assignment: Message, channel: Channel, root: Path) -> None
     fixture = _load_fixture()
     # It would switch tracing off for each block.
     setattr(fixture, "PauseInstrumentation", contextlib.nullcontext)  # noqa: B010 (a module has no such type)
-    trace = Trace(Path(order["top"]), Path(order["file"]), seconds=order["seconds"])
+    trace = Trace(
+        Path(order["top"]),
+        Path(order["file"]),
+        seconds=order["seconds"],
+        limit_s=order["limit_s"],
+        caches=_caches(assignment) if assignment["asv"] is not None else None,
+    )
     fixture.install(TracingLoop(trace))
     launch = Launch(nodes=assignment["nodes"], channel=channel, seed=assignment["layout"])
     trace.install()
@@ -167,16 +173,15 @@ def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
     suite = assignment["asv"]
     if suite is None:
         return None
-    # The folders of all processes of a run lie side by side, so that later launches find what one has cached.
-    caches = Path(assignment["temporary"]).with_name("asv-caches")
-    if assignment["tracing"] is not None:
-        # What makes them is traced as well.
-        caches = Path(assignment["temporary"]) / "asv-caches"
-    return AsvPlugin(
-        AsvFolder(
-            root=root, folder=suite["folder"], limit_s=suite["limit_s"], caches=caches, proves_code=True
-        )
-    )
+    folder, limit_s, caches = suite["folder"], suite["limit_s"], _caches(assignment)
+    return AsvPlugin(AsvFolder(root=root, folder=folder, limit_s=limit_s, caches=caches, proves_code=True))
+
+
+def _caches(assignment: Message) -> Path:
+    """Return where ``setup_cache`` keeps what it returns, so that later launches find it."""
+    place = Path(assignment["temporary"])
+    # What makes it is to be traced.
+    return place.with_name("asv-caches") if assignment["tracing"] is None else place / "asv-caches"
 
 
 def _run_session(

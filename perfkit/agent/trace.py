@@ -1,41 +1,46 @@
-"""Records which code each benchmark runs, once for each benchmark and without timing.
-
-Python calls ``_Tracer`` whenever a code object starts. What starts while a module is imported, a suite is
-collected or a fixture of more than one test is made belongs to all benchmarks.
-"""
+"""Records which code each benchmark runs, without timing: a process forked for each of them after import."""
 
 from __future__ import annotations
 
 import _thread
-import contextlib
+import gc
 import hashlib
 import json
 import os
+import re
+import select
+import shutil
 import sys
-import sysconfig
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
 import pytest
+
+from .fork_server import try_fork
+from .processes import die_with, kill, kill_descendants
 
 if TYPE_CHECKING:
     from .benchmark_fixture import Work
 
 # A benchmark is called again for so long, so that code of rare calls may show.
 _CALLS_S, _MOST_CALLS = 0.01, 20
-IMPORT = "import"
+# So many benchmarks of one function share a process.
+_MOST_TOGETHER = 16
+_FORK_LIMIT_S = 5.0
 _TOOL = 4  # of sys.monitoring; the numbers below are those of debuggers, coverage and profilers
+_OPTIMIZED = 0x1  # the flag of code that is a function and no module or class body
 _PROCESSES = frozenset({
     "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "os.system",
     "pty.spawn",
 })  # fmt: skip
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
-_READS = frozenset({"open", "os.listdir", "os.scandir", "ctypes.dlopen", "sqlite3.connect"})
-_EVENTS = _PROCESSES | _TRACERS | _READS
+_READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
+_LIBRARIES = frozenset({"ctypes.dlopen"})
+_EVENTS = _PROCESSES | _TRACERS | _READS | _LIBRARIES
 # Programs that run no code of the project.
 _HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
 # Functions of libraries after which Python no longer sees what runs, by the end of their file.
@@ -48,170 +53,211 @@ _HIDING = {
     ("jax/_src/api.py", "jit"): "jax compiles code",
     ("multiprocessing/util.py", "spawnv_passfds"): "it starts a process",
 }
-# Modules that open files for others.
-_OPENERS = ("/pathlib.py", "/tokenize.py", "/codecs.py", "/linecache.py", "/inspect.py", "/glob.py", "/os.py")
-_IMPORTERS = ("<frozen importlib", "<frozen zipimport", "<frozen runpy")
+_HIDING_NAMES = frozenset(name for _, name in _HIDING)
+_STDLIB = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 (a text that others begin with)
+_OPENERS = frozenset({f"{_STDLIB}pathlib.py", f"{_STDLIB}pathlib/_local.py", f"{_STDLIB}pathlib/__init__.py"})
+# They read lines of code, these to show them.
+_LINES = frozenset({f"{_STDLIB}tokenize.py", f"{_STDLIB}linecache.py"})
+_TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
+_IMPORTERS = ("<frozen importlib", "<frozen zipimport")
+_REWRITER = "/_pytest/assertion/rewrite.py"
+# Methods of importers that read data for whoever asks.
+_GETTERS = frozenset({"get_data", "get_source"})
+_WORD = re.compile(r"[^\W\d]\w*")
+_GENERATED = "<generated>"
+
+
+class _Recorder(Protocol):
+    """Finds which code objects start in this process."""
+
+    def begin(self) -> None:
+        """Record anew."""
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since, each with some that it called."""
+
+
+class _Profiled:
+    """The profiler in C of Python 3.11, one for each thread.
+
+    Threads of the module threading are followed, and their code counts from then on.
+    """
+
+    def __init__(self) -> None:
+        self._threads: list[Any] = []
+        self._begun: set[CodeType] = set()
+        self._main: Any = None
+        threading.setprofile(self._follow)
+
+    def _follow(self, frame: FrameType, _event: str, _argument: object) -> None:
+        self._begun.add(frame.f_code)
+        self._threads.append(_profiler())
+        self._threads[-1].enable()
+
+    def begin(self) -> None:
+        """Record anew, but for what other threads run."""
+        self._main = _profiler()
+        self._main.enable()
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since ``begin``, and what they called."""
+        self._main.disable()
+        yield from ((code, ()) for code in self._begun)
+        for profiler in (self._main, *self._threads):
+            for entry in profiler.getstats():
+                if isinstance(entry.code, CodeType):
+                    yield (
+                        entry.code,
+                        [one.code for one in entry.calls or () if isinstance(one.code, CodeType)],
+                    )
+
+
+def _profiler() -> Any:  # noqa: ANN401 (the class has no stub)
+    import _lsprof
+
+    return _lsprof.Profiler(subcalls=True, builtins=False)
+
+
+class _Monitored:
+    """The monitoring of Python 3.12 and later, which tells of each code object once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[CodeType, set[CodeType]]] = {}
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        monitoring.use_tool_id(_TOOL, "perfkit")
+        events = monitoring.events.PY_START | monitoring.events.PY_RESUME
+        for event in (monitoring.events.PY_START, monitoring.events.PY_RESUME):
+            monitoring.register_callback(_TOOL, event, self._started)
+        monitoring.set_events(_TOOL, events)
+        self._monitoring = monitoring
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        if code.co_name in _HIDING_NAMES:
+            caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to the caller)
+            if caller is not None:
+                self._found.setdefault(id(caller.f_code), (caller.f_code, set()))[1].add(code)
+            return None
+        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
+        self._found.setdefault(id(code), (code, set()))
+        return self._monitoring.DISABLE
+
+    def begin(self) -> None:
+        """Record anew."""
+        self._found = {}
+        self._monitoring.restart_events()
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since ``begin``, with what they called of ``_HIDING``."""
+        yield from list(self._found.values())
 
 
 class Trace:
-    """The record of what runs in this process, written line by line to a file.
+    """The record of what runs in this process and in those forked from it, written line by line.
 
     Args:
         top: the checkout; code in it is the project's own.
         file: where the lines go.
-        seconds: benchmarks that begin later than that are skipped.
+        seconds: benchmarks that begin later than that are left out.
+        limit_s: a benchmark is ended after that.
+        caches: a folder that each benchmark finds empty, None for none.
     """
 
-    def __init__(self, top: Path, file: Path, *, seconds: float) -> None:
-        self._top = f"{top}/"
-        self._until = time.monotonic() + seconds
-        self._out: TextIO = file.open("w", encoding="utf-8")
-        self._libraries = _library_folders(self._top)
-        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
+    def __init__(self, top: Path, file: Path, *, seconds: float, limit_s: float, caches: Path | None) -> None:
+        self._top = f"{os.path.realpath(top)}/"
+        self._out = file.open("wb")
+        self._until, self._limit_s, self._caches = time.monotonic() + seconds, limit_s, caches
         self._kept: list[CodeType] = []
-        self._foreign: set[int] = set()
-        self._keys: dict[int, int] = {}
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._codes: dict[str, set[int]] = {IMPORT: set()}
-        self._seen: set[int] = set()
-        self._opened: dict[str, set[str]] = {IMPORT: set()}
-        self._unknown: dict[str, set[str]] = {IMPORT: set()}
-        self._tracer = self._made_tracer()
-        self._bucket = IMPORT
-        # While no module has come since a bucket began, nothing is being imported in it.
-        self._modules = -1
-        self._caches_setup = False
-        self._node: str | None = None
-        self._early = sorted(
-            place.removeprefix(self._top)
+        self._keys: dict[int, tuple[str, str, str] | None] = {}
+        self._files: dict[str, str | None] = {}
+        self._generated: dict[str, list[str]] = {}
+        self._opened: set[str] = set()
+        self._unknown: set[str] = set()
+        self._parts: dict[str, set[tuple[str, str, str]]] = {}
+        self._part = "import"
+        self._sending: BinaryIO | None = None
+        self._node, self._is_sent = "", False
+        # In a forked process, those of this process.
+        self._traced: set[str] = set()
+        self._early = [
+            own
             for module in list(sys.modules.values())
-            if isinstance(place := getattr(module, "__file__", None), str) and place.startswith(self._top)
-        )
+            if isinstance(place := getattr(module, "__file__", None), str)
+            and (own := self._own(place))
+            and own != _GENERATED
+        ]
+        self._recorder: _Recorder | None = None
+        self._modules: frozenset[str] = frozenset()
+        self._imports_over = False
 
     def install(self) -> None:
         """Record from now on, in all threads."""
-        self._follow()
+        self._recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         sys.addaudithook(self._audit)
         if sys.version_info < (3, 12):
-            # Threads of the module threading are followed; monitoring follows all of them.
             start = _thread.start_new_thread
 
             def start_and_note(*arguments: Any) -> int:  # noqa: ANN401 (any thread's)
-                self._unknown[self._bucket].add("it starts a thread that Python's tracing misses")
+                self._unknown.add("it starts a thread that Python's tracing misses")
                 return start(*arguments)
 
+            # The module threading has the original, and its threads are followed.
             _thread.start_new_thread = start_and_note
+        self._recorder.begin()
 
-    def _follow(self) -> None:
-        if sys.version_info >= (3, 12):
-            monitoring = sys.monitoring
-            if monitoring.get_tool(_TOOL) is None:
-                monitoring.use_tool_id(_TOOL, "perfkit")
-                for event in (monitoring.events.PY_START, monitoring.events.PY_RESUME):
-                    monitoring.register_callback(_TOOL, event, self._started)
-            monitoring.set_events(_TOOL, monitoring.events.PY_START | monitoring.events.PY_RESUME)
-            monitoring.restart_events()
-        else:
-            threading.settrace(self._tracer)
-            sys.settrace(self._tracer)
+    def switch(self, part: str) -> None:
+        """Have what runs from now on belong to another part of the record."""
+        self._take()
+        self._begin(part)
 
-    @contextlib.contextmanager
-    def within(self, bucket: str) -> Iterator[None]:
-        """Have what runs meanwhile belong to a bucket."""
-        before = self._bucket
-        self.switch(bucket)
-        try:
-            yield
-        finally:
-            self.switch(before)
+    def _begin(self, part: str) -> None:
+        self._part = part
+        if self._recorder is not None:
+            self._recorder.begin()
 
-    def switch(self, bucket: str) -> None:
-        """Have what runs from now on belong to a bucket."""
-        self._bucket, self._modules = bucket, len(sys.modules)
-        self._seen.clear()
-        for kept in (self._codes, self._opened, self._unknown):
-            kept.setdefault(bucket, set())
-        self._follow()
+    def _take(self) -> None:
+        """Keep what ran since the last part began."""
+        found = self._parts.setdefault(self._part, set())
+        for code, called in self._recorder.take() if self._recorder is not None else ():
+            key = self._key(code)
+            if key is not None:
+                found.add(key)
+            if self._part != "import" or key is not None:
+                self._unknown.update(filter(None, map(_hides, called)))
 
-    @property
-    def over(self) -> bool:
-        """Whether the time for tracing is over."""
-        return time.monotonic() > self._until
-
-    def _made_tracer(self) -> Callable[[FrameType, str, object], None]:
-        """Return the function that Python calls at each start of a code object, as quick as can be."""
-        foreign, seen, note = self._foreign, self._seen, self._note
-
-        def called(frame: FrameType, _event: str, _argument: object) -> None:
-            code = frame.f_code
-            number = id(code)
-            if number not in foreign and number not in seen:
-                note(code, number, frame)
-
-        return called
-
-    def _started(self, code: CodeType, _offset: int) -> object:
+    def _key(self, code: CodeType) -> tuple[str, str, str] | None:
+        """Return the file, name and hash of own code, those of generated code without a file, or None."""
         number = id(code)
-        if number not in self._foreign and number not in self._seen:
-            self._note(code, number, sys._getframe(1))  # noqa: SLF001 (the documented way to the caller)
-        done = number in self._foreign or number in self._seen
-        return sys.monitoring.DISABLE if done else None  # type: ignore[attr-defined,unused-ignore]
-
-    def _note(self, code: CodeType, number: int, frame: FrameType) -> None:
-        key = self._keys.get(number)
-        if key is None:
+        if number not in self._keys:
             self._kept.append(code)
-            hides = self._hides(code)
-            if hides is not None:
-                if not (self._place(frame) == IMPORT and not self._is_own(frame.f_back)):
-                    self._unknown[self._place(frame)].add(hides)
-                return
-            found = self._key(code)
-            self._caches_setup |= code.co_name == "setup_cache"
-            if found is None:
-                self._foreign.add(number)
-                return
-            key = self._numbers.setdefault(found, len(self._numbers))
-            self._keys[number] = key
-        place = self._place(frame)
-        self._codes[place].add(key)
-        if place == self._bucket:
-            self._seen.add(number)
+            self._keys[number] = self._new_key(code)
+        return self._keys[number]
 
-    def _hides(self, code: CodeType) -> str | None:
-        if code.co_name not in {name for _, name in _HIDING}:
+    def _new_key(self, code: CodeType) -> tuple[str, str, str] | None:
+        file = self._own(code.co_filename)
+        if file is None:
             return None
-        return next((why for (file, name), why in _HIDING.items()
-                     if code.co_name == name and code.co_filename.endswith(file)), None)  # fmt: skip
+        if not file.endswith(".py"):
+            digest = _digest(_whole(code, self._top))
+            self._generated[digest] = sorted(_words(code))
+            return "", code.co_name, digest
+        if code.co_flags & _OPTIMIZED or "<locals>" in code.co_qualname:
+            return file, code.co_qualname, _digest(_function(code, self._top))
+        return file, code.co_qualname, ""
 
-    def _key(self, code: CodeType) -> tuple[str, str] | None:
-        """Return the file and name of own code, the hash of generated code, None for that of libraries."""
-        file = code.co_filename
-        if file.startswith(self._top) and file.endswith(".py"):
-            return file.removeprefix(self._top), code.co_qualname
-        if file.startswith("<frozen") or (
-            file.startswith(self._libraries) and not file.startswith(self._top)
-        ):
-            return None
-        return "", _digest(code, self._top)
-
-    def _place(self, frame: FrameType | None) -> str:
-        """Return the bucket of what a frame runs: a module that is being imported belongs to all."""
-        if self._bucket == IMPORT:
-            return IMPORT
-        if len(sys.modules) == self._modules and not self._caches_setup:
-            return self._bucket
-        while frame is not None:
-            code = frame.f_code
-            if code.co_name == "<module>" and frame.f_back is not None and _imports(frame.f_back):
-                return IMPORT
-            if code.co_name == "setup_cache":
-                return IMPORT
-            frame = frame.f_back
-        return self._bucket
+    def _own(self, file: str) -> str | None:
+        """Return a file relative to the top, None for a library's, and the name of what is no file."""
+        if file not in self._files:
+            place = os.path.realpath(file)
+            if file.startswith("<"):
+                self._files[file] = None if file.startswith("<frozen") else _GENERATED
+            elif place.startswith(self._top):
+                self._files[file] = place.removeprefix(self._top)
+            else:
+                self._files[file] = None if os.path.isfile(place) else _GENERATED  # noqa: PTH113 (as above)
+        return self._files[file]
 
     def _is_own(self, frame: FrameType | None) -> bool:
-        return frame is not None and frame.f_code.co_filename.startswith(self._top)
+        return frame is not None and (self._own(frame.f_code.co_filename) or "").endswith(".py")
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event not in _EVENTS:
@@ -220,10 +266,14 @@ class Trace:
         if event in _READS:
             self._read(arguments, frame)
         elif event in _TRACERS:
-            if not frame.f_code.co_filename.endswith(("/threading.py", __file__)):
-                self._unknown[self._place(frame)].add("it sets a tracer or profiler of its own")
+            if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
+                self._unknown.add("it sets a tracer or profiler of its own")
+        elif event in _LIBRARIES:
+            self._read(arguments, frame)
+            if sys.version_info < (3, 12) and self._is_own(frame.f_back):
+                self._unknown.add("it calls a library of C, whose threads Python's tracing misses")
         elif self._matters(event, arguments, frame):
-            self._unknown[self._place(frame)].add("it starts a process")
+            self._unknown.add("it starts a process")
 
     def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
@@ -240,91 +290,177 @@ class Trace:
 
     def _read(self, arguments: tuple[Any, ...], frame: FrameType | None) -> None:
         name = arguments[0] if arguments else None
-        if name is None or isinstance(name, int):
-            name = "." if name is None else ""
+        if isinstance(name, int):
+            return
         try:
-            path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100 (pathlib would raise further events)
+            path = os.path.realpath(os.fsdecode("." if name is None else name))
         except (TypeError, ValueError, OSError):
             return
-        if not f"{path}/".startswith(self._top):
-            return
-        while frame is not None and frame.f_code.co_filename.endswith(_OPENERS):
-            frame = frame.f_back
-        file = frame.f_code.co_filename if frame is not None else ""
-        if file.startswith(_IMPORTERS) or "/importlib/metadata/" in file or not self._is_below_own(frame):
-            return
-        self._opened[self._place(frame)].add(path.removeprefix(self._top) if path + "/" != self._top else ".")
+        if f"{path}/".startswith(self._top) and not _imports(frame) and self._is_below_own(frame):
+            self._opened.add(path.removeprefix(self._top) if f"{path}/" != self._top else ".")
 
-    def begin(self, node: str) -> None:
-        """Begin a benchmark with its set-up."""
-        self._node = node
-        self.switch("setup")
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked for benchmarks."""
+        return self._sending is not None
 
-    def finish(self) -> None:
-        """Write what the benchmark that is over has run."""
-        self.switch(IMPORT)
-        parts = {name: sorted(self._codes.pop(name, ())) for name in ("setup", "first", "later")}
-        opened = sorted({one for name in parts for one in self._opened.pop(name, ())})
-        unknown = sorted({one for name in parts for one in self._unknown.pop(name, ())})
+    def fork(self, node: str) -> bool:
+        """Fork a process for a benchmark: return False in it, and True in this process when it is over.
+
+        It goes on to run the next ones of the same function, which have then run here as well.
+        """
+        if not self._imports_over:
+            self._end_imports()
+        if self._unknown or node in self._traced or time.monotonic() > self._until:
+            return True
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with(parent)
+            os.close(reading)
+            self._sending = os.fdopen(writing, "wb")
+            self._traced.clear()
+            self._generated.clear()
+            self._keys.clear()
+            self._opened.clear()
+            self._parts.clear()
+            self._begin_node(node)
+            return False
+        os.close(writing)
+        for line in _received(reading, self._limit_s):
+            self._out.write(line)
+            self._traced.add(json.loads(line)["node"])
+        os.close(reading)
+        kill(pid)
+        os.waitpid(pid, 0)
+        if self._caches is not None:
+            shutil.rmtree(self._caches, ignore_errors=True)
+        return True
+
+    def goes_on(self, node: str) -> bool:
+        """Return whether this forked process runs the next benchmark as well, and begin it."""
+        self.send()
+        function = node.partition("[")[0]
+        if function != self._node.partition("[")[0] or len(self._traced) >= _MOST_TOGETHER:
+            return False
+        self._begin_node(node)
+        return True
+
+    def _begin_node(self, node: str) -> None:
+        # What the earlier ones ran may have made what this one uses.
+        self._parts = {"before": set().union(*self._parts.values())}
+        self._node, self._is_sent = node, False
+        self._begin("setup")
+
+    def _end_imports(self) -> None:
+        self._imports_over = True
+        self._take()
+        self._leave_threads()
+        if reason := try_fork(_FORK_LIMIT_S):
+            self._unknown.add(f"no process can be forked for a benchmark: {reason}")
+        self._modules = frozenset(sys.modules)
+        gc.freeze()
+
+    def _leave_threads(self) -> None:
+        """Have torch compute in one thread from now on, as a forked process would wait for its others."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return
+        count = torch.get_num_threads()
+
+        def asked() -> int:
+            self._unknown.add("it asks for the number of threads, which is another one while it is traced")
+            return int(count)
+
+        torch.set_num_threads(1)
+        torch.get_num_threads = asked  # type: ignore[attr-defined]
+
+    def send(self) -> None:
+        """Send what the benchmark of this process has run, once."""
+        if self._sending is None or self._is_sent:
+            return
+        self._is_sent = True
+        self._traced.add(self._node)
+        self._take()
         if sys.version_info < (3, 12) and _uses_cuda():
-            unknown.append("threads of an accelerator run code that Python's tracing misses")
-        self._write({"node": self._node, **parts, "opened": opened, "unknown": unknown})
+            self._unknown.add("threads of an accelerator run code that Python's tracing misses")
+        self._sending.write(self._line(node=self._node))
+        self._sending.flush()
+
+    def finish(self) -> NoReturn:
+        """End a forked process."""
+        self.send()
+        kill_descendants()
+        os._exit(0)
 
     def close(self) -> None:
         """Write what all benchmarks have in common."""
-        self._write({
-            "codes": [list(key) for key in self._numbers],
-            "import": sorted(self._codes[IMPORT]),
-            "opened": sorted(self._opened[IMPORT]),
-            "unknown": sorted(self._unknown[IMPORT]),
-            "early": self._early,
-            "libraries": self._loaded(),
-        })  # fmt: skip
+        if not self._imports_over:
+            self._end_imports()
+        self._out.write(self._line(early=sorted(self._early)))
         self._out.close()
 
-    def _loaded(self) -> list[str]:
-        """Return the libraries that are loaded, by their top-level names."""
-        places = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-        found = {
-            name.partition(".")[0]
-            for name, place in places.items()
-            if isinstance(place, str) and not place.startswith(self._top)
+    def _line(self, **more: object) -> bytes:
+        names = sys.stdlib_module_names
+        modules = [
+            one for one in sys.modules if one.partition(".")[0] not in names and one not in self._before()
+        ]
+        line = {
+            **more,
+            **{part: sorted(codes) for part, codes in self._parts.items()},
+            "generated": self._generated,
+            "opened": sorted(self._opened),
+            "unknown": sorted(self._unknown),
+            "modules": modules,
         }
-        return sorted(found - sys.stdlib_module_names)
+        return json.dumps(line).encode() + b"\n"
 
-    def _write(self, line: object) -> None:
-        self._out.write(json.dumps(line) + "\n")
-        self._out.flush()
+    def _before(self) -> frozenset[str]:
+        """Return the modules that a line leaves out: those of the import, in a benchmark's process."""
+        return self._modules if self.is_forked else frozenset()
+
+
+def _received(descriptor: int, limit_s: float) -> Iterator[bytes]:
+    """Yield the lines that a pipe brings until its other end closes, or none comes for some seconds."""
+    until, found = time.monotonic() + limit_s, bytearray()
+    while select.select([descriptor], [], [], max(until - time.monotonic(), 0.0))[0]:
+        more = os.read(descriptor, 1 << 16)
+        if not more:
+            return
+        found += more
+        *lines, rest = found.split(b"\n")
+        found = bytearray(rest)
+        if lines:
+            until = time.monotonic() + limit_s
+        yield from (bytes(line) + b"\n" for line in lines)
 
 
 class TracePlugin:
-    """Reports to a trace which benchmark runs, and which fixtures are those of more than one test."""
+    """Has each benchmark run in a process of its own, and report what it ran when it is over."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Record what a test runs as its own."""
-        self._trace.begin(item.nodeid)
-        try:
-            return (yield)
-        finally:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Fork a process that runs a test, and run nothing here."""
+        if self._trace.is_forked:
+            if self._trace.goes_on(item.nodeid):
+                return None
             self._trace.finish()
+        return self._trace.fork(item.nodeid) or None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self) -> None:
+        """Send what a test has run that is over."""
+        self._trace.send()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        """Skip the rest once the time is over."""
-        if self._trace.over:
-            pytest.skip("not traced in time")
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Record what a fixture of a wider scope runs as everybody's."""
-        if fixturedef.scope == "function":
-            return (yield)
-        with self._trace.within(IMPORT):
-            return (yield)
+    def pytest_sessionfinish(self) -> None:
+        """End a process whose test has ended the session."""
+        if self._trace.is_forked:
+            self._trace.finish()
 
 
 class TracingLoop:
@@ -355,20 +491,33 @@ def _call(work: Work, loops: int) -> None:
         work.block(loops)
 
 
-_AGENT = str(Path(__file__).parent) + "/"
+def _hides(code: CodeType) -> str | None:
+    if code.co_name not in _HIDING_NAMES:
+        return None
+    return next((why for (file, name), why in _HIDING.items()
+                 if code.co_name == name and code.co_filename.endswith(file)), None)  # fmt: skip
 
 
-def _imports(frame: FrameType) -> bool:
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether a file is opened, or a folder listed, to import what is in it or to show its lines."""
+    while frame is not None and frame.f_code.co_filename in _OPENERS:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    while frame.f_code.co_filename in _LINES and frame.f_back is not None:
+        frame = frame.f_back
     file = frame.f_code.co_filename
-    return file.startswith("<frozen importlib") or file.endswith("/_pytest/assertion/rewrite.py")
-
-
-def _library_folders(top: str) -> tuple[str, ...]:
-    known = [*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path]
-    known += [*map(os.path.realpath, known)]
-    folders = {f"{place}/" for place in known if place and not f"{place}/".startswith(top)}
-    # A folder around the checkout holds it as well.
-    return (_AGENT, *sorted(place for place in folders if place != "/" and not top.startswith(place)))
+    if file in _TRACEBACKS:
+        return True
+    if file.endswith(_REWRITER) or file.startswith(f"{_STDLIB}importlib/metadata/"):
+        return True
+    importers: list[str] = []
+    while frame is not None and frame.f_code.co_filename.startswith(
+        ("<frozen importlib", "<frozen zipimport")
+    ):
+        importers.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return not _GETTERS.issuperset(importers)
 
 
 def _uses_cuda() -> bool:
@@ -376,19 +525,45 @@ def _uses_cuda() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def _digest(code: CodeType, top: str) -> str:
-    return hashlib.sha256(_described(code, top).encode(errors="surrogatepass")).hexdigest()[:16]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _words(code: CodeType) -> set[str]:
+    """Return the global names and the words in texts of a code object and all that is in it."""
+    found = {*code.co_names}
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            found |= _words(value)
+        elif isinstance(value, str):
+            found |= {*_WORD.findall(value)}
+        elif isinstance(value, tuple):
+            found |= {one for one in value if isinstance(one, str)}
+    return found
+
+
+def _header(code: CodeType) -> Sequence[object]:
+    return (
+        *(code.co_name, code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars),
+        *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
+    )
+
+
+def _function(code: CodeType, top: str) -> str:
+    """Describe a function but for its docstring and what is defined in it, which runs for itself."""
+    docs = bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    consts = code.co_consts[docs:]
+    return _described((*_header(code), *(one for one in consts if not isinstance(one, CodeType))), top)
+
+
+def _whole(code: CodeType, top: str) -> str:
+    return _described((*_header(code), *code.co_consts), top)
 
 
 def _described(value: object, top: str) -> str:
     """Describe a constant of a code object alike on both sides."""
     if isinstance(value, CodeType):
-        parts: Sequence[object] = (
-            *(value.co_name, value.co_code, value.co_names, value.co_varnames, value.co_freevars),
-            *(value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount, value.co_flags),
-            *value.co_consts,
-        )
-        return f"code({','.join(_described(part, top) for part in parts)})"
+        return f"code({_whole(value, top)})"
     if isinstance(value, (tuple, frozenset)):
         items = [_described(item, top) for item in value]
         return f"{type(value).__name__}({','.join(sorted(items) if isinstance(value, frozenset) else items)})"

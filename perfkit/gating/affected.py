@@ -6,14 +6,26 @@ What is not known counts as affected.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
-from perfkit.gating.code_units import MODULE, Function, Mentions, Statement, Units, units_of
+from perfkit.gating.code_units import (
+    MODULE,
+    READS_CODE,
+    READS_DOCS,
+    READS_HEADERS,
+    Class,
+    Mentions,
+    Units,
+    is_plain,
+    units_of,
+)
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangedFunction, Runs
 from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
@@ -24,24 +36,25 @@ _TEXT_NAMES = re.compile(
     r"|readme|makefile|\.gitignore|\.gitattributes|\.gitmodules|\.mailmap|\.editorconfig|\.dockerignore"
     r"|\.pre-commit-config\.yaml|\.pre-commit-hooks\.yaml|\.readthedocs\.ya?ml|\.coveragerc|\.flake8|\.pylintrc"
     r"|mypy\.ini|\.?ruff\.toml|renovate\.json|dependabot\.yml|poetry\.lock|pdm\.lock|pipfile\.lock"
-    r"|package-lock\.json|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
+    r"|package-lock\.json|dockerfile|docker-compose\.ya?ml|mkdocs\.ya?ml|noxfile\.py|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
     r"|[\w-]*(requirements|constraints)[\w-]*\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
 )
 _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
-# Tables of pyproject.toml that change how code is built, found or measured.
-_TABLES = (
-    ("build-system",), ("project", "entry-points"), ("project", "scripts"), ("project", "dependencies"),
-    ("project", "dynamic"), ("tool", "pytest"), ("tool", "perfkit"), ("tool", "setuptools"),
-    ("tool", "hatch"), ("tool", "poetry"), ("tool", "pdm"), ("tool", "flit"), ("tool", "cibuildwheel"),
-    ("tool", "scikit-build"), ("tool", "meson-python"), ("tool", "maturin"),
-)  # fmt: skip
+# Tables of pyproject.toml that change nothing that runs.
+_HARMLESS_TOOLS = frozenset({
+    "bandit", "black", "bumpversion", "check-manifest", "codespell", "commitizen", "coverage", "cspell",
+    "flake8", "interrogate", "isort", "mypy", "pydocstyle", "pylint", "pyright", "ruff", "semantic_release",
+    "towncrier", "tox", "ty", "typos", "vulture", "yapf",
+})  # fmt: skip
+_HARMLESS_DATA = frozenset({
+    "authors", "classifiers", "description", "keywords", "license", "license-files", "maintainers", "readme",
+    "urls", "version",
+})  # fmt: skip
 # Python imports these by itself.
+_SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
+_WORD = re.compile(r"[^\W\d]\w*")
+_READERS_OF_DOCS = frozenset({"click", "docopt", "fire", "ply", "sly", "typer"})
 _STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
-_WILD_WORDS = re.compile(
-    rb"__dict__|__getattribute__|__globals__|__import__|__subclasses__|\b(dir|eval|exec|getmembers|getmodule|"
-    rb"globals|locals|vars|import_module|find_spec|walk_packages|iter_modules)\b|import \*"
-)
-Texts = Mapping[Side, Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +74,10 @@ def sort_changed(files: Iterable[str], read: Callable[[Side, str], bytes | None]
     others: set[str] = set()
     for file in files:
         path = PurePosixPath(file)
-        if path.suffix == ".py":
+        if read("base", file) == read("head", file):
+            # It is a link, or may be executed on one side alone.
+            others.add(file)
+        elif path.suffix == ".py":
             python.add(file)
         elif path.name == "pyproject.toml":
             (texts if _same_tables(read("base", file), read("head", file)) else others).add(file)
@@ -81,14 +97,12 @@ def _same_tables(base: bytes | None, head: bytes | None) -> bool:
         old, new = (tomllib.loads((text or b"").decode()) for text in (base, head))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return False
-    return all(_table(old, path) == _table(new, path) for path in _TABLES)
-
-
-def _table(document: Mapping[str, object], path: Sequence[str]) -> object:
-    found: object = document
-    for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+    for document in (old, new):
+        for table, harmless in (("tool", _HARMLESS_TOOLS), ("project", _HARMLESS_DATA)):
+            for name in harmless:
+                document.get(table, {}).pop(name, None)
+        document.pop("dependency-groups", None)
+    return old == new
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,224 +137,163 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
 
 
 @dataclass(kw_only=True)
-class _Deciding:
-    """The change seen through the traces of both sides.
+class _Differences:
+    """What differs between the files that were loaded.
 
-    ``_names`` are names whose value may differ; ``_tainted`` are those of functions that differ and were run
-    by any benchmark, or that a decorator may have wrapped; ``_classes`` are classes that differ, and
-    ``_modules`` those whose names differ.
+    Attributes:
+        modules: why what runs at import differs, by file.
+        functions: the names of functions that differ, by file.
+        names: what else has another value, by file ("" for a class attribute) and name: whether that is only
+            a function that one side lacks, which does nothing until it is called.
+        files: the words in the names of files that came, went or changed, and that nothing opened.
+        headers: whether the header of any function differs.
+        docs: whether a docstring differs.
     """
+
+    modules: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, frozenset[str]] = field(default_factory=dict)
+    names: dict[tuple[str, str], bool] = field(default_factory=dict)
+    files: set[frozenset[str]] = field(default_factory=set)
+    headers: bool = False
+    docs: bool = False
+
+    def add(self, file: str, name: str, *, is_function: bool) -> None:
+        """Add a name of a file, "" for a class attribute or a module, which other files mention as well."""
+        self.names[file, name] = is_function and self.names.get((file, name), True)
+
+    def why(self, file: str, mentions: Mentions) -> str | None:
+        """Return which of the differences code in a file depends on."""
+        return next(self._reasons(file, mentions), None)
+
+    def _reasons(self, file: str, mentions: Mentions) -> Iterator[str]:
+        every = mentions.every
+        if mentions.looks_around and self.names:
+            yield "looks at all names"
+        for (place, name), is_function in self.names.items():
+            known = mentions.words if place and place != file else every
+            if name in known and not (is_function and name in mentions.called):
+                yield f"mentions {name}, which differs"
+        for words in self.files:
+            if words <= every or ("__file__" in every and words & every & _SUFFIXES):
+                yield f"mentions the file {'.'.join(sorted(words))}, which differs"
+        if self.headers and every & READS_HEADERS:
+            yield "reads the headers of functions"
+        if any(self.functions.values()) and every & READS_CODE:
+            yield "reads the code of functions"
+        if self.docs and every & READS_DOCS:
+            yield "reads docstrings"
+
+
+@dataclass(kw_only=True)
+class _Deciding:
+    """The change seen through the traces of both sides."""
 
     traces: Mapping[Side, SideTrace]
     changed: Changed
     _units: dict[tuple[Side, str], Units | None] = field(default_factory=dict)
-    _names: set[str] = field(default_factory=set)
-    _tainted: set[str] = field(default_factory=set)
-    _classes: set[tuple[str, str]] = field(default_factory=set)
-    _modules: set[str] = field(default_factory=set)
-    _differing: dict[str, frozenset[str]] = field(default_factory=dict)
-    _in_modules: set[str] = field(default_factory=set)
-    _with_docs: bool = False
+    _found: _Differences = field(default_factory=_Differences)
+    _known: dict[Code, str | None] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def imported(self) -> frozenset[str]:
         """The own files of which anything ran on either side."""
-        return frozenset(file for side in SIDES for file, _ in self._every_code(side) if file)
+        return frozenset(
+            file
+            for trace in self.traces.values()
+            for ran in (trace.imported, *trace.ran.values())
+            for file, _, _ in ran.codes
+            if file
+        )
 
     def why_all(self) -> str | None:
         """Return why every benchmark may be affected, None where that depends on the benchmark."""
         return next(self._reasons(), None)
 
     def _reasons(self) -> Iterator[str]:
-        base, head = (self.traces[side] for side in SIDES)
+        base, head = (self.traces[side].imported for side in SIDES)
         yield from (f"at import {why}" for why in (*base.unknown, *head.unknown))
         yield from (f"{file} differs" for file in sorted(self.changed.others))
-        for file in sorted((base.early | head.early) & self.changed.python):
+        early = self.traces["base"].early | self.traces["head"].early
+        for file in sorted(early & self.changed.python):
             yield f"{file} was loaded before tracing began"
-        if opened := self._opened(base.opened | head.opened):
-            yield f"{opened} differs and is read at import"
         yield from (f"{one} differs" for one in self.changed.python if PurePosixPath(one).name in _STARTUP)
-        yield from (f"one side alone imports {name}" for name in sorted(base.libraries ^ head.libraries))
-        imported = self.imported
-        self._with_docs = any(b"__doc__" in (self.changed.read("head", one) or b"") for one in imported)
-        yield from filter(None, (self._why_statements(imported),))
-        yield from filter(None, (self._why_imported(),))
+        self._compare_files()
+        yield from filter(None, (self._why_ran(base, head, " at import"),))
 
-    def _opened(self, opened: Iterable[str]) -> str | None:
-        """Return a changed file that was opened, or whose folder was listed while it came or went."""
-        wanted = set(opened)
+    def why(self, node: str) -> str | None:
+        """Return why a benchmark may be affected, None where it cannot be."""
+        if any(node not in self.traces[side].ran for side in SIDES):
+            return "it did not pass while it was traced"
+        base, head = (self.traces[side].ran[node] for side in SIDES)
+        return next(iter((*base.unknown, *head.unknown)), None) or self._why_ran(base, head, "")
+
+    def _why_ran(self, base: Ran, head: Ran, at: str) -> str | None:
+        """Return why what ran may differ."""
+        if opened := self._opened(base.opened | head.opened):
+            return f"it reads {opened}{at}"
+        codes = {"base": base.codes, "head": head.codes}
+        for code in sorted(codes["base"] | codes["head"]):
+            why = self._why_code(code, {**base.generated, **head.generated})
+            if why is not None:
+                return why + (at and ", which runs at import")
+        for side, others in (("base", codes["head"]), ("head", codes["base"])):
+            names = {code[:2] for code in others}
+            for code in sorted(codes[side] - others):
+                if not (code[:2] in names and self._has_other_docs(code)):
+                    return (
+                        f"{side} alone runs {f'{code[1]} ({code[0]})' if code[0] else 'generated code'}{at}"
+                    )
+        if base.modules != head.modules:
+            return f"the sides import other modules, or in another order{at}"
+        libraries = {
+            name.partition(".")[0] for name in (*head.modules, *self.traces["head"].imported.modules)
+        }
+        if self._found.docs and (readers := libraries & _READERS_OF_DOCS):
+            return f"docstrings differ, and {min(readers)} reads them"
+        return None
+
+    def _has_other_docs(self, code: Code) -> bool:
+        """Return whether code differs in its docstring, which moves its constants; the rest was compared."""
+        base, head = (self._of(side, code[0]) or Units() for side in SIDES)
+        unit = head.unit_of(code[1])
+        return unit != MODULE and base.docs.get(unit) != head.docs.get(unit)
+
+    def _opened(self, opened: Collection[str]) -> str | None:
+        """Return a changed file that was opened, or one in a folder that was listed."""
         for file in sorted(self.changed.texts | self.changed.python):
-            folder = str(PurePosixPath(file).parent)
-            both = all(self.changed.read(side, file) is not None for side in SIDES)
-            if file in wanted or (folder in wanted and not both):
+            if file in opened or str(PurePosixPath(file).parent) in opened:
                 return file
         return None
 
-    def _why_imported(self) -> str | None:
-        """Return why what ran at import affects all."""
-        codes = {side: self.traces[side].imported for side in SIDES}
-        if {code for code in codes["base"] if not code[0]} != {code for code in codes["head"] if not code[0]}:
-            return "code generated at import differs"
-        every = {side: self._every_code(side) for side in SIDES}
-        for side, other in zip(SIDES, reversed(SIDES), strict=True):
-            for file, name in sorted(codes[side] - every[other]):
-                units = self._of(side, file)
-                if units is None or (name != MODULE and not self._is_body(side, file, name)):
-                    return f"{side} alone runs {name} ({file}) at import"
-                if not all(one.pure for one in units.statements) and file not in self.changed.python:
-                    return f"{side} alone imports {file}"
-        return self._why_codes(codes["base"] | codes["head"], at=" at import", in_module=False)
+    def _why_code(self, code: Code, generated: Mapping[str, frozenset[str]]) -> str | None:
+        """Return why code that ran may do something else on the other side."""
+        file, qualified, digest = code
+        if not file:
+            words = generated.get(digest, frozenset()) - READS_HEADERS - READS_CODE - READS_DOCS
+            why = self._found.why(file, Mentions(words=words))
+            return f"generated code {why}" if why else None
+        if not digest and file in self._found.modules:
+            return self._found.modules[file]
+        if code not in self._known:
+            try:
+                self._known[code] = self._why_text(file, qualified)
+            except RecursionError:
+                self._known[code] = f"{file} cannot be read"
+        return self._known[code]
 
-    def _every_code(self, side: Side) -> frozenset[Code]:
-        trace = self.traces[side]
-        return trace.imported.union(*(ran.codes for ran in trace.ran.values()))
-
-    def _why_statements(self, imported: frozenset[str]) -> str | None:
-        """Find the names whose value may differ, and return why statements affect all, if they do."""
-        for file in sorted(self.changed.python):
-            if file not in imported:
-                if any(self.changed.read(side, file) is None for side in SIDES):
-                    path = PurePosixPath(file)
-                    self._names.add(path.parent.name if path.name == "__init__.py" else path.stem)
-                continue
-            why = self._why_file(file)
-            if why is not None:
-                return why
-        self._taint()
-        return self._close(imported)
-
-    def _why_file(self, file: str) -> str | None:
-        old, new = self._of("base", file), self._of("head", file)
-        if old is None or new is None:
-            return f"{file} cannot be read"
-        differing = {
-            name
-            for name in old.functions.keys() | new.functions.keys()
-            if [one.text for one in old.functions.get(name, ())]
-            != [one.text for one in new.functions.get(name, ())]
-        }
-        self._differing[file] = frozenset(differing)
-        before, after = (Counter((one.owner, one.text) for one in units.statements) for units in (old, new))
-        ones = [
-            *(one for one in old.statements if before[one.owner, one.text] > after[one.owner, one.text]),
-            *(one for one in new.statements if after[one.owner, one.text] > before[one.owner, one.text]),
-        ]
-        common = set(old.order) & set(new.order)
-        if [one for one in old.order if one in common] != [one for one in new.order if one in common]:
-            return f"{file} is in another order"
-        for one in ones:
-            self._in_modules.add(file)
-            if not one.pure or PurePosixPath(file).name == "conftest.py":
-                return f"a statement that runs at import differs ({file}:{one.line})"
-            self._bind(file, one)
-        for name in differing:
-            why = self._why_function(file, old.functions.get(name, ()), new.functions.get(name, ()))
-            if why is not None:
-                return why
+    def _why_text(self, file: str, qualified: str) -> str | None:
+        sides: tuple[Side, ...] = SIDES if file in self.changed.python else ("head",)
+        for side in sides:
+            units = self._of(side, file)
+            if units is None:
+                return f"{file} cannot be read"
+            unit = units.unit_of(qualified)
+            if unit in self._found.functions.get(file, ()):
+                return f"{unit} differs ({file})"
+            for mentions in units.mentions_of(unit):
+                if why := self._found.why(file, mentions):
+                    return f"{unit} ({file}) {why}"
         return None
-
-    def _bind(self, file: str, one: Statement) -> None:
-        self._names |= one.names
-        owner = one.kind.removeprefix("class ") if one.kind.startswith("class ") else one.owner
-        if owner:
-            self._classes.add((file, owner))
-            self._names.add(owner.rpartition(".")[2])
-        path = PurePosixPath(file)
-        self._modules.add(path.parent.name if path.name == "__init__.py" else path.stem)
-
-    def _why_function(self, file: str, old: Sequence[Function], new: Sequence[Function]) -> str | None:
-        one = (*new, *old)[0]
-        owner, _, short = one.name.rpartition(".")
-        if old and new:
-            if [each.decorators for each in old] != [each.decorators for each in new]:
-                if any(each.decorated for each in (*old, *new)):
-                    return f"the decorators of {one.name} differ ({file}:{one.line})"
-                self._tainted.add(short)
-            if [each.signature for each in old] != [each.signature for each in new]:
-                if any(each.impure for each in (*old, *new)):
-                    return f"a default of {one.name} differs ({file}:{one.line})"
-                self._tainted.add(short)
-        else:
-            self._names.add(short)
-            if any(each.decorated for each in (*old, *new)):
-                return f"one side alone decorates {one.name} ({file}:{one.line})"
-            if owner and short.startswith("__"):
-                self._classes.add((file, owner))
-                self._names.add(owner.rpartition(".")[2])
-            if not owner and (
-                short.startswith(("__", "pytest_")) or PurePosixPath(file).name == "conftest.py"
-            ):
-                return f"one side alone has {one.name} ({file}:{one.line})"
-        if any(each.decorated for each in (*old, *new)):
-            self._tainted.add(short)
-        return None
-
-    def _taint(self) -> None:
-        for trace in self.traces.values():
-            for ran in trace.ran.values():
-                for file, name in ran.codes:
-                    if name in self._differing.get(file, ()):
-                        short = name.rpartition(".")[2]
-                        if not short.startswith("__"):
-                            self._tainted.add(short)
-
-    def _close(self, imported: frozenset[str]) -> str | None:
-        """Add the names whose value follows from names that differ, until there are no more."""
-        if not self._names and not self._tainted:
-            return None
-        texts = {
-            (side, file): text
-            for side in SIDES
-            for file in imported
-            if (side == "head" or file in self.changed.python)
-            and (text := self.changed.read(side, file)) is not None
-        }
-        while True:
-            known = len(self._names), len(self._tainted), len(self._classes)
-            for (side, file), text in texts.items():
-                if not self._may_mention(text):
-                    continue
-                units = self._of(side, file)
-                if units is None:
-                    return f"{file} cannot be read"
-                why = self._follow(file, units)
-                if why is not None:
-                    return why
-            if known == (len(self._names), len(self._tainted), len(self._classes)):
-                return None
-
-    def _follow(self, file: str, units: Units) -> str | None:
-        for one in units.statements:
-            if one.kind.removeprefix("import ") in self._modules:
-                self._modules |= one.names
-            is_header = one.kind.startswith("class ")
-            depends = self._depends(one.mentions)
-            if not depends and not one.mentions.names & self._tainted:
-                continue
-            # Where a class has a keyword or a decorator, its making may do anything with what differs.
-            if not one.pure and (not is_header or one.mentions.names & self._names):
-                return f"a statement at import depends on what differs ({file}:{one.line})"
-            if depends:
-                self._bind(file, one)
-            else:
-                self._tainted |= one.names
-        for each in (each for found in units.functions.values() for each in found):
-            if each.outside.names & self._names:
-                if each.decorated:
-                    return f"a decorated function depends on what differs ({file}:{each.line})"
-                self._tainted.add(each.name.rpartition(".")[2])
-        return None
-
-    def _depends(self, mentions: Mentions) -> bool:
-        return bool(
-            mentions.names & self._names
-            or mentions.bare & self._modules
-            or (mentions.wild and (self._names or self._classes))
-        )
-
-    def _may_mention(self, text: bytes) -> bool:
-        wanted = {*self._names, *self._tainted, *self._modules}
-        return any(name.encode() in text for name in wanted) or bool(_WILD_WORDS.search(text))
 
     def _of(self, side: Side, file: str) -> Units | None:
         """Return the parts of a file on a side; a file that is not there has none."""
@@ -350,106 +303,146 @@ class _Deciding:
         if key not in self._units:
             text = self.changed.read(side, file)
             try:
-                found: Units | None = Units() if text is None else units_of(text, with_docs=self._with_docs)
+                found: Units | None = Units() if text is None else units_of(text)
+                if found is not None and file in self.changed.python:
+                    found.describe()
             except (SyntaxError, ValueError, RecursionError):
                 found = None
             self._units[key] = found
         return self._units[key]
 
-    def why(self, node: str) -> str | None:
-        """Return why a benchmark may be affected, None where it cannot be."""
-        if any(node not in self.traces[side].ran for side in SIDES):
-            return "it did not pass while it was traced"
-        base, head = (self.traces[side].ran[node] for side in SIDES)
-        for ran in (base, head):
-            if ran.unknown:
-                return ran.unknown[0]
-        if opened := self._opened(base.opened | head.opened):
-            return f"it reads {opened}"
-        why = self._why_codes(base.codes | head.codes, at="", in_module=True)
-        if why is not None:
-            return why
-        everywhere = self.traces["base"].imported & self.traces["head"].imported
-        if (base.codes ^ head.codes) - everywhere:
-            file, name = min((base.codes ^ head.codes) - everywhere)
-            return f"one side alone runs {f'{name} ({file})' if file else 'generated code'}"
-        return None
+    def _compare_files(self) -> None:
+        """Find what differs, and the names that are imported from it."""
+        for file in sorted(self.changed.python):
+            path = PurePosixPath(file)
+            there = [self.changed.read(side, file) is not None for side in SIDES]
+            if not all(there):
+                self._found.add("", _module(file), is_function=False)
+                self._found.files.add(_file_words(path))
+            if file in self.imported:
+                base, head = (self._of(side, file) for side in SIDES)
+                if base is None or head is None:
+                    self._found.modules[file] = f"{file} cannot be read"
+                    continue
+                self._compare(file, base, head)
+        self._found.files |= {_file_words(PurePosixPath(one)) for one in self.changed.texts}
+        self._follow_imports()
 
-    def _why_codes(self, codes: Iterable[Code], *, at: str, in_module: bool) -> str | None:
-        """Return why code that ran depends on what differs."""
-        own = sorted(code for code in codes if code[0])
-        differs = (self._why_text(code, at, in_module=in_module) for code in own)
-        depends = (self._why_mentions(code, at) for code in own)
-        return next(filter(None, (*differs, *depends)), None)
+    def _compare(self, file: str, base: Units, head: Units) -> None:
+        for old, new in zip_longest(base.statements, head.statements):
+            if old is None or new is None or old.text != new.text:
+                line = (new or old).line
+                self._found.modules[file] = f"a statement that runs at import differs ({file}:{line})"
+                break
+        self._compare_functions(file, base, head)
+        for key in base.bindings.keys() | head.bindings.keys():
+            if base.bindings.get(key) != head.bindings.get(key):
+                owner, name = key
+                self._found.add("" if owner else file, name, is_function=False)
+        self._compare_classes(file, base, head)
+        common = base.docs.keys() & head.docs.keys()
+        self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
+        if PurePosixPath(file).name == "conftest.py" and (
+            base.functions.keys() != head.functions.keys() or base.bindings != head.bindings
+        ):
+            self._found.modules.setdefault(file, f"{file} differs")
 
-    def _why_text(self, code: Code, at: str, *, in_module: bool) -> str | None:
-        file, qualified = code
-        if file not in self.changed.python:
-            return None
-        base, head = (self._of(side, file) for side in SIDES)
-        if base is None or head is None:
-            return f"{file} cannot be read"
-        names = {base.unit_of(qualified), head.unit_of(qualified)}
-        if differing := names & self._differing.get(file, frozenset()):
-            return f"{min(differing)} differs ({file}), which runs{at}"
-        # The statements of a module that is imported bind names, and are judged by these.
-        binds = not in_module and (qualified == MODULE or self._is_body("head", file, qualified))
-        if MODULE in names and file in self._in_modules and not binds:
-            return f"statements of {file} differ, which run{at}"
-        return None
-
-    def _why_mentions(self, code: Code, at: str) -> str | None:
-        file, qualified = code
-        if not (self._names or self._tainted or self._classes):
-            return None
-        owner = qualified.partition(".<locals>")[0].rpartition(".")[0]
-        while owner:
-            if (file, owner) in self._classes and not self._is_body("head", file, qualified):
-                return f"the class {owner} differs ({file})"
-            owner = owner.rpartition(".")[0]
-        for side in SIDES:
-            text = self.changed.read(side, file)
-            if text is None or (side == "base" and file not in self.changed.python):
+    def _compare_functions(self, file: str, base: Units, head: Units) -> None:
+        differing = set()
+        for name in base.functions.keys() | head.functions.keys():
+            old, new = base.functions.get(name, []), head.functions.get(name, [])
+            if [one.text for one in old] == [one.text for one in new]:
                 continue
-            if not self._may_mention(text):
-                continue
-            units = self._of(side, file)
-            if units is None:
-                return f"{file} cannot be read"
-            for one in units.functions.get(units.unit_of(qualified), ()):
-                if self._depends(one.mentions) or one.mentions.names & self._tainted:
-                    return (
-                        f"{one.name} depends on what differs ({file}:{one.line}){at and ', which runs'}{at}"
-                    )
-        return None
+            differing.add(name)
+            owner, _, short = name.rpartition(".")
+            self._found.headers |= bool(old and new) and [one.header for one in old] != [
+                one.header for one in new
+            ]
+            if not (old and new):
+                self._found.add("" if owner else file, short, is_function=True)
+                if owner and short in self._in_protocols:
+                    self._found.modules.setdefault(file, f"{name} may make its class one of a protocol")
+        self._found.functions[file] = frozenset(differing)
 
-    def _is_body(self, side: Side, file: str, qualified: str) -> bool:
-        """Return whether a code object is a class body, which runs where the class is made."""
-        units = self._of(side, file) or Units()
-        return any(one.kind == f"class {qualified}" for one in units.statements)
+    @cached_property
+    def _in_protocols(self) -> frozenset[str]:
+        """The names of the methods of protocols, for which classes may be searched."""
+        return frozenset(
+            name.rpartition(".")[2]
+            for file in self.imported
+            if (units := self._of("head", file)) is not None
+            for name in units.functions
+            if (owner := units.classes.get(name.rpartition(".")[0])) and "Protocol" in owner.bases
+        )
+
+    def _compare_classes(self, file: str, base: Units, head: Units) -> None:
+        for name in base.classes.keys() | head.classes.keys():
+            old, new = base.classes.get(name), head.classes.get(name)
+            if old == new:
+                continue
+            owner, _, short = name.rpartition(".")
+            plain = all(is_plain(short, self._classes(side)) for side in SIDES)
+            if (old and new and old.header != new.header) or not plain:
+                line = (new or old or Class(header="", bases=(), line=0, plain=False)).line
+                self._found.modules.setdefault(file, f"the class {name} differs ({file}:{line})")
+            elif not (old and new):
+                self._found.add("" if owner else file, short, is_function=False)
+
+    def _classes(self, side: Side) -> Mapping[str, Sequence[Class]]:
+        """Return the classes of all files that were loaded, by their last names."""
+        if side not in self._by_name:
+            found: dict[str, list[Class]] = {}
+            for file in self.imported:
+                for name, one in (self._of(side, file) or Units()).classes.items():
+                    found.setdefault(name.rpartition(".")[2], []).append(one)
+            self._by_name[side] = found
+        return self._by_name[side]
+
+    _by_name: dict[Side, Mapping[str, Sequence[Class]]] = field(default_factory=dict)
+
+    def _follow_imports(self) -> None:
+        """Add the names under which other files import what differs."""
+        known = -1
+        while known != len(self._found.names) and self._found.names:
+            known = len(self._found.names)
+            for file in self.imported:
+                for side in SIDES if file in self.changed.python else SIDES[1:]:
+                    self._follow(file, self._of(side, file) or Units())
+
+    def _follow(self, file: str, units: Units) -> None:
+        names = self._found.names
+        for one in units.imports:
+            for (place, name), is_function in list(names.items()):
+                from_there = not place or not one.module or _module(place) == one.module
+                if name == one.name and place != file and from_there:
+                    self._found.add(file, one.bound, is_function=is_function)
+        for star in units.stars:
+            for (place, name), is_function in list(names.items()):
+                if place and place != file and _module(place) == star:
+                    self._found.add(file, name, is_function=is_function)
+                    if name == "__all__":
+                        self._found.modules.setdefault(file, f"{file} imports all names of {place}")
 
     def digest(self, node: str) -> str:
         """Return a hash of what a benchmark ran."""
-        digest = hashlib.sha256()
         trace = self.traces["head"]
-        for file, qualified in sorted(trace.imported | trace.ran[node].codes):
-            units = self._of("head", file) if file else None
-            found = units.functions.get(units.unit_of(qualified), ()) if units else ()
-            digest.update("\0".join((file, qualified, *(one.text for one in found))).encode())
-        return digest.hexdigest()[:16]
+        codes = sorted(trace.imported.codes | trace.ran[node].codes)
+        return hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:16]
 
     def functions(self, nodes: Sequence[str]) -> Iterator[ChangedFunction]:
         """Yield the functions that head changed or added, and where they run."""
-        rans = [self.traces["head"].ran.get(node, Ran()) for node in nodes]
+        head = self.traces["head"]
+        rans = [head.ran.get(node, Ran()) for node in nodes]
+        none = frozenset[Code]()
         parts: tuple[tuple[Runs, frozenset[Code]], ...] = (
-            ("timed", frozenset().union(*(ran.later for ran in rans))),
-            ("first call", frozenset().union(*(ran.first for ran in rans))),
-            ("set-up", frozenset().union(*(ran.setup for ran in rans))),
-            ("import", self.traces["head"].imported),
+            ("timed", none.union(*(ran.parts.get("later", none) for ran in rans))),
+            ("first call", none.union(*(ran.parts.get("first", none) for ran in rans))),
+            ("set-up", none.union(*(ran.parts.get("setup", none) for ran in rans))),
+            ("import", head.imported.codes),
         )
         for file in sorted(self.changed.python):
             old, new = self._of("base", file), self._of("head", file)
-            if old is None or new is None:
+            if old is None or new is None or _is_test(file):
                 continue
             for name, found in new.functions.items():
                 if [one.text for one in found] == [one.text for one in old.functions.get(name, ())]:
@@ -457,10 +450,18 @@ class _Deciding:
                 ran = (
                     where
                     for where, codes in parts
-                    if any(place == file and new.unit_of(code) == name for place, code in codes)
+                    if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
                 )
-                if not _is_test(file):
-                    yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
+                yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
+
+
+def _module(file: str) -> str:
+    path = PurePosixPath(file)
+    return path.parent.name if path.name == "__init__.py" else path.stem
+
+
+def _file_words(path: PurePosixPath) -> frozenset[str]:
+    return frozenset(_WORD.findall(path.name))
 
 
 def _is_test(file: str) -> bool:

@@ -1,398 +1,515 @@
-"""The parts of a Python file that can differ by themselves: functions, and the statements around them.
-
-Texts are those of syntax trees, so that lines, comments and docstrings are no part of them.
-"""
+"""The parts of a Python file that decide whether what runs is the same: functions, bindings, and the rest."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_PLAIN_DECORATORS = frozenset({"property", "staticmethod", "classmethod", "setter", "getter", "deleter"})
-_PLAIN_CLASS_DECORATORS = frozenset({
-    "dataclass", "define", "frozen", "mutable", "attrs", "s", "final", "total_ordering", "runtime_checkable",
-    "unique",
-})  # fmt: skip
-# Calls of these change nothing but what their result is bound to.
-_PURE = frozenset({
-    "Decimal", "Factory", "Fraction", "NewType", "ParamSpec", "Path", "PurePath", "TypeVar", "TypeVarTuple",
-    "abs", "array", "asarray", "attrgetter", "attrib", "bool", "bytes", "cast", "compile", "complex", "count",
-    "defaultdict", "deque", "dict", "divmod", "enumerate", "field", "float", "frozenset", "full",
-    "getLogger", "ib", "int", "isinstance", "itemgetter", "len", "list", "max", "min", "namedtuple",
-    "object", "ones", "partial", "range", "reversed", "round", "set", "sorted", "sqrt", "str", "sum",
-    "tensor", "timedelta", "tuple", "type", "zeros", "zip",
-})  # fmt: skip
-# Who mentions one of these may see names that it does not mention.
-_WILDCARDS = frozenset({
-    "__dict__", "__getattribute__", "__globals__", "__subclasses__", "dir", "eval", "exec", "getmembers",
-    "getmodule", "globals", "iter_modules", "locals", "vars", "walk_packages",
-})  # fmt: skip
-# These take the name of a module, which is mentioned where it is a constant.
-_DYNAMIC = frozenset({"import_module", "find_spec", "__import__"})
-_WORD = re.compile(r"[^\W\d]\w*")
-_LONGEST_TEXT = 2000
 MODULE = "<module>"
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+# Decorators that only wrap the function, by what is imported; all others may keep it, or read it.
+_PLAIN = frozenset({
+    "functools.lru_cache", "functools.cache", "functools.cached_property",
+    "contextlib.contextmanager", "contextlib.asynccontextmanager", "abc.abstractmethod",
+    "typing.overload", "typing.final", "typing.override", "typing_extensions.overload",
+    "typing_extensions.final", "typing_extensions.override", "torch.no_grad", "torch.inference_mode",
+    "torch.enable_grad", "pytest.fixture",
+})  # fmt: skip
+_BUILTIN = frozenset({"property", "staticmethod", "classmethod"})
+_ACCESSORS = frozenset({"setter", "getter", "deleter"})
+# Classes whose making does nothing with what is in the body of a subclass.
+_PLAIN_BASES = frozenset({
+    "object", "ABC", "Generic", "Module", "BaseException", "Exception", "ArithmeticError", "AttributeError",
+    "ImportError", "KeyError", "LookupError", "NotImplementedError", "OSError", "RuntimeError", "TypeError",
+    "UserWarning", "ValueError", "Warning",
+})  # fmt: skip
+_SPECIAL_BUT_PLAIN = frozenset({"__all__", "__version__", "__author__", "__license__", "__copyright__"})
+# What looks at names that it does not mention.
+_LOOKS_AROUND = frozenset({
+    "vars", "dir", "globals", "__dict__", "f_globals", "f_locals", "__globals__", "__subclasses__",
+    "getmembers", "getmembers_static", "__getattribute__", "get_objects", "get_referrers", "resolve_name",
+})  # fmt: skip
+# These do so where the name is no constant.
+_ACCESS = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
+READS_HEADERS = frozenset({
+    "signature", "Signature", "get_type_hints", "get_annotations", "getfullargspec", "__annotations__",
+    "__defaults__", "__kwdefaults__", "__signature__",
+})  # fmt: skip
+READS_CODE = frozenset({
+    "__code__", "co_code", "co_consts", "co_names", "getsource", "getsourcelines", "findsource", "get_source",
+    "linecache", "Bytecode", "getclosurevars",
+})  # fmt: skip
+READS_DOCS = frozenset({"__doc__", "getdoc"})
+_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mentions:
-    """The names that code mentions, those of them that are no base of an attribute, and wildcards in it."""
+    """The names that code mentions.
 
-    names: frozenset[str] = frozenset()
-    bare: frozenset[str] = frozenset()
-    wild: bool = False
+    ``own`` are those of variables, ``words`` attributes and words in texts. Those in ``called`` are mentioned
+    in calls alone. ``looks_around`` means that it may find names that it does not mention.
+    """
+
+    own: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
+    called: frozenset[str] = frozenset()
+    looks_around: bool = False
+
+    @property
+    def every(self) -> frozenset[str]:
+        """All names."""
+        return self.own | self.words
 
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """A function or method with all that is nested in it; ``outside`` is evaluated when it is defined.
-
-    ``decorated`` leaves out what only makes a property, a method or a test. ``impure`` means that defining it
-    may do more than that.
-    """
+    """A function or method; a ``plain`` one does nothing but bind its name where it is defined."""
 
     name: str
-    text: str
-    line: int
-    decorators: str
-    decorated: bool
-    signature: str
-    impure: bool
-    mentions: Mentions
-    outside: Mentions
+    plain: bool
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+
+    @property
+    def line(self) -> int:
+        """Where it begins."""
+        return self.node.lineno
+
+    @cached_property
+    def text(self) -> str:
+        """The whole function, without docstrings."""
+        return ast.dump(self.node)
+
+    @cached_property
+    def header(self) -> str:
+        """The function without its body."""
+        return _without_bodies(self.node)
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """What it mentions, with all that is in it."""
+        return _mentions(ast.walk(self.node), in_function=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A statement that defines no function, of a module or (``owner``) a class body, or a class header.
+    """A statement that may do anything where it runs, but for the bodies of functions in it."""
 
-    A ``pure`` one does nothing but bind ``names``. The ``kind`` of a header is "class" with its qualified
-    name, that of an import "import" with the last part of what is imported.
+    node: ast.AST
+    line: int
+    text: str
+
+
+@dataclass(kw_only=True)
+class Class:
+    """A class: its header, the last names of its bases, and its members in order.
+
+    It may be ``plain`` where making it does nothing with its members as far as its own header and body show.
     """
 
-    owner: str
-    text: str
+    header: str
+    bases: tuple[str, ...]
     line: int
-    names: frozenset[str]
-    pure: bool
-    mentions: Mentions
-    kind: str = "statement"
+    plain: bool
+    members: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Units:
-    """The parts of a file, in order; functions of one qualified name are kept together."""
+class Import:
+    """A name that a file binds by an import, from a module's last part or "" for the package around."""
 
-    functions: dict[str, tuple[Function, ...]] = field(default_factory=dict)
-    statements: tuple[Statement, ...] = ()
-    order: tuple[str, ...] = ()
+    module: str
+    name: str
+    bound: str
+
+
+@dataclass(kw_only=True)
+class Units:
+    """The parts of a file.
+
+    Attributes:
+        functions: by qualified name, in order.
+        bindings: what constants and imports bind, by class ("" for the module) and name.
+        statements: all others, in order.
+        classes: by qualified name.
+        imports: the names that are imported.
+        stars: the last parts of the modules of which all is imported.
+        docs: docstrings by qualified name.
+    """
+
+    functions: dict[str, list[Function]] = field(default_factory=dict)
+    bindings: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list)
+    classes: dict[str, Class] = field(default_factory=dict)
+    imports: list[Import] = field(default_factory=list)
+    stars: list[str] = field(default_factory=list)
+    docs: dict[str, str] = field(default_factory=dict)
 
     def unit_of(self, qualified: str) -> str:
         """Return the name of the function that a code object is a part of, MODULE where it is of none."""
         outermost = qualified.partition(".<locals>")[0]
-        if outermost in self.functions:
-            return outermost
-        return MODULE
+        return outermost if outermost in self.functions else MODULE
+
+    def describe(self) -> None:
+        """Describe all functions now.
+
+        Raises:
+            RecursionError: one is too deep.
+        """
+        for function in (one for found in self.functions.values() for one in found):
+            assert function.text  # noqa: S101 (it is kept)
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """What the statements mention."""
+        nodes = (found for one in self.statements for found in _outside_bodies(one.node))
+        return _mentions(nodes, in_function=False)
+
+    def mentions_of(self, unit: str) -> Iterator[Mentions]:
+        """Yield what a function, or what runs at import, mentions."""
+        if unit == MODULE:
+            yield self.mentions
+        yield from (one.mentions for one in self.functions.get(unit, ()))
 
 
-def units_of(text: bytes, *, with_docs: bool = False) -> Units:
+def units_of(text: bytes) -> Units:
     """Return the parts of a file.
 
     Raises:
-        SyntaxError, ValueError: it cannot be parsed.
+        SyntaxError, ValueError, RecursionError: it cannot be parsed.
     """
     tree = ast.parse(text)
-    if not with_docs:
-        _strip(tree)
-    functions: dict[str, list[Function]] = {}
-    statements: list[Statement] = []
-    order: list[str] = []
-    _walk(tree.body, "", functions, statements, order)
-    return Units(
-        functions={name: tuple(found) for name, found in functions.items()},
-        statements=tuple(statements),
-        order=tuple(order),
-    )
+    reader = _Reader(tree)
+    reader.read(tree.body, "")
+    return reader.units
 
 
-def _strip(tree: ast.AST) -> None:
-    """Take docstrings out, and other texts that stand as statements."""
-    for node in ast.walk(tree):
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(node, name, None)
-            if isinstance(body, list) and any(map(_is_text, body)):
-                kept = [one for one in body if not _is_text(one)]
-                setattr(node, name, kept or [ast.Pass()])
+class _Reader:
+    """Sorts the statements of a file."""
 
+    def __init__(self, tree: ast.Module) -> None:
+        self.units = Units()
+        self._imported = dict(_imported(tree.body))
+        self._docs: dict[int, str] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | _FUNCTIONS):
+                docs = ast.get_docstring(node, clean=False)
+                if docs is not None:
+                    self._docs[id(node)] = docs
+                    node.body = node.body[1:] or [ast.Pass()]
+        self.units.docs[MODULE] = self._docs.get(id(tree), "")
 
-def _is_text(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and (isinstance(node.value.value, str) or node.value.value is ...)
-    )
+    def read(self, body: Sequence[ast.stmt], owner: str) -> None:
+        """Sort the statements of a module or a class."""
+        properties: set[str] = set()
+        for node in body:
+            if isinstance(node, _FUNCTIONS):
+                self._read_function(node, owner, properties)
+            elif isinstance(node, ast.ClassDef):
+                self._read_class(node, owner)
+            elif _does_nothing(node) or self._is_for_types(node):
+                continue
+            elif isinstance(node, ast.Import | ast.ImportFrom) and not _is_special_import(node):
+                self._read_import(node, owner)
+            else:
+                bound = _bound_literals(node, in_class=bool(owner))
+                if bound:
+                    for name in bound:
+                        self._bind(owner, name, ast.dump(node))
+                else:
+                    self._read_statement(node, owner)
 
+    def _bind(self, owner: str, name: str, text: str) -> None:
+        self.units.bindings.setdefault((owner, name), []).append(text)
+        self._add_member(owner, text)
 
-def _walk(
-    body: Sequence[ast.stmt],
-    owner: str,
-    functions: dict[str, list[Function]],
-    statements: list[Statement],
-    order: list[str],
-) -> None:
-    for node in body:
-        if isinstance(node, _FUNCTIONS):
-            name = f"{owner}.{node.name}" if owner else node.name
-            functions.setdefault(name, []).append(_function(node, name))
-            order.append(name)
-        elif isinstance(node, ast.ClassDef):
-            name = f"{owner}.{node.name}" if owner else node.name
-            statements.append(_header(node, owner, name))
-            order.append(f"class {name}")
-            _walk(node.body, name, functions, statements, order)
-        elif isinstance(node, ast.If | ast.Try) and not _is_for_types(node) and not _defines_class(node):
-            one = _compound(node, owner, functions)
-            statements.append(one)
-            order.append(one.text)
-        elif not isinstance(node, ast.Pass):
-            for one in _statements(node, owner):
-                statements.append(one)
-                order.append(one.text)
+    def _add_member(self, owner: str, text: str) -> None:
+        if owner in self.units.classes:
+            self.units.classes[owner].members.append(text)
 
+    def _read_function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, properties: set[str]
+    ) -> None:
+        name = f"{owner}.{node.name}" if owner else node.name
+        decorated = all(self._is_plain(one, properties) for one in node.decorator_list)
+        if node.decorator_list and decorated:
+            properties.add(node.name)
+        header = _annotations_and_defaults(node)
+        plain = decorated and all(map(_is_literal, header[1])) and not any(map(_calls, header[0]))
+        plain &= not _is_special(node.name)
+        function = Function(name=name, plain=plain, node=node)
+        self._add_function(function)
+        self._add_member(owner, function.header)
+        if not plain:
+            self.units.statements.append(Statement(node=node, line=node.lineno, text=function.header))
 
-def _compound(node: ast.If | ast.Try, owner: str, functions: dict[str, list[Function]]) -> Statement:
-    """Return a condition around statements and functions, whose bodies do not run where it does."""
-    inner: list[Statement] = []
-    defined: dict[str, list[Function]] = {}
-    handlers = [] if isinstance(node, ast.If) else node.handlers
-    bodies = [node.body, node.orelse, *(one.body for one in handlers)]
-    bodies += [] if isinstance(node, ast.If) else [node.finalbody]
-    for body in bodies:
-        _walk(body, owner, defined, inner, [])
-    for name, found in defined.items():
-        functions.setdefault(name, []).extend(found)
-    every = [one for found in defined.values() for one in found]
-    outside = _mentions([node.test] if isinstance(node, ast.If) else [])
-    parts = [outside, *(one.mentions for one in inner), *(one.outside for one in every)]
-    pure = not isinstance(node, ast.If) or _is_pure(node.test)
-    names = {one.name.rpartition(".")[2] for one in every}
-    return Statement(
-        owner=owner,
-        text=ast.dump(node),
-        line=node.lineno,
-        names=frozenset(names.union(*(one.names for one in inner))),
-        pure=pure
-        and all(one.pure for one in inner)
-        and not any(one.decorated or one.impure or _is_special(one.name) for one in every),
-        mentions=Mentions(
-            names=frozenset[str]().union(*(one.names for one in parts)),
-            bare=frozenset[str]().union(*(one.bare for one in parts)),
-            wild=any(one.wild for one in parts),
-        ),
-    )
+    def _is_plain(self, decorator: ast.expr, properties: set[str]) -> bool:
+        called = decorator
+        if isinstance(decorator, ast.Call):
+            called = decorator.func
+            if not all(map(_is_literal, [*decorator.args, *(one.value for one in decorator.keywords)])):
+                return False
+        if isinstance(called, ast.Attribute) and called.attr in _ACCESSORS:
+            return isinstance(called.value, ast.Name) and called.value.id in properties
+        if isinstance(called, ast.Name) and called.id in _BUILTIN:
+            return called.id not in self._imported
+        parts: list[str] = []
+        while isinstance(called, ast.Attribute):
+            parts.insert(0, called.attr)
+            called = called.value
+        if not isinstance(called, ast.Name) or called.id not in self._imported:
+            return False
+        whole = ".".join([self._imported[called.id], *parts])
+        return whole in _PLAIN or whole.startswith("pytest.mark.")
 
+    def _read_class(self, node: ast.ClassDef, owner: str) -> None:
+        name = f"{owner}.{node.name}" if owner else node.name
+        header = _without_bodies(ast.ClassDef(**{**dict(ast.iter_fields(node)), "body": []}))
+        self._add_member(owner, header)
+        bases = tuple(
+            _last_name(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases
+        )
+        plain = not (node.decorator_list or node.keywords or name in self.units.classes) and not any(
+            isinstance(one, _FUNCTIONS) and one.name in {"__init_subclass__", "__set_name__"}
+            for one in node.body
+        )
+        self.units.docs[name] = self._docs.get(id(node), "")
+        self.units.classes[name] = Class(header=header, bases=bases, line=node.lineno, plain=plain)
+        if not plain:
+            outside = ast.ClassDef(**{**dict(ast.iter_fields(node)), "body": []})
+            self.units.statements.append(Statement(node=outside, line=node.lineno, text=header))
+        self.read(node.body, name)
 
-def _is_for_types(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING" and not node.orelse
-
-
-def _defines_class(node: ast.stmt) -> bool:
-    return any(isinstance(one, ast.ClassDef) for one in ast.walk(node))
-
-
-def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> Function:
-    arguments = node.args
-    defaults = [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
-    annotations = [one.annotation for one in _arguments(arguments) if one.annotation is not None]
-    annotations += [node.returns] if node.returns is not None else []
-    decorated = not all(map(_is_plain, node.decorator_list))
-    # Annotations are read by decorators, if at all.
-    outside = [*node.decorator_list, *defaults, *(annotations if decorated else [])]
-    body = ast.Module(body=node.body, type_ignores=[])
-    return Function(
-        name=name,
-        text=ast.dump(node),
-        line=node.lineno,
-        decorators=" ".join(map(ast.dump, node.decorator_list)),
-        decorated=decorated,
-        signature=ast.dump(arguments) + (ast.dump(node.returns) if node.returns is not None else ""),
-        impure=not all(map(_is_pure, defaults)),
-        mentions=_mentions([body, *outside]),
-        outside=_mentions(outside),
-    )
-
-
-def _is_plain(decorator: ast.expr) -> bool:
-    """Return whether a decorator leaves the function as it is, or only makes it a method or a test."""
-    if _last_name(decorator) in _PLAIN_DECORATORS:
-        return True
-    arguments: list[ast.expr] = []
-    if isinstance(decorator, ast.Call):
-        arguments = [*decorator.args, *(one.value for one in decorator.keywords)]
-        decorator = decorator.func
-    if not all(map(_is_pure, arguments)):
-        return False
-    while isinstance(decorator, ast.Attribute):
-        decorator = decorator.value
-    return isinstance(decorator, ast.Name) and decorator.id == "pytest"
-
-
-def _arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    yield from (one for one in (arguments.vararg, arguments.kwarg) if one is not None)
-
-
-def _header(node: ast.ClassDef, owner: str, name: str) -> Statement:
-    parts = [*node.decorator_list, *node.bases, *node.keywords]
-    plain = all(_last_name(one) in _PLAIN_CLASS_DECORATORS for one in node.decorator_list)
-    return Statement(
-        owner=owner,
-        text=f"class {name} {' '.join(map(ast.dump, parts))}",
-        line=node.lineno,
-        names=frozenset({node.name}),
-        pure=plain and not node.keywords and all(map(_is_pure, node.bases)),
-        mentions=_mentions(parts),
-        kind=f"class {name}",
-    )
-
-
-def _statements(node: ast.stmt, owner: str) -> Iterator[Statement]:
-    if isinstance(node, ast.Import | ast.ImportFrom):
+    def _read_import(self, node: ast.Import | ast.ImportFrom, owner: str) -> None:
         for alias in node.names:
-            one = (
-                ast.Import(names=[alias])
-                if isinstance(node, ast.Import)
-                else ast.ImportFrom(module=node.module, names=[alias], level=node.level)
+            if isinstance(node, ast.Import):
+                bound = alias.asname or alias.name.partition(".")[0]
+                module, text = "", f"import {alias.name} as {alias.asname}"
+            else:
+                bound = alias.asname or alias.name
+                module = (node.module or "").rpartition(".")[2]
+                text = f"from {'.' * node.level}{node.module} import {alias.name}"
+            self.units.imports.append(Import(module=module, name=alias.name.rpartition(".")[2], bound=bound))
+            self._bind(owner, bound, text)
+
+    def _is_for_types(self, node: ast.stmt) -> bool:
+        """Return whether a statement is one of those that only checkers of types read."""
+        if not isinstance(node, ast.If) or node.orelse or _last_name(node.test) != "TYPE_CHECKING":
+            return False
+        root = node.test.value if isinstance(node.test, ast.Attribute) else node.test
+        return isinstance(root, ast.Name) and self._imported.get(root.id, "").startswith("typing")
+
+    def _read_statement(self, node: ast.stmt, owner: str) -> None:
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            self.units.stars.append((node.module or "").rpartition(".")[2])
+        text = _without_bodies(node)
+        self.units.statements.append(Statement(node=node, line=getattr(node, "lineno", 0), text=text))
+        self._add_member(owner, text)
+        for name, function in _inner_functions(node, owner):
+            self._add_function(Function(name=name, plain=False, node=function))
+
+    def _add_function(self, function: Function) -> None:
+        self.units.functions.setdefault(function.name, []).append(function)
+        docs = [self._docs[id(one)] for one in ast.walk(function.node) if id(one) in self._docs]
+        self.units.docs[function.name] = "\0".join(docs)
+
+
+def _imported(body: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yield the names that a module binds, with the place of those that it imports."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.asname or alias.name.partition(".")[0], alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, f"{'.' * node.level}{node.module}.{alias.name}"
+        elif isinstance(node, ast.ClassDef | _FUNCTIONS):
+            yield node.name, ""
+        else:
+            yield from (
+                (one.id, "") for one in ast.walk(node) if isinstance(one, ast.Name) and _is_stored(one)
             )
-            future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
-            bound = alias.asname or (
-                alias.name.partition(".")[0] if isinstance(node, ast.Import) else alias.name
-            )
-            made = _statement(one, owner, node.lineno, {bound}, pure=bound != "*" and not future)
-            yield replace(made, kind=f"import {alias.name.rpartition('.')[2]}")
-        return
-    if isinstance(node, ast.If) and _is_for_types(node):
-        for inner in node.body:
-            yield from _statements(inner, owner)
-        return
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def _is_special_import(node: ast.Import | ast.ImportFrom) -> bool:
+    return any(alias.name == "*" for alias in node.names) or (
+        isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    )
+
+
+def _bound_literals(node: ast.stmt, *, in_class: bool) -> tuple[str, ...]:
+    """Return the names that a statement binds to constants, if it does nothing else."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+    elif isinstance(node, ast.AnnAssign) and not in_class and not _calls(node.annotation):
         targets = [node.target]
-    names = {name for target in targets for name in _bound(target)}
-    simple = bool(targets) and all(map(_binds_names, targets))
     value = getattr(node, "value", None)
-    pure = simple and (value is None or _is_pure(value)) and not any(map(_is_special, names))
-    alias_type = type(node).__name__ == "TypeAlias"
-    if alias_type:
-        names = {node.name.id}  # type: ignore[attr-defined]
-    yield _statement(node, owner, getattr(node, "lineno", 0), names, pure=pure or alias_type)
-
-
-def _statement(node: ast.stmt, owner: str, line: int, names: set[str], *, pure: bool) -> Statement:
-    return Statement(
-        owner=owner,
-        text=ast.dump(node),
-        line=line,
-        names=frozenset(names),
-        pure=pure,
-        mentions=_mentions([node]),
-    )
+    names = tuple(one.id for one in targets if isinstance(one, ast.Name))
+    whole = len(names) == len(targets) and not any(map(_is_special, names))
+    return names if whole and value is not None and _is_literal(value) else ()
 
 
 def _is_special(name: str) -> bool:
     """Return whether others than the code that mentions a name look at it, such as pytest or Python."""
-    return name.startswith(("pytest", "collect_ignore")) or (
-        name.startswith("__") and name not in {"__all__", "__version__", "__author__", "__slots__"}
-    )
+    if name.startswith(("pytest", "collect_ignore")):
+        return True
+    return name.startswith("__") and name.endswith("__") and name not in _SPECIAL_BUT_PLAIN
 
 
-def _bound(target: ast.expr) -> Iterator[str]:
-    for node in ast.walk(target):
-        if isinstance(node, ast.Name):
-            yield node.id
+def _is_literal(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return True
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return all(map(_is_literal, node.elts))
+    if isinstance(node, ast.Dict):
+        return all(one is not None and _is_literal(one) for one in [*node.keys, *node.values])
+    if isinstance(node, ast.UnaryOp):
+        return _is_literal(node.operand)
+    return isinstance(node, ast.BinOp) and _is_literal(node.left) and _is_literal(node.right)
 
 
-def _binds_names(target: ast.expr) -> bool:
-    if isinstance(target, ast.Tuple | ast.List):
-        return all(map(_binds_names, target.elts))
-    if isinstance(target, ast.Starred):
-        return _binds_names(target.value)
-    return isinstance(target, ast.Name)
+def _calls(node: ast.AST) -> bool:
+    unsafe = ast.Call | ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom
+    return any(isinstance(one, unsafe) for one in ast.walk(node))
 
 
-def _is_pure(node: ast.AST) -> bool:
-    """Return whether evaluating an expression changes nothing, as far as its text shows."""
-    return not any(
-        isinstance(one, ast.Await | ast.Yield | ast.YieldFrom)
-        or (isinstance(one, ast.Call) and _last_name(one.func) not in _PURE)
-        for one in _evaluated(node)
-    )
+def _annotations_and_defaults(
+    node: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> tuple[list[ast.expr], list[ast.expr]]:
+    arguments = node.args
+    every = [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        arguments.vararg,
+        arguments.kwarg,
+    ]
+    annotations = [one.annotation for one in every if one is not None and one.annotation is not None]
+    annotations += [] if node.returns is None else [node.returns]
+    return annotations, [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
 
 
-def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    if isinstance(node, ast.Lambda):
-        return
+def _inner_functions(
+    node: ast.AST, owner: str
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield the functions that a statement defines, with their qualified names."""
     for child in ast.iter_child_nodes(node):
-        yield from _evaluated(child)
+        name = f"{owner}.{child.name}" if owner and hasattr(child, "name") else getattr(child, "name", owner)
+        if isinstance(child, _FUNCTIONS):
+            yield name, child
+        elif isinstance(child, ast.ClassDef):
+            yield from _inner_functions(child, name)
+        elif not isinstance(child, ast.Lambda):
+            yield from _inner_functions(child, owner)
+
+
+def _without_bodies(node: ast.AST) -> str:
+    """Describe a node, without the bodies of the functions in it."""
+    functions = [one for one in ast.walk(node) if isinstance(one, _FUNCTIONS)]
+    bodies = [one.body for one in functions]
+    for one in functions:
+        one.body = []
+    text = ast.dump(node)
+    for one, body in zip(functions, bodies, strict=True):
+        one.body = body
+    return text
+
+
+def _outside_bodies(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, _FUNCTIONS):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _outside_bodies(child)
 
 
 def _last_name(node: ast.AST) -> str:
-    if isinstance(node, ast.Call):
-        node = node.func
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
-    names: set[str] = set()
-    bare: set[str] = set()
-    bases: set[int] = set()
-    wild = False
-    for node in (found for one in nodes for found in ast.walk(one)):
-        mentioned = {*_named_by(node)}
-        names |= mentioned
-        if isinstance(node, ast.Name | ast.Attribute | ast.Constant) and id(node) not in bases:
-            bare |= mentioned
-        if isinstance(node, ast.Attribute):
+def _mentions(nodes: Iterable[ast.AST], *, in_function: bool) -> Mentions:
+    own: set[str] = set()
+    words: set[str] = set()
+    called: set[str] = set()
+    valued: set[str] = set()
+    functions: set[int] = set()
+    around = False
+    for node in nodes:
+        if isinstance(node, ast.Call):
             # A parent comes before its children.
-            bases.add(id(node.value))
-        elif isinstance(node, ast.alias):
-            wild |= node.name == "*"
-        elif isinstance(node, ast.Call):
-            wild |= _looks_up(node)
-    wild |= not names.isdisjoint(_WILDCARDS)
-    return Mentions(names=frozenset(names), bare=frozenset(bare), wild=wild)
+            functions.add(id(node.func))
+            around |= _last_name(node.func) in _ACCESS and not _is_by_constant(node)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            name = _last_name(node)
+            (called if id(node) in functions else valued).add(name)
+            (own if isinstance(node, ast.Name) else words).add(name)
+            around |= name in _LOOKS_AROUND and not _is_of_instance(node)
+            around |= name in _ACCESS and id(node) not in functions
+            around |= name == "locals" and not in_function
+        elif isinstance(node, ast.arg):
+            own.add(node.arg)
+            valued.add(node.arg)
+        else:
+            named = {*_named_by(node)}
+            words |= named
+            valued |= named
+    return Mentions(
+        own=frozenset(own),
+        words=frozenset(words),
+        called=frozenset(called - valued),
+        looks_around=around,
+    )
 
 
-def _named_by(node: ast.AST) -> Iterator[str]:
-    """Return the names that a node mentions by itself."""
-    found: Iterable[str | None] = ()
-    if isinstance(node, ast.Name):
-        found = (node.id,)
-    elif isinstance(node, ast.Attribute):
-        found = (node.attr,)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        found = _WORD.findall(node.value[:_LONGEST_TEXT])
-    elif isinstance(node, ast.keyword | ast.arg):
-        found = (node.arg,)
-    elif isinstance(node, ast.alias):
-        found = (*node.name.split("."), node.asname)
-    elif isinstance(node, ast.ImportFrom):
-        found = (node.module or "").split(".")
-    elif isinstance(node, ast.MatchClass):
-        found = node.kwd_attrs
-    elif isinstance(node, ast.Global | ast.Nonlocal):
-        found = node.names
-    yield from filter(None, found)
+def _is_by_constant(call: ast.Call) -> bool:
+    where = 0 if _last_name(call.func) in {"attrgetter", "methodcaller"} else 1
+    names = call.args[where : where + 1] if where else call.args
+    return bool(names) and all(isinstance(one, ast.Constant) for one in names)
 
 
-def _looks_up(call: ast.Call) -> bool:
-    """Return whether a call imports a module by a name that is no constant."""
-    if _last_name(call.func) not in _DYNAMIC:
-        return False
-    return not (call.args and isinstance(call.args[0], ast.Constant))
+def _is_of_instance(node: ast.Name | ast.Attribute) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _named_by(node: ast.AST) -> Iterable[str]:
+    """Return the names that a node mentions that is neither a name nor an attribute."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return _WORD.findall(node.value)
+    if isinstance(node, ast.alias):
+        return (*node.name.split("."), *([] if node.asname is None else [node.asname]))
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").split(".")
+    if isinstance(node, ast.MatchClass):
+        return node.kwd_attrs
+    if isinstance(node, ast.Global | ast.Nonlocal):
+        return node.names
+    return ()
+
+
+def is_plain(name: str, classes: Mapping[str, Sequence[Class]]) -> bool:
+    """Return whether making a class does nothing with its members: all classes of a name and their bases."""
+    waiting, known = [name], set[str]()
+    while waiting:
+        one = waiting.pop()
+        if one in known:
+            continue
+        known.add(one)
+        found = classes.get(one, ())
+        if not all(each.plain for each in found) or not (found or one in _PLAIN_BASES):
+            return False
+        waiting += [base for each in found for base in each.bases]
+    return True

@@ -162,6 +162,8 @@ def _differs(base: Path, head: Path) -> bool:
     try:
         if base.is_symlink() or head.is_symlink():
             return base.readlink() != head.readlink()
+        if base.stat().st_mode & 0o111 != head.stat().st_mode & 0o111:
+            return True
         return not filecmp.cmp(base, head, shallow=False)
     except OSError:
         return True

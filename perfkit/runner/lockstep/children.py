@@ -34,12 +34,13 @@ _PLACES = ("inifile:", "rootdir:")
 class Tracing:
     """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
 
-    Benchmarks that begin after so many ``seconds`` are skipped.
+    Benchmarks that begin after so many ``seconds`` are left out, and one is ended after ``limit_s``.
     """
 
     top: str
     file: str
     seconds: float
+    limit_s: float
 
 
 @dataclass(frozen=True, kw_only=True)

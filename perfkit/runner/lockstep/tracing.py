@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,84 +15,69 @@ from perfkit.model import SIDES, Side
 from perfkit.runner.lockstep.children import Child, Tracing
 from perfkit.runner.lockstep.launcher import Launcher
 
-# A code object: its file, relative to the top, and qualified name; generated code has no file but a hash.
-Code = tuple[str, str]
+_PARTS = ("import", "before", "setup", "first", "later")
+# A code object: its file, relative to the top ("" for generated code), its qualified name, and the hash of
+# what it does itself ("" for the body of a module or class).
+Code = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a benchmark ran, what it ``opened`` in the checkout, and why more may have run unseen."""
+    """What a process ran, what it ``opened`` in the checkout, and why more may have run unseen.
 
-    setup: frozenset[Code] = frozenset()
-    first: frozenset[Code] = frozenset()
-    later: frozenset[Code] = frozenset()
+    A process of benchmarks has the parts "setup", "first" (the first call) and "later", and "before" for what
+    ran earlier in it; one that imports has "import". ``generated`` are the words in generated code by its
+    hash, ``modules`` what was imported and belongs to no standard library, in order.
+    """
+
+    parts: Mapping[str, frozenset[Code]] = field(default_factory=dict)
+    generated: Mapping[str, frozenset[str]] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
 
     @property
     def codes(self) -> frozenset[Code]:
         """All that it ran."""
-        return self.setup | self.first | self.later
+        return frozenset[Code]().union(*self.parts.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideTrace:
-    """What each benchmark of a side that passed ran, and what belongs to all of them.
+    """What each benchmark of a side that passed ran, and what was imported before the first one.
 
-    ``early`` are own files that were loaded before the trace began, ``libraries`` those that were loaded.
+    ``early`` are own files that were loaded before the trace began.
     """
 
     ran: Mapping[str, Ran]
-    imported: frozenset[Code] = frozenset()
-    opened: frozenset[str] = frozenset()
-    unknown: tuple[str, ...] = ()
+    imported: Ran = field(default_factory=Ran)
     early: frozenset[str] = frozenset()
-    libraries: frozenset[str] = frozenset()
 
 
 class NotTracedError(Exception):
-    """A side could not be traced, for the reason in the message; ``finished`` benchmarks were over."""
-
-    def __init__(self, message: str, finished: frozenset[str] | None = None) -> None:
-        super().__init__(message)
-        self.finished = finished
+    """A side could not be traced, for the reason in the message."""
 
 
 def trace_sides(
     launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], *, seconds: float, limit_s: float
 ) -> Mapping[Side, SideTrace]:
-    """Run the benchmarks of both sides at once and return what they ran.
+    """Run the benchmarks of both sides, each in a process of its own, and return what they ran.
 
-    A benchmark that ends its process, or is silent for ``limit_s`` seconds, is left out of another try.
+    One that takes longer than ``limit_s`` is ended, and those that begin after ``seconds`` are left out.
 
     Raises:
         NotTracedError: it did not work in ``seconds``, or a side ran other code than its own.
     """
     until = time.monotonic() + seconds
-    while True:
-        try:
-            return _traced(launcher, nodes, tops, until, limit_s)
-        except NotTracedError as error:
-            # They run in this order.
-            left = [node for node in nodes if error.finished is not None and node not in error.finished]
-            if not left or len(nodes) == 1 or time.monotonic() > until:
-                raise
-            nodes = [node for node in nodes if node != left[0]]
-
-
-def _traced(
-    launcher: Launcher, nodes: Sequence[str], tops: Mapping[Side, Path], until: float, limit_s: float
-) -> Mapping[Side, SideTrace]:
     launcher.draw_layout()
     children: dict[Side, Child] = {}
     files = {side: launcher.folder / f"trace-{side}.jsonl" for side in SIDES}
-    seconds = max(until - time.monotonic(), 0.0)
     try:
         for side in SIDES:
-            tracing = Tracing(top=str(tops[side]), file=str(files[side]), seconds=seconds)
+            tracing = Tracing(top=str(tops[side]), file=str(files[side]), seconds=seconds, limit_s=limit_s)
             children[side] = launcher.start_tracing(side, nodes, tracing)
         # The last benchmark may have begun at the end of the time.
-        passed = {side: _await(child, until + limit_s, limit_s) for side, child in children.items()}
+        passed = {side: _await(child, until + 2 * limit_s) for side, child in children.items()}
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
     finally:
@@ -101,24 +86,18 @@ def _traced(
     return {side: _read(files[side], passed[side]) for side in SIDES}
 
 
-def _await(child: Child, until: float, limit_s: float) -> frozenset[str]:
+def _await(child: Child, until: float) -> frozenset[str]:
     """Wait for the end of a child, and return the benchmarks that passed."""
     finished: dict[str, bool] = {}
     child.resume()
     try:
-        while True:
-            left_s = max(until - time.monotonic(), 0.0)
-            # Before the first benchmark is over, all is imported.
-            message = child.receive(min(left_s, limit_s) if finished else left_s)
-            if message["kind"] == "done":
-                break
+        while (message := child.receive(max(until - time.monotonic(), 0.0)))["kind"] != "done":
             if message["kind"] == "finished":
                 finished[message["node"]] = message["status"] == "ok"
     except ChannelTimeoutError as error:
-        raise NotTracedError(f"{child.side} was not traced in time", frozenset(finished)) from error
+        raise NotTracedError(f"{child.side} was not traced in time") from error
     except ChannelClosedError as error:
-        words = f"the process that traced {child.side} ended; {child.last_words()}"
-        raise NotTracedError(words, frozenset(finished)) from error
+        raise NotTracedError(f"the process that traced {child.side} ended; {child.last_words()}") from error
     if message["foreign"]:
         raise NotTracedError(f"{child.side} imported code from elsewhere")
     return frozenset(node for node, ok in finished.items() if ok)
@@ -126,23 +105,22 @@ def _await(child: Child, until: float, limit_s: float) -> frozenset[str]:
 
 def _read(file: Path, passed: frozenset[str]) -> SideTrace:
     try:
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
         last = lines.pop()
-        codes: list[Code] = [(place, name) for place, name in last["codes"]]
+        return SideTrace(
+            ran={line["node"]: _ran(line) for line in lines if line["node"] in passed},
+            imported=_ran(last),
+            early=frozenset(last["early"]),
+        )
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise NotTracedError("the trace was not written to its end") from error
 
-    def ran(line: Mapping[str, Any]) -> Ran:
-        parts = {
-            part: frozenset(codes[number] for number in line[part]) for part in ("setup", "first", "later")
-        }
-        return Ran(**parts, opened=frozenset(line["opened"]), unknown=tuple(line["unknown"]))
 
-    return SideTrace(
-        ran={line["node"]: ran(line) for line in lines if line["node"] in passed},
-        imported=frozenset(codes[number] for number in last["import"]),
-        opened=frozenset(last["opened"]),
-        unknown=tuple(last["unknown"]),
-        early=frozenset(last["early"]),
-        libraries=frozenset(last["libraries"]),
+def _ran(line: Mapping[str, Any]) -> Ran:
+    return Ran(
+        parts={part: frozenset(map(tuple, line.get(part, ()))) for part in _PARTS},
+        generated={digest: frozenset(words) for digest, words in line["generated"].items()},
+        opened=frozenset(line["opened"]),
+        unknown=tuple(line["unknown"]),
+        modules=tuple(line["modules"]),
     )
