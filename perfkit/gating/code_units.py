@@ -34,6 +34,8 @@ _LOOKS_AROUND = frozenset({
 })  # fmt: skip
 # These do so where the name is no constant.
 _ACCESS = frozenset({"getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller"})
+# Texts of which a field may be an attribute.
+_FORMATS = frozenset({"format", "format_map"})
 READS_HEADERS = frozenset({
     "signature", "Signature", "get_type_hints", "get_annotations", "getfullargspec", "__annotations__",
     "__defaults__", "__kwdefaults__", "__signature__",
@@ -460,6 +462,7 @@ def _mentions(nodes: Iterable[ast.AST], *, in_function: bool) -> Mentions:
             around |= name in _LOOKS_AROUND and not _is_of_instance(node)
             around |= name in _ACCESS and id(node) not in functions
             around |= name == "locals" and not in_function
+            around |= name in _FORMATS and not isinstance(getattr(node, "value", None), ast.Constant)
         elif isinstance(node, ast.arg):
             own.add(node.arg)
             valued.add(node.arg)
