@@ -47,8 +47,8 @@ _HARMLESS_TOOLS = frozenset({
     "towncrier", "tox", "ty", "typos", "vulture", "yapf",
 })  # fmt: skip
 _HARMLESS_DATA = frozenset({
-    "authors", "classifiers", "description", "keywords", "license", "license-files", "maintainers", "readme",
-    "urls", "version",
+    "authors", "classifiers", "dependencies", "description", "keywords", "license", "license-files",
+    "maintainers", "optional-dependencies", "readme", "requires-python", "urls", "version",
 })  # fmt: skip
 # Python imports these by itself.
 _SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
@@ -176,11 +176,12 @@ class _Differences:
         for words in self.files:
             if words <= every or ("__file__" in every and words & every & _SUFFIXES):
                 yield f"mentions the file {'.'.join(sorted(words))}, which differs"
-        if self.headers and every & READS_HEADERS:
+        used = every - mentions.imported
+        if self.headers and used & READS_HEADERS:
             yield "reads the headers of functions"
-        if any(self.functions.values()) and every & READS_CODE:
+        if any(self.functions.values()) and used & READS_CODE:
             yield "reads the code of functions"
-        if self.docs and every & READS_DOCS:
+        if self.docs and used & READS_DOCS:
             yield "reads docstrings"
 
 

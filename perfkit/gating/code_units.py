@@ -42,7 +42,7 @@ READS_HEADERS = frozenset({
 })  # fmt: skip
 READS_CODE = frozenset({
     "__code__", "co_code", "co_consts", "co_names", "getsource", "getsourcelines", "findsource", "get_source",
-    "linecache", "Bytecode", "getclosurevars",
+    "Bytecode", "getclosurevars",
 })  # fmt: skip
 READS_DOCS = frozenset({"__doc__", "getdoc"})
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -53,12 +53,14 @@ class Mentions:
     """The names that code mentions.
 
     ``own`` are those of variables, ``words`` attributes and words in texts. Those in ``called`` are mentioned
-    in calls alone. ``looks_around`` means that it may find names that it does not mention.
+    in calls alone, those ``imported`` in imports alone. ``looks_around`` means that it may find names that it
+    does not mention.
     """
 
     own: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
     looks_around: bool = False
 
     @property
@@ -114,7 +116,7 @@ class Class:
 
     header: str
     bases: tuple[str, ...]
-    line: int
+    line: int = field(compare=False)
     plain: bool
     members: list[str] = field(default_factory=list)
 
@@ -448,18 +450,21 @@ def _mentions(nodes: Iterable[ast.AST], *, in_function: bool) -> Mentions:
     words: set[str] = set()
     called: set[str] = set()
     valued: set[str] = set()
+    imported: set[str] = set()
     functions: set[int] = set()
+    by_name: set[int] = set()
     around = False
     for node in nodes:
+        # A parent comes before its children.
+        by_name.update(map(id, _looked_up_by_name(node)))
         if isinstance(node, ast.Call):
-            # A parent comes before its children.
             functions.add(id(node.func))
             around |= _last_name(node.func) in _ACCESS and not _is_by_constant(node)
         elif isinstance(node, ast.Name | ast.Attribute):
             name = _last_name(node)
             (called if id(node) in functions else valued).add(name)
             (own if isinstance(node, ast.Name) else words).add(name)
-            around |= name in _LOOKS_AROUND and not _is_of_instance(node)
+            around |= name in _LOOKS_AROUND and id(node) not in by_name and not _is_of_instance(node)
             around |= name in _ACCESS and id(node) not in functions
             around |= name == "locals" and not in_function
             around |= name in _FORMATS and not isinstance(getattr(node, "value", None), ast.Constant)
@@ -469,11 +474,15 @@ def _mentions(nodes: Iterable[ast.AST], *, in_function: bool) -> Mentions:
         else:
             named = {*_named_by(node)}
             words |= named
-            valued |= named
+            if isinstance(node, ast.alias | ast.ImportFrom):
+                imported |= named
+            else:
+                valued |= named
     return Mentions(
         own=frozenset(own),
         words=frozenset(words),
-        called=frozenset(called - valued),
+        called=frozenset(called - valued - imported),
+        imported=frozenset(imported - valued - called),
         looks_around=around,
     )
 
@@ -482,6 +491,22 @@ def _is_by_constant(call: ast.Call) -> bool:
     where = 0 if _last_name(call.func) in {"attrgetter", "methodcaller"} else 1
     names = call.args[where : where + 1] if where else call.args
     return bool(names) and all(isinstance(one, ast.Constant) for one in names)
+
+
+def _looked_up_by_name(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the namespaces in which a node looks up one constant name."""
+    found: ast.AST | None = None
+    name: ast.AST | None = None
+    if isinstance(node, ast.Subscript):
+        found, name = node.value, node.slice
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+        found, name = node.comparators[0], node.left
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        found, name = (node.func.value, node.args[0]) if node.func.attr == "get" else (None, None)
+    if isinstance(found, ast.Call):
+        found = found.func
+    if found is not None and isinstance(name, ast.Constant):
+        yield found
 
 
 def _is_of_instance(node: ast.Name | ast.Attribute) -> bool:
