@@ -195,7 +195,6 @@ def _run_session(
         channel,
         lists=assignment["nodes"] is None,
         next_launch=next_launch,
-        changed=assignment["changed"],
         asv=_asv(assignment, root),
         seed=assignment["layout"],
     )

@@ -110,7 +110,7 @@ class Decision:
     """Why each affected benchmark may differ, and by which hash the code of the others is the same.
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
-    of which anything ran.
+    of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
     """
 
     affected: Mapping[str, str]
@@ -118,22 +118,23 @@ class Decision:
     functions: tuple[ChangedFunction, ...] = ()
     everything: str | None = None
     loaded: frozenset[str] = frozenset()
+    direct: frozenset[str] = frozenset()
 
 
 def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
     """Decide which benchmarks a change can affect, and how the functions that it changed are run."""
     deciding = _Deciding(traces=traces, changed=changed)
     why = deciding.why_all()
-    functions = tuple(deciding.functions(nodes))
-    if why is not None:
-        affected = dict.fromkeys(nodes, why)
-        return Decision(
-            affected=affected, same={}, functions=functions, everything=why, loaded=deciding.imported
-        )
-    found = {node: deciding.why(node) for node in nodes}
+    found = {node: why or deciding.why(node) for node in nodes}
     affected = {node: why for node, why in found.items() if why is not None}
-    same = {node: deciding.digest(node) for node in nodes if node not in affected}
-    return Decision(affected=affected, same=same, functions=functions, loaded=deciding.imported)
+    return Decision(
+        affected=affected,
+        same={node: deciding.digest(node) for node in nodes if node not in affected},
+        functions=tuple(deciding.functions(nodes)),
+        everything=why,
+        loaded=deciding.imported,
+        direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
+    )
 
 
 @dataclass(kw_only=True)
@@ -423,6 +424,13 @@ class _Deciding:
                     self._found.add(file, name, is_function=is_function)
                     if name == "__all__":
                         self._found.modules.setdefault(file, f"{file} imports all names of {place}")
+
+    def runs_directly(self, node: str) -> bool:
+        """Return whether the timed calls of a benchmark run a function that differs."""
+        ran = self.traces["head"].ran.get(node, Ran()).parts.get("later", frozenset())
+        return any(
+            name.partition(".<locals>")[0] in self._found.functions.get(file, ()) for file, name, _ in ran
+        )
 
     def digest(self, node: str) -> str:
         """Return a hash of what a benchmark ran."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
@@ -56,7 +56,6 @@ class Assignment:
         began: when the comparison began, in seconds since the epoch. Native libraries that were built outside
             of the checkouts since then are refused.
         oldest: when the oldest side was committed, likewise, for libraries in caches.
-        changed: functions by file, None for all of one; a listing names the benchmarks that may run them.
         asv: the suite of asv of the project, if it has one.
         layout: the seed from which its memory's layout is drawn.
         serves: it lists the benchmarks, then forks a child for each launch.
@@ -75,7 +74,6 @@ class Assignment:
     caches: str
     began: float
     oldest: float
-    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     asv: AsvSuite | None = None
     layout: int = 0
     serves: bool = False

@@ -67,8 +67,7 @@ _CORES_FOR_A_PAIR, _MOST_PAIRS = 2, 4
 class MeasuredTrees:
     """What is measured: the two trees, the user's own trees that they were made from, and pytest's paths.
 
-    ``slowdowns`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
-    functions that differ between the trees, by file relative to their roots, where that is known.
+    ``slowdowns`` maps benchmarks to the share by which head is made slower on purpose.
     ``interpreters`` are those of the sides that are not measured by this process's own. ``asv`` is the suite
     of asv that both have, if any. The measuring ``began``, and the older tree was ``committed``, at these
     seconds since the epoch.
@@ -79,7 +78,6 @@ class MeasuredTrees:
     paths: tuple[str, ...]
     select: str | None = None
     slowdowns: Mapping[str, float] = field(default_factory=dict)
-    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
     asv: AsvSuite | None = None
     began: float = field(default_factory=time.time)
@@ -414,7 +412,6 @@ class Launcher:
             origins=tuple(str(origin) for origin in self._trees.origins),
             paths=self._trees.paths,
             nodes=nodes,
-            changed=self._trees.changed,
             asv=self._trees.asv,
             serves=serves and self.why_no_fork is None,
             training=training,
