@@ -44,6 +44,8 @@ _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTIL
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 # A number and its unit stay on one line of a narrow cell.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
+# An option that so many commands describe alike is described once.
+_SHARED_BY = 3
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -104,19 +106,38 @@ def meanings() -> dict[str, Any]:
 def commands() -> Iterator[str]:
     """Yield the page of all commands: what each does, its arguments and options, and examples."""
     found = list(each_command())
-    yield from ["| command | what it does |", "| :--- | :--- |"]
-    for path, command in found[1:]:
-        first = next(_paragraphs(command.help or ""))
-        yield f"| [{path}](#{path.replace(' ', '-')}) | {_cell(first)} |"
+    shared = shared_options(found)
+    links = [f"[{path.removeprefix('perfkit ')}](#{path.replace(' ', '-')})" for path, _ in found[1:]]
+    yield from [f"Commands: {', '.join(links)}.", "", "## Shared options", ""]
+    yield from ["Each command lists those that it has under *Also*.", ""]
+    yield from (f"- {option}" for option in shared.values())
     for path, command in found:
         yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]
         parameters = [one for one in command.params if not getattr(one, "hidden", False)]
-        if parameters:
-            yield from ["", "| argument or option | meaning |", "| :--- | :--- |"]
-            yield from (f"| {_cell(_names(one))} | {_cell(_told(one))} |" for one in parameters)
+        described = {one.name: _described(one) for one in parameters}
+        yield from (f"- {text}" for text in described.values() if text not in shared.values())
+        also = [one.opts[0] for one in parameters if described[one.name] in shared.values()]
+        if also:
+            yield f"- Also {', '.join(f'`{name}`' for name in also)}."
         examples = re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)
         if examples:
             yield from ["", "```text", *(line.strip() for line in examples), "```"]
+
+
+def shared_options(found: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return name and description of each option that several commands describe alike."""
+    options = [
+        (one.opts[0], _described(one))
+        for _, command in found
+        for one in command.params
+        if one.param_type_name == "option" and not getattr(one, "hidden", False)
+    ]
+    return dict(sorted({option for option in options if options.count(option) >= _SHARED_BY}))
+
+
+def _described(one: Any) -> str:  # noqa: ANN401 (the library's own types)
+    names, meaning = _names(one), _told(one)
+    return f"{names}: {meaning}" if meaning else names
 
 
 def each_command() -> Iterator[tuple[str, Any]]:
@@ -164,12 +185,15 @@ def _kind(one: Any) -> str:  # noqa: ANN401 (likewise)
 
 
 def _told(one: Any) -> str:  # noqa: ANN401 (likewise)
-    """Return what a parameter means, whether it is required or may be repeated, and its default."""
+    """Return what a parameter means, whether it is optional or may be repeated, and its default."""
     said = " ".join((getattr(one, "help", None) or "").split())
-    if getattr(one, "required", False):
-        said += " Required."
     if getattr(one, "multiple", False):
-        said += " May be given several times."
+        said = re.sub(r"; may be given often|(?<=.) \(repeatable\)", "", said) + " Repeatable."
+    required = getattr(one, "required", False)
+    if one.param_type_name == "option" and required:
+        said += " Required."
+    if one.param_type_name == "argument" and not required and "[" not in (one.metavar or ""):
+        said += " Optional."
     default = getattr(one, "default", None)
     plain = isinstance(default, str | int | float) and not isinstance(default, bool)
     if plain and default != "" and "default" not in said.lower():
@@ -226,11 +250,10 @@ def configuration() -> Iterator[str]:
     for table, repeated, struct in tables():
         told = meanings()["configuration"][table]
         yield from ["", f"## `[[{table}]]`" if repeated else f"## `[{table}]`", ""]
-        yield from ["| key | meaning |", "| :--- | :--- |"]
         for field in msgspec.structs.fields(struct):
             kind = _type(field.type, f"{table}.{field.encode_name}")
             said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
-            yield f"| `{field.encode_name}` | {_cell(said)} |"
+            yield f"- `{field.encode_name}`: {said}"
 
 
 def tables(

@@ -72,7 +72,7 @@ SpeedscopeOption = Annotated[
     Path | None, output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope")
 ]
 FirefoxOption = Annotated[
-    Path | None, output_option("Write them for the Firefox Profiler (profiler.firefox.com).", "--firefox")
+    Path | None, output_option("Write flame graphs for the Firefox Profiler.", "--firefox")
 ]
 DocumentOption = Annotated[
     Path | None,
