@@ -16,11 +16,11 @@ from perfkit.stats.distributions import lower_bound, upper_bound
 Outcome = Mapping[str, Any]
 _STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}
 _WEIGHTS = {
-    "right": "weights favour the commit and seven others 10 to 1",
+    "right": "weights favour it and seven others 10 to 1",
     "wrong": "weights favour eight other commits 10 to 1",
 }
 _NOISES = {
-    "heavy tails": "a burst of 20 % in each tenth launch",
+    "heavy tails": "+20 % in each tenth launch",
     "layout": "each commit is off by 0.5 % for good",
 }
 _ADDED: dict[str, str] = {
@@ -70,7 +70,7 @@ def _real(searches: Sequence[Outcome]) -> Iterator[str]:
     yield from table_head([*added, "commits measured", "launches"])
     for kind, metric in dict.fromkeys((one["kind"], one["metric"]) for one in searches):
         own = [one for one in searches if one["kind"] == kind]
-        exact = f"{sum(one['exact'] for one in own)} / {len(own)}"
+        exact = f"{sum(one['exact'] for one in own)}/{len(own)}"
         seconds = [one["seconds"] for one in own]
         timed = f"{statistics.median(seconds):.0f} ({max(seconds):.0f})"
         launches = str(statistics.median(one["launches"] for one in own)) if metric == "time" else "-"
@@ -91,8 +91,8 @@ def _usual(one: Outcome) -> bool:
 
 
 def _share(found: int, of: int) -> str:
-    """Return how many of how many, and what is at least true of all at 95 %."""
-    return f"{found} / {of} (at least {100 * lower_bound(found, of):.1f} %)"
+    """Return how many of how many, and how many per cent of all at least are at 95 %."""
+    return f"{found}/{of} ({100 * lower_bound(found, of):.1f})"
 
 
 def _launches(one: Outcome) -> str:
@@ -100,7 +100,7 @@ def _launches(one: Outcome) -> str:
 
 
 def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -> Iterator[str]:
-    yield from table_head(["search, hours", "the exact commit", "launches: mean (median; 95 %)", "pairs"])
+    yield from table_head(["search, hours", "exact (at least, %)", "launches", "pairs"])
     for one in scenarios:
         if _usual(one) and chosen(one):
             name = f"{one['search']}: {one['hours']}"
@@ -110,13 +110,11 @@ def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -
 
 
 def _nothing(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(
-        ["search, hours", "a commit is named", "undecided", "launches: mean (median; 95 %)"]
-    )
+    yield from table_head(["search, hours", "commit named (at most, %)", "undecided", "launches"])
     for one in scenarios:
         if _usual(one) and not one["sizes"]:
             most = 100 * upper_bound(one["named"], one["ranges"])
-            named = f"{one['named']} / {one['ranges']} (at most {most:.1f} %)"
+            named = f"{one['named']}/{one['ranges']} ({most:.1f})"
             name = f"{one['search']}: {one['hours']}"
             yield table_row([name, named, str(one["undecided"]), _launches(one)])
 
@@ -127,7 +125,7 @@ def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
             "range, hours",
             "all exact",
             "largest exact",
-            "launches: mean (median; 95 %)",
+            "launches",
             "pairs",
             "interval holds",
         ]
@@ -137,11 +135,11 @@ def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
             yield table_row(
                 [
                     f"{_kind(one)}: {one['hours']}",
-                    f"{one['exact']} / {one['ranges']}",
-                    f"{one['largest']} / {one['ranges']}",
+                    f"{one['exact']}/{one['ranges']}",
+                    f"{one['largest']}/{one['ranges']}",
                     _launches(one),
                     f"{one['pairs']:.1f}",
-                    f"{one['intervals_hold']} / {one['intervals']}",
+                    f"{one['intervals_hold']}/{one['intervals']}",
                 ]
             )
 
@@ -155,15 +153,15 @@ def _kind(one: Outcome) -> str:
     )
     if one["costs"]["opening_s"]:
         ratio = one["costs"]["opening_s"] / one["costs"]["launch_s"]
-        words += f", opening a pair costs as much as {ratio:.0f} launches ({one['seconds']:.0f} s)"
+        words += f", opening a pair costs {ratio:.0f} launches ({one['seconds']:.0f} s)"
     return words
 
 
 def _ledgers(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, range, hours", "right", "named", "launches: mean (median; 95 %)"])
+    yield from table_head(["ledger, range, hours", "right", "named", "launches"])
     for one in scenarios:
         if one["study"] != BOTH:
             kind = "+5 %" if one["sizes"] else "no change"
             name = f"{_STUDIES[one['study']]}, {kind}: {one['hours']}"
-            right = f"{one['exact']} / {one['ranges']}" if one["sizes"] else "-"
-            yield table_row([name, right, f"{one['named']} / {one['ranges']}", _launches(one)])
+            right = f"{one['exact']}/{one['ranges']}" if one["sizes"] else "-"
+            yield table_row([name, right, f"{one['named']}/{one['ranges']}", _launches(one)])

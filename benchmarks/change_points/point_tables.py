@@ -16,12 +16,12 @@ from perfkit.stats.distributions import upper_bound
 Outcome = Mapping[str, Any]
 TEMPLATE = Path(__file__).with_name("document.md")
 NAMES = tuple(DETECTORS)
-_HOURS = {TUNED_ON: "first", HELD_OUT: "second, held out"}
+_HOURS = {TUNED_ON: "first", HELD_OUT: "second"}
 _LEVELS = {
-    ("quickest", False): "as they are",
-    ("quickest", True): "without the common factor",
-    ("launch", False): "of a single launch, as they are",
-    ("launch", True): "of a single launch, without the common factor",
+    ("quickest", False): "as measured",
+    ("quickest", True): "adjusted",
+    ("launch", False): "one launch, as measured",
+    ("launch", True): "one launch, adjusted",
 }
 
 
@@ -69,7 +69,7 @@ def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
             def cell(outcome: Outcome, apart: Mapping[str, Outcome] = apart) -> str:
                 own = apart[outcome["detector"]]
                 most = 100 * upper_bound(own["found"], own["of"])
-                return f"{outcome['found']} / {outcome['of']} ({own['found']} / {own['of']}: {most:.0f})"
+                return f"{outcome['found']}/{outcome['of']} ({own['found']}/{own['of']}: {most:.0f})"
 
             near = [one for one in rows if one["stride"] == STRIDE]
             yield table_row([f"{hours}: {words}", *_by_detector(near, cell)])
@@ -77,10 +77,9 @@ def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def _machine(outcomes: Sequence[Outcome]) -> Iterator[str]:
     told = " and ".join(
-        f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']].partition(',')[0]} ledger"
-        for one in outcomes
+        f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']]} ledger" for one in outcomes
     )
-    yield f"perfkit reports a change point of the machine (of the common factor) in {told}."
+    yield f"perfkit reports a change point of the machine (the common factor) in {told}."
 
 
 def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -110,7 +109,7 @@ def _stepped(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def _stepped_cell(outcome: Outcome) -> str:
     recall = _percent(outcome["right"], outcome["of"])
     precision = _percent(outcome["right"], outcome["points"])
-    return f"{recall}, {precision}, {_percent(outcome['exact'], outcome['right'])}"
+    return f"{recall}/{precision}/{_percent(outcome['exact'], outcome['right'])}"
 
 
 def _percent(count: int, of: int) -> str:
@@ -123,7 +122,7 @@ def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for noise, after in dict.fromkeys((one["noise"], one["after"]) for one in outcomes):
         rows = [one for one in outcomes if (one["noise"], one["after"]) == (noise, after)]
         cells = [
-            f"{_percent(one['right'], one['of'])}; {_percent(one['held'], one['right'])}"
+            f"{_percent(one['right'], one['of'])}/{_percent(one['held'], one['right'])}"
             for one in sorted(rows, key=lambda one: float(one["deviations"]))
         ]
         words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}.get(
@@ -140,11 +139,11 @@ def _known(series: Outcome) -> Iterator[str]:
         yield table_row([name, f"{few} and {len(places) - 12} more" if len(places) > 12 else few])
     yield ""
     packages = ", ".join(f"`{package}`" for package in PACKAGES.values())
-    yield f"Versions: {packages}. What each is asked for is in `benchmarks/change_points/detectors.py`."
+    yield f"Versions: {packages}; settings in `benchmarks/change_points/detectors.py`."
 
 
 def _levels(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, rounds", "as they are", "without the common factor", "found, %"])
+    yield from table_head(["ledger, rounds", "as measured", "adjusted", "found, %"])
     for one in outcomes:
         for level, spreads in one["spreads"].items():
             cells = [_spread(kind) for kind in spreads]
