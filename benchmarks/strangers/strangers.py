@@ -77,7 +77,8 @@ def table(outcomes: dict[str, Any]) -> list[str]:
         if case["name"] in outcomes:
             recording, gate = (outcomes[case["name"]][part] for part in ("recording", "gate"))
             came_out = listed(gate["verdicts"]) or gate["said"]
-            tests = " / ".join(listed(recording[one]) or "none" for one in ("plain", "with_perfkit"))
+            ran = [listed(recording[one]) or "none" for one in ("plain", "with_perfkit")]
+            tests = f"{ran[0]} / the same" if ran[0] == ran[1] else " / ".join(ran)
             lines.append(
                 f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
                 f" {recording['filed']} | {came_out} | {gate['seconds']:.0f} | {gate['exit_code']} |"
