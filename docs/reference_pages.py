@@ -46,6 +46,8 @@ _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
 # An option that so many commands describe alike is described once.
 _SHARED_BY = 3
+# How many examples a command has on its page; its help has all.
+_EXAMPLES = 4
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -119,9 +121,10 @@ def commands() -> Iterator[str]:
         also = [one.opts[0] for one in parameters if described[one.name] in shared.values()]
         if also:
             yield f"- Also {', '.join(f'`{name}`' for name in also)}."
-        examples = re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)
-        if examples:
-            yield from ["", "```text", *(line.strip() for line in examples), "```"]
+        examples = [line.strip() for line in re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)]
+        shown = [line for line in examples if line != path][:_EXAMPLES] or examples
+        if shown:
+            yield from ["", "```text", *shown, "```"]
 
 
 def shared_options(found: Iterable[tuple[str, Any]]) -> dict[str, str]:
@@ -228,7 +231,6 @@ def python() -> Iterator[str]:
 def python_names() -> Iterator[str]:
     """Yield what fits a page without Sphinx: each name and the beginning of its description."""
     yield from ["`help(perfkit.gate)` and the site (`make site`) say all of each.", ""]
-    yield from ["| name | what it is |", "| :--- | :--- |"]
     found = [(f"perfkit.{name}", getattr(perfkit, name)) for name in sorted(perfkit.__all__)]
     found += [(name, pkgutil.resolve_name(name)) for name in RESULTS]
     found += [
@@ -238,7 +240,7 @@ def python_names() -> Iterator[str]:
     ]
     for name, one in found:
         first = next(_paragraphs(inspect.getdoc(one) or ""))
-        yield f"| `{name}` | {_cell(_as_markdown(first))} |"
+        yield f"- `{name}`: {_as_markdown(first)}"
 
 
 def _as_markdown(text: str) -> str:
@@ -319,10 +321,9 @@ def exit_codes() -> Iterator[str]:
 def columns() -> Iterator[str]:
     """Yield the page of the ledger's columns."""
     yield from [f"This is version {SCHEMA_VERSION} of the columns.", ""]
-    yield from ["| column | meaning | type |", "| :--- | :--- | :--- |"]
     for field in SCHEMA:
         meaning = meanings()["columns"][field.name]
-        yield f"| `{field.name}` | {_cell(meaning)} | {_cell(_stored(field.type))} |"
+        yield f"- `{field.name}` ({_stored(field.type)}): {meaning}"
 
 
 def _stored(kind: Any) -> str:  # noqa: ANN401 (pyarrow's own types)

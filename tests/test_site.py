@@ -112,7 +112,7 @@ def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> N
     assert "or the end of it. Text, required.\n" in keys
     assert "See [`tool.perfkit.gate`](#toolperfkitgate).\n" in keys
     assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("| 4 |")[2].splitlines()[0]
-    assert "| `values` | The raw values per call," in filled["reference/columns"]
+    assert "- `values` (list of double): The raw values per call," in filled["reference/columns"]
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
@@ -188,7 +188,7 @@ def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
     texts = {page: (DOCS / f"{page}.md").read_text() for page in pages.PAGES}
 
     assert {page: pages.stored(page, text) for page, text in texts.items()} == texts
-    assert "| `perfkit.gate` | Compare two versions" in texts["reference/python"]
+    assert "- `perfkit.gate`: Compare two versions" in texts["reference/python"]
     assert "eval-rst" not in texts["reference/python"]
 
 
