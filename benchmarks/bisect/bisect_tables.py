@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from recorded import BOTH, HELD_OUT, TUNED_ON
+from recorded import BOTH, HELD_OUT, TUNED_ON, Hours
 
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.distributions import lower_bound, upper_bound
 
 Outcome = Mapping[str, Any]
+_HOURS = get_args(Hours)
 _STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}
 _WEIGHTS = {
     "right": "weights favour it and seven others 10 to 1",
@@ -78,12 +79,28 @@ def _real(searches: Sequence[Outcome]) -> Iterator[str]:
         yield table_row([_ADDED[kind], metric, exact, timed, measured, launches])
 
 
+def _by_hours(ones: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield a row for each name, whose cells have its values in quiet hours, then in noisy ones."""
+    rows: dict[str, list[Sequence[str]]] = {}
+    for name, cells in ones:
+        rows.setdefault(name, []).append(cells)
+    for name, both in rows.items():
+        yield table_row([name, *(", ".join(cells) for cells in zip(*both, strict=True))])
+
+
 def _pools(pools: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, hours", "gates", "scatter of a launch, %", "launches"])
-    for pool in pools:
-        scatter = f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}"
-        name = f"{_STUDIES[pool['study']]}: {pool['hours']}"
-        yield table_row([name, str(pool["gates"]), scatter, f"{pool['launches']:,}"])
+    yield from table_head(["ledger", "gates", "scatter of a launch, %", "launches"])
+    yield from _by_hours(
+        (
+            _STUDIES[pool["study"]],
+            [
+                str(pool["gates"]),
+                f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}",
+                str(pool["launches"]),
+            ],
+        )
+        for pool in pools
+    )
 
 
 def _usual(one: Outcome) -> bool:
@@ -100,48 +117,51 @@ def _launches(one: Outcome) -> str:
 
 
 def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -> Iterator[str]:
-    yield from table_head(["search, hours", "exact (at least, %)", "launches", "pairs"])
-    for one in scenarios:
-        if _usual(one) and chosen(one):
-            name = f"{one['search']}: {one['hours']}"
-            yield table_row(
-                [name, _share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"]
-            )
+    yield from table_head(["search", "exact (at least, %)", "launches", "pairs"])
+    yield from _by_hours(
+        (one["search"], [_share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"])
+        for one in _in_hours(scenarios)
+        if _usual(one) and chosen(one)
+    )
+
+
+def _in_hours(scenarios: Sequence[Outcome]) -> list[Outcome]:
+    """Return what was searched in quiet hours before what was searched in noisy ones."""
+    return sorted(scenarios, key=lambda one: _HOURS.index(one["hours"]))
 
 
 def _nothing(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["search, hours", "commit named (at most, %)", "undecided", "launches"])
-    for one in scenarios:
-        if _usual(one) and not one["sizes"]:
-            most = 100 * upper_bound(one["named"], one["ranges"])
-            named = f"{one['named']}/{one['ranges']} ({most:.1f})"
-            name = f"{one['search']}: {one['hours']}"
-            yield table_row([name, named, str(one["undecided"]), _launches(one)])
+    yield from table_head(["search", "commit named (at most, %)", "undecided", "launches"])
+    yield from _by_hours(
+        (
+            one["search"],
+            [
+                f"{one['named']}/{one['ranges']} ({100 * upper_bound(one['named'], one['ranges']):.1f})",
+                str(one["undecided"]),
+                _launches(one),
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if _usual(one) and not one["sizes"]
+    )
 
 
 def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(
-        [
-            "range, hours",
-            "all exact",
-            "largest exact",
-            "launches",
-            "pairs",
-            "interval holds",
-        ]
+    yield from table_head(["range", "all exact", "largest exact", "launches", "pairs", "interval holds"])
+    yield from _by_hours(
+        (
+            _kind(one),
+            [
+                f"{one['exact']}/{one['ranges']}",
+                f"{one['largest']}/{one['ranges']}",
+                _launches(one),
+                f"{one['pairs']:.1f}",
+                f"{one['intervals_hold']}/{one['intervals']}",
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]
     )
-    for one in scenarios:
-        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]:
-            yield table_row(
-                [
-                    f"{_kind(one)}: {one['hours']}",
-                    f"{one['exact']}/{one['ranges']}",
-                    f"{one['largest']}/{one['ranges']}",
-                    _launches(one),
-                    f"{one['pairs']:.1f}",
-                    f"{one['intervals_hold']}/{one['intervals']}",
-                ]
-            )
 
 
 def _kind(one: Outcome) -> str:
@@ -153,15 +173,21 @@ def _kind(one: Outcome) -> str:
     )
     if one["costs"]["opening_s"]:
         ratio = one["costs"]["opening_s"] / one["costs"]["launch_s"]
-        words += f", opening a pair costs {ratio:.0f} launches ({one['seconds']:.0f} s)"
+        words += f", opening a pair costs {ratio:.0f} launches"
     return words
 
 
 def _ledgers(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, range, hours", "right", "named", "launches"])
-    for one in scenarios:
-        if one["study"] != BOTH:
-            kind = "+5 %" if one["sizes"] else "no change"
-            name = f"{_STUDIES[one['study']]}, {kind}: {one['hours']}"
-            right = f"{one['exact']}/{one['ranges']}" if one["sizes"] else "-"
-            yield table_row([name, right, f"{one['named']}/{one['ranges']}", _launches(one)])
+    yield from table_head(["ledger, range", "right", "named", "launches"])
+    yield from _by_hours(
+        (
+            f"{_STUDIES[one['study']]}, {'+5 %' if one['sizes'] else 'no change'}",
+            [
+                f"{one['exact']}/{one['ranges']}" if one["sizes"] else "-",
+                f"{one['named']}/{one['ranges']}",
+                _launches(one),
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if one["study"] != BOTH
+    )

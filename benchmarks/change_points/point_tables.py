@@ -96,14 +96,18 @@ def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _stepped(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, levels, change", *NAMES])
+    yield from table_head(["ledger, levels", *NAMES])
     for study, hours in _HOURS.items():
         for without_factor in (True, False):
-            for size in sorted({one["size"] for one in outcomes}):
-                key = (study, without_factor, size)
-                rows = [one for one in outcomes if (one["study"], one["without_factor"], one["size"]) == key]
-                words = _LEVELS["quickest", without_factor]
-                yield table_row([f"{hours}: {words}, {size:.0%}", *_by_detector(rows, _stepped_cell)])
+            rows = [
+                one for one in outcomes if (one["study"], one["without_factor"]) == (study, without_factor)
+            ]
+            by_size = [
+                _by_detector([one for one in rows if one["size"] == size], _stepped_cell)
+                for size in sorted({one["size"] for one in rows})
+            ]
+            cells = (", ".join(cells) for cells in zip(*by_size, strict=True))
+            yield table_row([f"{hours}: {_LEVELS['quickest', without_factor]}", *cells])
 
 
 def _stepped_cell(outcome: Outcome) -> str:
@@ -118,17 +122,18 @@ def _percent(count: int, of: int) -> str:
 
 def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     sizes = sorted({one["deviations"] for one in outcomes})
-    yield from table_head(["noise, runs after", *(f"{size:g}" for size in sizes)])
-    for noise, after in dict.fromkeys((one["noise"], one["after"]) for one in outcomes):
-        rows = [one for one in outcomes if (one["noise"], one["after"]) == (noise, after)]
+    yield from table_head(["noise", *(f"{size:g}" for size in sizes)])
+    for noise in dict.fromkeys(one["noise"] for one in outcomes):
         cells = [
-            f"{_percent(one['right'], one['of'])}/{_percent(one['held'], one['right'])}"
-            for one in sorted(rows, key=lambda one: float(one["deviations"]))
+            ", ".join(
+                f"{_percent(one['right'], one['of'])}/{_percent(one['held'], one['right'])}"
+                for one in outcomes
+                if (one["noise"], one["deviations"]) == (noise, size)
+            )
+            for size in sizes
         ]
-        words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}.get(
-            noise, noise
-        )
-        yield table_row([f"{words}, {after}", *cells])
+        words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}
+        yield table_row([words.get(noise, noise), *cells])
 
 
 def _known(series: Outcome) -> Iterator[str]:

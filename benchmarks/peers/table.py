@@ -167,9 +167,10 @@ def _once_more(again: Mapping[str, Sequence[Outcome]], newer: Sequence[Outcome])
     yield _times_row(f"{NEWER}, above", NEWER, newer, six)
     for contest, outcomes in known.items():
         yield _times_row(contest, contest, outcomes, plan_again())
+    yield ""
+    yield from table_head(_COLUMNS)
     for contest, outcomes in known.items():
-        yield f"\n{contest}:\n"
-        yield from _table(outcomes, SIX)
+        yield from (table_row([f"{contest}: {rule}", *cells]) for rule, *cells in _lines(_judged(outcomes)))
     yield ""
 
 
@@ -258,10 +259,15 @@ def _table(
     outcomes: Sequence[Outcome], benchmarks: Sequence[str], studied: Sequence[Judged] = ()
 ) -> list[str]:
     """Return the table of the pairs of some benchmarks: a line for each rule, and one for the study."""
-    judged = [*_judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks)), *studied]
-    rules = dict.fromkeys(one.rule for one in sorted(judged, key=_place))
-    lines = ([rule, *_cells([one for one in judged if one.rule == rule])] for rule in rules)
-    return [*table_head(_COLUMNS), *map(table_row, lines)]
+    judged = _judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks))
+    return [*table_head(_COLUMNS), *map(table_row, _lines([*judged, *studied]))]
+
+
+def _lines(judged: Iterable[Judged]) -> Iterator[list[str]]:
+    """Yield the cells of each rule, in the order of the tools."""
+    ordered = sorted(judged, key=_place)
+    for rule in dict.fromkeys(one.rule for one in ordered):
+        yield [rule, *_cells([one for one in ordered if one.rule == rule])]
 
 
 def _place(judged: Judged) -> int:
