@@ -47,7 +47,7 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
 # An option that so many commands describe alike is described once.
 _SHARED_BY = 3
 # How many examples a command has on its page; its help has all.
-_EXAMPLES = 4
+_EXAMPLES = 3
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -230,14 +230,9 @@ def python() -> Iterator[str]:
 
 def python_names() -> Iterator[str]:
     """Yield what fits a page without Sphinx: each name and the beginning of its description."""
-    yield from ["`help(perfkit.gate)` and the site (`make site`) say all of each.", ""]
+    yield from ["`help(perfkit.gate)` and the site (`make site`) describe arguments and fields.", ""]
     found = [(f"perfkit.{name}", getattr(perfkit, name)) for name in sorted(perfkit.__all__)]
     found += [(name, pkgutil.resolve_name(name)) for name in RESULTS]
-    found += [
-        (f"perfkit.errors.{name}", one)
-        for name, one in inspect.getmembers(errors, inspect.isclass)
-        if one.__module__ == errors.__name__
-    ]
     for name, one in found:
         first = next(_paragraphs(inspect.getdoc(one) or ""))
         yield f"- `{name}`: {_as_markdown(first)}"
@@ -249,13 +244,19 @@ def _as_markdown(text: str) -> str:
 
 def configuration() -> Iterator[str]:
     """Yield the page of all keys under `[tool.perfkit]`, with their meanings, types and defaults."""
+    known = {table for table, _, _ in tables()}
     for table, repeated, struct in tables():
         told = meanings()["configuration"][table]
+        above, _, key = table.rpartition(".")
         yield from ["", f"## `[[{table}]]`" if repeated else f"## `[{table}]`", ""]
+        if meaning := meanings()["configuration"].get(above, {}).get(key):
+            yield from [meaning, ""]
         for field in msgspec.structs.fields(struct):
-            kind = _type(field.type, f"{table}.{field.encode_name}")
-            said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
-            yield f"- `{field.encode_name}`: {said}"
+            # What is a table of its own has a section.
+            if f"{table}.{field.encode_name}" not in known:
+                kind = _type(field.type)
+                said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
+                yield f"- `{field.encode_name}`: {said}"
 
 
 def tables(
@@ -276,22 +277,19 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None or isinstance(value, msgspec.Struct) or value in ((), {}):
         return ""
-    return f", by default `{json.dumps(value)}`"
+    return f", default `{json.dumps(value)}`"
 
 
-def _type(kind: Any, table: str) -> str:  # noqa: ANN401 (a type of any form)
+def _type(kind: Any) -> str:  # noqa: ANN401 (a type of any form)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return " or ".join(f"`{json.dumps(part)}`" for part in parts)
     if origin in {typing.Union, types.UnionType}:
-        return " or ".join(_type(part, table) for part in parts if part is not types.NoneType)
+        return " or ".join(_type(part) for part in parts if part is not types.NoneType)
     if origin is tuple:
-        inner = _type(parts[0], table)
-        return f"tables, {inner}" if inner.startswith("see ") else f"list of {inner}"
+        return f"list of {_type(parts[0])}"
     if origin is dict:
-        return f"table of {_type(parts[1], table)}"
-    if issubclass(kind, msgspec.Struct):
-        return f"see [`{table}`](#{re.sub(r'[^a-z_]', '', table)})"
+        return f"table of {_type(parts[1])}"
     return {str: "text", float: "number", int: "number", bool: "true or false"}[kind]
 
 

@@ -107,10 +107,10 @@ def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[st
 def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
     keys = filled["reference/configuration"]
 
-    assert "Number, by default `240.0`.\n" in keys
+    assert "Number, default `240.0`.\n" in keys
     assert "## `[[tool.perfkit.log.columns]]`" in keys
     assert "or the end of it. Text, required.\n" in keys
-    assert "See [`tool.perfkit.gate`](#toolperfkitgate).\n" in keys
+    assert "## `[tool.perfkit.gate]`\n\nThe comparison of two versions.\n" in keys
     assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("| 4 |")[2].splitlines()[0]
     assert "- `values` (list of double): The raw values per call," in filled["reference/columns"]
 
