@@ -109,8 +109,7 @@ def commands() -> Iterator[str]:
     """Yield the page of all commands: what each does, its arguments and options, and examples."""
     found = list(each_command())
     shared = shared_options(found)
-    links = [f"[{path.removeprefix('perfkit ')}](#{path.replace(' ', '-')})" for path, _ in found[1:]]
-    yield from [f"Commands: {', '.join(links)}.", "", "## Shared options", ""]
+    yield from ["## Shared options", ""]
     yield from ["Each command lists those that it has under *Also*.", ""]
     yield from (f"- {option}" for option in shared.values())
     for path, command in found:

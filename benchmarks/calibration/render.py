@@ -86,8 +86,7 @@ on {machine}:
 identical code (A/A), changes that add no work, and slowdowns injected into one of six benchmarks of short
 calls, which then do more units of their own work. Two noisy benchmarks have gates of their own. Sizes,
 changes and order were fixed on {study}. A gate starts once `perfkit doctor` expects that it would find +3 %
-at margin 1 %; {put_off} times one was postponed for that. Brackets: exact one-sided binomial bounds at 95 %
-(Clopper and Pearson 1934).
+at margin 1 %; {put_off} times one was postponed for that. Brackets: exact one-sided binomial bounds at 95 %.
 """
 _WHAT_IT_MEANS = """
 Flagged means REGRESSED or IMPROVED. Found means that the slower benchmark is REGRESSED and no other is

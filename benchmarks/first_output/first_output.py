@@ -200,17 +200,14 @@ def prepare(folder: Path) -> Path:
     return scene.folder
 
 
-def table(results: Mapping[str, Any]) -> str:
-    """Return the results as a table in Markdown, a line a call, the slowest first."""
-    lines = [
-        "| `perfkit …` | on a terminal, s | through a pipe, s |",
-        "| :--- | ---: | ---: |",
-    ]
-    calls = sorted(results["calls"].items(), key=lambda one: -max(one[1][f"{way}_s"] for way in WAYS))
-    for name, one in calls:
-        seconds = " | ".join(f"{one[f'{way}_s']:.2f}" for way in WAYS)
-        lines.append(f"| `{name}` | {seconds} |")
-    return "".join(f"{line}\n" for line in lines)
+def seconds_of_each(results: Mapping[str, Any]) -> str:
+    """Return how long each call took: through a pipe the slowest first, on a terminal where they differ."""
+    calls = sorted(results["calls"].items(), key=lambda one: -one[1]["pipe_s"])
+    usual = statistics.mode(f"{one['terminal_s']:.2f}" for _, one in calls)
+    others = {name: f"{one['terminal_s']:.2f}" for name, one in calls}
+    differing = ", ".join(f"`{name}` {seconds}" for name, seconds in others.items() if seconds != usual)
+    pipes = ", ".join(f"`{name}` {one['pipe_s']:.2f}" for name, one in calls)
+    return f"On a terminal {usual} s; {differing}.\n\nThrough a pipe, in seconds: {pipes}.\n"
 
 
 def _without_folders(text: str) -> str:
@@ -224,7 +221,7 @@ def document(results: Mapping[str, Any]) -> str:
     return (
         f"Medians of {results['times']} starts after one that warms up, {results['date']}, {results['cpus']}"
         f" cores, Python {results['python']}, load {load} at begin and end.\n\n"
-        f"{table(results)}"
+        f"{seconds_of_each(results)}"
     )
 
 

@@ -41,7 +41,7 @@ _TIMES_COLUMNS = (
     "processor",
     "pairs",
     "perfkit's launches",
-    "a pair: perfkit, asv",
+    "a pair, median: perfkit, asv",
     "all pairs: perfkit, asv",
     "asv takes",
 )
@@ -212,10 +212,10 @@ make peers   # runs what is left of the contest, and writes this page: 80 minute
 
 **Method.** Half of the pairs are identical code; in the others one benchmark does 5 % more of its own work.
 The tools take turns on the same machine ({machines}), in environments built beforehand, with the
-same allocator settings. Pairs and order were fixed on {contest}. {done} of {of} pairs have run. A line is one
-rule of decision; several rules may judge one measurement. Flagged means called slower or faster. Brackets:
-exact one-sided binomial bounds at 95 % (Clopper and Pearson 1934). The error is the median absolute
-difference between the ratio of the slower benchmark and 1.05; seconds are wall time per benchmark.
+same allocator settings. Pairs and order were fixed on {contest}. {done} of {of} pairs have run. Several rules
+may judge one measurement. Flagged means called slower or faster. Brackets: exact one-sided binomial bounds
+at 95 %. The error is the median absolute difference between the ratio of the slower benchmark and 1.05;
+seconds are wall time per benchmark.
 
 ## Six benchmarks of short calls
 """
@@ -243,8 +243,7 @@ None but perfkit corrects for many benchmarks.
 _ONCE_MORE = """## perfkit and asv once more
 
 On {day}, when a launch cost perfkit less: the pairs of the six benchmarks, each tool first in every second
-one, on two kinds of machine. Times are medians and sums; perfkit's follow the noise, since it measures until
-it can decide.
+one, on two kinds of machine. perfkit measures until it can decide, so its time follows the noise.
 
 """
 
