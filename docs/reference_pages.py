@@ -302,17 +302,16 @@ _CODES = {
     ),
     errors.EXIT_INTERNAL: "A mistake of perfkit's own; the line says where its report lies.",
     errors.EXIT_INTERRUPTED: "It was stopped, by Ctrl-C or a signal; what was measured is kept.",
-    errors.EXIT_PIPE_CLOSED: "Whoever read its output has gone.",
+    errors.EXIT_PIPE_CLOSED: "The reader of its output has gone.",
 }
 
 
 def exit_codes() -> Iterator[str]:
     """Yield the page of exit codes, each with the errors that lead to it."""
-    yield from ["| code | meaning | errors in Python |", "| ---: | :--- | :--- |"]
     found = [one for _, one in inspect.getmembers(errors, inspect.isclass) if hasattr(one, "exit_code")]
     for code, meaning in _CODES.items():
         names = ", ".join(f"`{one.__name__}`" for one in found if one.exit_code == code)
-        yield f"| {code} | {meaning} | {names} |"
+        yield f"- {code}: {meaning} {f'In Python {names}.' if names else ''}".rstrip()
 
 
 def columns() -> Iterator[str]:

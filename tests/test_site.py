@@ -109,7 +109,7 @@ def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> N
     assert "## `[[tool.perfkit.log.columns]]`" in keys
     assert "or the end of it. Text, required.\n" in keys
     assert "## `[tool.perfkit.gate]`\n\nThe comparison of two versions.\n" in keys
-    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("| 4 |")[2].splitlines()[0]
+    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("\n- 4: ")[2].splitlines()[0]
     assert "- `values` (list of double): The raw values per call," in filled["reference/columns"]
 
 

@@ -106,10 +106,7 @@ _OF_KIND = ["change", "gates", "gates flagged", "final interval misses 0", "95 %
 _PER_HARD = [
     "benchmark",
     "A/A: flagged",
-    "UNCHANGED",
     "+5 % found",
-    "half-width",
-    "launches",
     "wall time of a gate of both",
 ]
 _PER_BENCHMARK = [
@@ -248,15 +245,11 @@ def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
     alike, planted = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
     accused = sum(name in gate.accused for gate in alike)
     found = sum(gate.finds_plant for gate in planted)
-    _, _, unchanged, _, _, width, launches = _of_benchmark(name, alike)
     walls = [gate.wall_s for gate in hard]
     return [
         name,
         _at_most(accused, len(alike)),
-        unchanged,
         _at_least(found, len(planted)),
-        width,
-        launches,
         f"median {statistics.median(walls):.1f} s" if walls else "-",
     ]
 
