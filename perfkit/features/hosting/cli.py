@@ -41,7 +41,7 @@ def comment(
 ) -> None:
     """Post a gate's result where the change is read: in a pull request, a job's summary, a merge request.
 
-    If the service refuses it, one line says so and the exit code is still 0: that of the gate counts.
+    If the service refuses it, it prints one line and ends with exit code 0: the gate's own exit code counts.
     """
     from perfkit.commands.text_files import add_text
     from perfkit.features.hosting.command import (
