@@ -61,7 +61,7 @@ _LINES = frozenset({f"{_STDLIB}tokenize.py", f"{_STDLIB}linecache.py"})
 _TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
 _IMPORTERS = ("<frozen importlib", "<frozen zipimport")
 _REWRITER = "/_pytest/assertion/rewrite.py"
-# Methods of importers that read data for whoever asks.
+# Methods of importers that read data for their callers.
 _GETTERS = frozenset({"get_data", "get_source"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _GENERATED = "<generated>"
@@ -119,7 +119,7 @@ def _profiler() -> Any:  # noqa: ANN401 (the class has no stub)
 
 
 class _Monitored:
-    """The monitoring of Python 3.12 and later, which tells of each code object once."""
+    """The monitoring of Python 3.12 and later, which reports each code object once."""
 
     def __init__(self) -> None:
         self._found: dict[int, tuple[CodeType, set[CodeType]]] = {}
