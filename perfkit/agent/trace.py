@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import gc
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -31,6 +33,10 @@ _CALLS_S, _MOST_CALLS = 0.01, 20
 # So many benchmarks of one function share a process.
 _MOST_TOGETHER = 16
 _FORK_LIMIT_S = 5.0
+# One that has begun when the time is over may take so long.
+_GRACE_S = 5.0
+# A call that takes longer is made once, and counts as the first one and as a later one.
+_LONG_CALL_S = 0.5
 _TOOL = 4  # of sys.monitoring; the numbers below are those of debuggers, coverage and profilers
 _OPTIMIZED = 0x1  # the flag of code that is a function and no module or class body
 _PROCESSES = frozenset({
@@ -209,6 +215,10 @@ class Trace:
         self._take()
         self._begin(part)
 
+    def repeat(self, part: str) -> None:
+        """Take what ran in another part as run in this one as well."""
+        self._parts.setdefault(self._part, set()).update(self._parts.get(part, ()))
+
     def _begin(self, part: str) -> None:
         self._part = part
         if self._recorder is not None:
@@ -328,9 +338,13 @@ class Trace:
             self._begin_node(node)
             return False
         os.close(writing)
-        for line in _received(reading, self._limit_s):
+        left_s = max(self._until - time.monotonic(), _GRACE_S)
+        for line in _received(reading, min(self._limit_s, left_s)):
             self._out.write(line)
-            self._traced.add(json.loads(line)["node"])
+            found = json.loads(line)
+            self._traced.add(found["node"])
+            if found["imports"]:
+                self._import_libraries(found["imports"])
         os.close(reading)
         kill(pid)
         os.waitpid(pid, 0)
@@ -338,11 +352,28 @@ class Trace:
             shutil.rmtree(self._caches, ignore_errors=True)
         return True
 
+    def _libraries(self) -> list[str]:
+        """Return the modules of libraries that this process has imported since it was forked, in order."""
+        places = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+        return [
+            name
+            for name, place in places.items()
+            if name not in self._modules and isinstance(place, str) and self._own(place) is None
+        ]
+
+    def _import_libraries(self, names: Sequence[str]) -> None:
+        """Import what one benchmark did, so that it takes time in none of the next ones."""
+        for name in names:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+        self._modules |= frozenset(names)
+
     def goes_on(self, node: str) -> bool:
         """Return whether this forked process runs the next benchmark as well, and begin it."""
         self.send()
         function = node.partition("[")[0]
-        if function != self._node.partition("[")[0] or len(self._traced) >= _MOST_TOGETHER:
+        over = len(self._traced) >= _MOST_TOGETHER or time.monotonic() > self._until
+        if over or function != self._node.partition("[")[0]:
             return False
         self._begin_node(node)
         return True
@@ -385,7 +416,8 @@ class Trace:
         self._take()
         if sys.version_info < (3, 12) and _uses_cuda():
             self._unknown.add("threads of an accelerator run code that Python's tracing misses")
-        self._sending.write(self._line(node=self._node))
+        threads = threading.active_count() > 1
+        self._sending.write(self._line(node=self._node, imports=[] if threads else self._libraries()))
         self._sending.flush()
 
     def finish(self) -> NoReturn:
@@ -474,10 +506,14 @@ class TracingLoop:
         loops = work.loops or 1
         # Where each process makes one call, that is the one that is timed.
         single = work.rounds is not None and work.rounds * loops < 2  # noqa: PLR2004
+        begun = time.perf_counter()
         self._trace.switch("later" if single else "first")
         _call(work, loops)
         self._trace.switch("later")
         until, made = time.perf_counter() + _CALLS_S, 1
+        if not single and until - begun > _LONG_CALL_S:
+            self._trace.repeat("first")
+            return
         most = _MOST_CALLS if work.rounds is None else min(work.rounds, _MOST_CALLS)
         while made < most and (made == 1 or time.perf_counter() < until):
             _call(work, loops)

@@ -77,7 +77,7 @@ def trace_sides(
             tracing = Tracing(top=str(tops[side]), file=str(files[side]), seconds=seconds, limit_s=limit_s)
             children[side] = launcher.start_tracing(side, nodes, tracing)
         # The last benchmark may have begun at the end of the time.
-        passed = {side: _await(child, until + 2 * limit_s) for side, child in children.items()}
+        passed = {side: _await(child, until + limit_s) for side, child in children.items()}
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
     finally:
