@@ -401,7 +401,8 @@ class Trace:
         count = torch.get_num_threads()
 
         def asked() -> int:
-            self._unknown.add("it asks for the number of threads, which is another one while it is traced")
+            if self._is_own(sys._getframe(1)):  # noqa: SLF001 (the documented way to the caller)
+                self._unknown.add("it asks for the number of threads, which is another one while traced")
             return int(count)
 
         torch.set_num_threads(1)
