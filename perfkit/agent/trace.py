@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _posixsubprocess
 import _thread
 import contextlib
+import functools
 import gc
 import hashlib
 import importlib
@@ -15,7 +17,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 
 # A benchmark is called again for so long, so that code of rare calls may show.
 _CALLS_S, _MOST_CALLS = 0.01, 20
-# So many benchmarks of one function share a process.
-_MOST_TOGETHER = 16
+# Where there are more benchmarks than that, so many of one function share a process.
+_MANY, _MOST_TOGETHER = 100, 16
 _FORK_LIMIT_S = 5.0
 # One that has begun when the time is over may take so long.
 _GRACE_S = 5.0
@@ -41,7 +43,7 @@ _TOOL = 4  # of sys.monitoring; the numbers below are those of debuggers, covera
 _OPTIMIZED = 0x1  # the flag of code that is a function and no module or class body
 _PROCESSES = frozenset({
     "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "os.system",
-    "pty.spawn",
+    "pty.spawn", "cpython.PyInterpreterState_New",
 })  # fmt: skip
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
 _READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
@@ -69,6 +71,13 @@ _IMPORTERS = ("<frozen importlib", "<frozen zipimport")
 _REWRITER = "/_pytest/assertion/rewrite.py"
 # Methods of importers that read data for their callers.
 _GETTERS = frozenset({"get_data", "get_source"})
+# By these names libraries look at all names, headers or docstrings of what they are given.
+_LOOKS = frozenset({
+    "dir", "vars", "__subclasses__", "getmembers", "signature", "get_type_hints", "get_annotations", "getdoc",
+    "getsource", "getsourcelines", "__code__", "__doc__",
+})  # fmt: skip
+# They hand docstrings on.
+_COPIERS = frozenset({f"{_STDLIB}contextlib.py", f"{_STDLIB}functools.py"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _GENERATED = "<generated>"
 
@@ -84,44 +93,25 @@ class _Recorder(Protocol):
 
 
 class _Profiled:
-    """The profiler in C of Python 3.11, one for each thread.
-
-    Threads of the module threading are followed, and their code counts from then on.
-    """
+    """The profiler in C of Python 3.11, which sees the main thread."""
 
     def __init__(self) -> None:
-        self._threads: list[Any] = []
-        self._begun: set[CodeType] = set()
-        self._main: Any = None
-        threading.setprofile(self._follow)
-
-    def _follow(self, frame: FrameType, _event: str, _argument: object) -> None:
-        self._begun.add(frame.f_code)
-        self._threads.append(_profiler())
-        self._threads[-1].enable()
+        self._profiler: Any = None
 
     def begin(self) -> None:
-        """Record anew, but for what other threads run."""
-        self._main = _profiler()
-        self._main.enable()
+        """Record anew."""
+        import _lsprof
+
+        self._profiler = _lsprof.Profiler(subcalls=True, builtins=False)
+        self._profiler.enable()
 
     def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
         """Yield the code objects that started since ``begin``, and what they called."""
-        self._main.disable()
-        yield from ((code, ()) for code in self._begun)
-        for profiler in (self._main, *self._threads):
-            for entry in profiler.getstats():
-                if isinstance(entry.code, CodeType):
-                    yield (
-                        entry.code,
-                        [one.code for one in entry.calls or () if isinstance(one.code, CodeType)],
-                    )
-
-
-def _profiler() -> Any:  # noqa: ANN401 (the class has no stub)
-    import _lsprof
-
-    return _lsprof.Profiler(subcalls=True, builtins=False)
+        self._profiler.disable()
+        for entry in self._profiler.getstats():
+            if isinstance(entry.code, CodeType):
+                called = [one.code for one in entry.calls or ()]
+                yield entry.code, [code for code in called if isinstance(code, CodeType)]
 
 
 class _Monitored:
@@ -138,13 +128,13 @@ class _Monitored:
         self._monitoring = monitoring
 
     def _started(self, code: CodeType, _offset: int) -> object:
+        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
+        self._found.setdefault(id(code), (code, set()))
         if code.co_name in _HIDING_NAMES:
             caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to the caller)
             if caller is not None:
                 self._found.setdefault(id(caller.f_code), (caller.f_code, set()))[1].add(code)
             return None
-        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
-        self._found.setdefault(id(code), (code, set()))
         return self._monitoring.DISABLE
 
     def begin(self) -> None:
@@ -163,20 +153,27 @@ class Trace:
     Args:
         top: the checkout; code in it is the project's own.
         file: where the lines go.
+        count: how many benchmarks there are.
         seconds: benchmarks that begin later than that are left out.
         limit_s: a benchmark is ended after that.
         caches: a folder that each benchmark finds empty, None for none.
     """
 
-    def __init__(self, top: Path, file: Path, *, seconds: float, limit_s: float, caches: Path | None) -> None:
+    def __init__(
+        self, top: Path, file: Path, *, count: int, seconds: float, limit_s: float, caches: Path | None
+    ) -> None:
         self._top = f"{os.path.realpath(top)}/"
         self._out = file.open("wb")
+        self._together = _MOST_TOGETHER if count > _MANY else 1
         self._until, self._limit_s, self._caches = time.monotonic() + seconds, limit_s, caches
         self._kept: list[CodeType] = []
         self._keys: dict[int, tuple[str, str, str] | None] = {}
         self._files: dict[str, str | None] = {}
         self._generated: dict[str, list[str]] = {}
+        self._looks: set[str] = set()
         self._opened: set[str] = set()
+        self._known_reads: set[tuple[str, bool]] = set()
+        self._resolves = False
         self._unknown: set[str] = set()
         self._parts: dict[str, set[tuple[str, str, str]]] = {}
         self._part = "import"
@@ -200,15 +197,40 @@ class Trace:
         self._recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         sys.addaudithook(self._audit)
         if sys.version_info < (3, 12):
-            start = _thread.start_new_thread
-
-            def start_and_note(*arguments: Any) -> int:  # noqa: ANN401 (any thread's)
-                self._unknown.add("it starts a thread that Python's tracing misses")
-                return start(*arguments)
-
-            # The module threading has the original, and its threads are followed.
-            _thread.start_new_thread = start_and_note
+            self._watch_threads()
+        fork_exec = _posixsubprocess.fork_exec
+        _posixsubprocess.fork_exec = self._noting(fork_exec, "it starts a process")
+        for name in ("stat", "lstat", "access", "readlink"):
+            setattr(os, name, self._reading(getattr(os, name)))
         self._recorder.begin()
+
+    def _watch_threads(self) -> None:
+        for module in (_thread, threading):
+            for name in ("start_new_thread", "start_new", "_start_new_thread"):
+                if hasattr(module, name):
+                    why = "it starts a thread, which Python's profiler does not see"
+                    setattr(module, name, self._noting(getattr(module, name), why))
+
+    def _noting(self, call: Callable[..., Any], why: str) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def noted(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 (those of any function)
+            if self._part != "import" or self._is_below_own(sys._getframe(1)):  # noqa: SLF001
+                self._unknown.add(why)
+            return call(*arguments, **more)
+
+        return noted
+
+    def _reading(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that asks for a file, and notes which one that is."""
+
+        @functools.wraps(call)
+        def read(path: Any, *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 (those of any function)
+            if not self._resolves:
+                relative = more.get("dir_fd") is not None
+                self._read((path,), sys._getframe(1), asked=True, relative=relative)  # noqa: SLF001
+            return call(path, *arguments, **more)
+
+        return read
 
     def switch(self, part: str) -> None:
         """Have what runs from now on belong to another part of the record."""
@@ -231,6 +253,8 @@ class Trace:
             key = self._key(code)
             if key is not None:
                 found.add(key)
+            elif self._part in ("first", "later") and code.co_filename not in _COPIERS:
+                self._looks |= _LOOKS.intersection(code.co_names)
             if self._part != "import" or key is not None:
                 self._unknown.update(filter(None, map(_hides, called)))
 
@@ -246,6 +270,8 @@ class Trace:
         file = self._own(code.co_filename)
         if file is None:
             return None
+        if "get_num_threads" in code.co_names:
+            self._unknown.add("it asks for the number of threads, which is another one while traced")
         if not file.endswith(".py"):
             digest = _digest(_whole(code, self._top))
             self._generated[digest] = sorted(_words(code))
@@ -257,13 +283,13 @@ class Trace:
     def _own(self, file: str) -> str | None:
         """Return a file relative to the top, None for a library's, and the name of what is no file."""
         if file not in self._files:
-            place = os.path.realpath(file)
+            place = self._real(file)
             if file.startswith("<"):
                 self._files[file] = None if file.startswith("<frozen") else _GENERATED
             elif place.startswith(self._top):
                 self._files[file] = place.removeprefix(self._top)
             else:
-                self._files[file] = None if os.path.isfile(place) else _GENERATED  # noqa: PTH113 (as above)
+                self._files[file] = None if self._resolved(os.path.isfile, place) else _GENERATED
         return self._files[file]
 
     def _is_own(self, frame: FrameType | None) -> bool:
@@ -279,16 +305,17 @@ class Trace:
             if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
                 self._unknown.add("it sets a tracer or profiler of its own")
         elif event in _LIBRARIES:
-            self._read(arguments, frame)
-            if sys.version_info < (3, 12) and self._is_own(frame.f_back):
-                self._unknown.add("it calls a library of C, whose threads Python's tracing misses")
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(f"{_STDLIB}ctypes/"):
+                frame = frame.f_back
+            if self._is_own(frame):
+                self._unknown.add("it calls a library of C, of which Python sees nothing")
         elif self._matters(event, arguments, frame):
-            self._unknown.add("it starts a process")
+            self._unknown.add("it starts a process or an interpreter")
 
     def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
             return False
-        return self._is_below_own(frame)
+        return self._is_below_own(frame) or (self._part != "import" and event != "os.fork") or self.is_forked
 
     def _is_below_own(self, frame: FrameType | None) -> bool:
         """Return whether own code led to a frame, or may have begun its thread."""
@@ -298,16 +325,49 @@ class Trace:
             frame = frame.f_back
         return frame is not None
 
-    def _read(self, arguments: tuple[Any, ...], frame: FrameType | None) -> None:
+    def _real(self, path: str) -> str:
+        """Return where a path leads to, without noting that it was asked for."""
+        return str(self._resolved(os.path.realpath, path))
+
+    def _resolved(self, ask: Callable[[str], object], path: str) -> object:
+        before, self._resolves = self._resolves, True
+        try:
+            return ask(path)
+        finally:
+            self._resolves = before
+
+    def _read(
+        self,
+        arguments: tuple[Any, ...],
+        frame: FrameType | None,
+        *,
+        asked: bool = False,
+        relative: bool = False,
+    ) -> None:
+        """Note which file of the checkout is read: while benchmarks run by anybody, before by own code.
+
+        A folder that is only ``asked`` for is not listed.
+        """
         name = arguments[0] if arguments else None
+        if _imports(frame) or not (self.is_forked or self._is_below_own(frame)):
+            return
+        if relative and isinstance(name, (str, bytes)) and not os.path.isabs(name):  # noqa: PTH117 (as below)
+            self._unknown.add("it reads files relative to a folder that it has opened")
         if isinstance(name, int):
             return
         try:
-            path = os.path.realpath(os.fsdecode("." if name is None else name))
+            path = os.path.abspath(os.fsdecode("." if name is None else name))  # noqa: PTH100 (asks for no file)
         except (TypeError, ValueError, OSError):
             return
-        if f"{path}/".startswith(self._top) and not _imports(frame) and self._is_below_own(frame):
-            self._opened.add(path.removeprefix(self._top) if f"{path}/" != self._top else ".")
+        if (path, asked) not in self._known_reads:
+            self._known_reads.add((path, asked))
+            real = self._real(path)
+            if not (asked and self._resolved(os.path.isdir, real)):
+                self._opened |= {
+                    one.removeprefix(self._top) if f"{one}/" != self._top else "."
+                    for one in (path, real)
+                    if f"{one}/".startswith(self._top)
+                }
 
     @property
     def is_forked(self) -> bool:
@@ -333,7 +393,9 @@ class Trace:
             self._traced.clear()
             self._generated.clear()
             self._keys.clear()
+            self._looks.clear()
             self._opened.clear()
+            self._known_reads.clear()
             self._parts.clear()
             self._begin_node(node)
             return False
@@ -372,7 +434,7 @@ class Trace:
         """Return whether this forked process runs the next benchmark as well, and begin it."""
         self.send()
         function = node.partition("[")[0]
-        over = len(self._traced) >= _MOST_TOGETHER or time.monotonic() > self._until
+        over = len(self._traced) >= self._together or time.monotonic() > self._until
         if over or function != self._node.partition("[")[0]:
             return False
         self._begin_node(node)
@@ -396,17 +458,8 @@ class Trace:
     def _leave_threads(self) -> None:
         """Have torch compute in one thread from now on, as a forked process would wait for its others."""
         torch = sys.modules.get("torch")
-        if torch is None:
-            return
-        count = torch.get_num_threads()
-
-        def asked() -> int:
-            if self._is_own(sys._getframe(1)):  # noqa: SLF001 (the documented way to the caller)
-                self._unknown.add("it asks for the number of threads, which is another one while traced")
-            return int(count)
-
-        torch.set_num_threads(1)
-        torch.get_num_threads = asked  # type: ignore[attr-defined]
+        if torch is not None:
+            torch.set_num_threads(1)
 
     def send(self) -> None:
         """Send what the benchmark of this process has run, once."""
@@ -414,6 +467,7 @@ class Trace:
             return
         self._is_sent = True
         self._traced.add(self._node)
+        gc.collect()
         self._take()
         if sys.version_info < (3, 12) and _uses_cuda():
             self._unknown.add("threads of an accelerator run code that Python's tracing misses")
@@ -443,6 +497,7 @@ class Trace:
             **more,
             **{part: sorted(codes) for part, codes in self._parts.items()},
             "generated": self._generated,
+            "looks": sorted(self._looks),
             "opened": sorted(self._opened),
             "unknown": sorted(self._unknown),
             "modules": modules,

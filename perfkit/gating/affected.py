@@ -9,10 +9,10 @@ import hashlib
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import zip_longest
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 
 from perfkit.gating.code_units import (
@@ -20,24 +20,25 @@ from perfkit.gating.code_units import (
     READS_CODE,
     READS_DOCS,
     READS_HEADERS,
-    Class,
+    Item,
     Mentions,
     Units,
-    is_plain,
+    looks_around,
     units_of,
+    watched_classes,
 )
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangedFunction, Runs
 from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
 
-_TEXT_SUFFIXES = frozenset({".md", ".rst", ".svg", ".pyi", ".typed", ".lock"})
+_TEXT_SUFFIXES = frozenset({".md", ".rst", ".pyi", ".typed", ".lock"})
 _TEXT_NAMES = re.compile(
     r"(?i)(licen[cs]e|copying|notice|authors|contributors|codeowners|changelog|changes|news|citation\.cff"
     r"|readme|makefile|\.gitignore|\.gitattributes|\.gitmodules|\.mailmap|\.editorconfig|\.dockerignore"
     r"|\.pre-commit-config\.yaml|\.pre-commit-hooks\.yaml|\.readthedocs\.ya?ml|\.coveragerc|\.flake8|\.pylintrc"
     r"|mypy\.ini|\.?ruff\.toml|renovate\.json|dependabot\.yml|poetry\.lock|pdm\.lock|pipfile\.lock"
     r"|package-lock\.json|dockerfile|docker-compose\.ya?ml|mkdocs\.ya?ml|noxfile\.py|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
-    r"|[\w-]*(requirements|constraints)[\w-]*\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
+    r"|(requirements|constraints)([-_.][\w.-]*)?\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
 )
 _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
 # Tables of pyproject.toml that change nothing that runs.
@@ -53,7 +54,9 @@ _HARMLESS_DATA = frozenset({
 # Python imports these by itself.
 _SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
 _WORD = re.compile(r"[^\W\d]\w*")
-_READERS_OF_DOCS = frozenset({"click", "docopt", "fire", "ply", "sly", "typer"})
+_READERS_OF_DOCS = frozenset({
+    "click", "cmd", "docopt", "doctest", "fastapi", "fire", "ply", "pydantic", "pydoc", "sly", "typer",
+})  # fmt: skip
 _STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
 
 
@@ -137,6 +140,18 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Name:
+    """A name of a file ("" for any) that only one side binds, or binds otherwise.
+
+    That of a ``function`` does nothing where it is only called: what it runs is known.
+    """
+
+    file: str
+    name: str
+    function: bool
+
+
 @dataclass(kw_only=True)
 class _Differences:
     """What differs between the files that were loaded.
@@ -144,49 +159,44 @@ class _Differences:
     Attributes:
         modules: why what runs at import differs, by file.
         functions: the names of functions that differ, by file.
-        names: what else has another value, by file ("" for a class attribute) and name: whether that is only
-            a function that one side lacks, which does nothing until it is called.
-        files: the words in the names of files that came, went or changed, and that nothing opened.
-        headers: whether the header of any function differs.
-        docs: whether a docstring differs.
+        headers: those of which also the header does.
+        names: what else is bound otherwise.
+        files: the words in the names of files that nothing opened.
+        python: whether any file that was loaded differs.
+        docs: whether a docstring does.
+        free: the statements by which names come and go, which mention nothing that matters.
     """
 
     modules: dict[str, str] = field(default_factory=dict)
     functions: dict[str, frozenset[str]] = field(default_factory=dict)
-    names: dict[tuple[str, str], bool] = field(default_factory=dict)
-    files: set[frozenset[str]] = field(default_factory=set)
     headers: bool = False
+    names: set[_Name] = field(default_factory=set)
+    files: set[frozenset[str]] = field(default_factory=set)
+    python: bool = False
     docs: bool = False
+    free: set[Item] = field(default_factory=set)
 
-    def add(self, file: str, name: str, *, is_function: bool) -> None:
-        """Add a name of a file, "" for a class attribute or a module, which other files mention as well."""
-        self.names[file, name] = is_function and self.names.get((file, name), True)
-
-    def why(self, file: str, mentions: Mentions) -> str | None:
-        """Return which of the differences code in a file depends on."""
-        return next(self._reasons(file, mentions), None)
-
-    def _reasons(self, file: str, mentions: Mentions) -> Iterator[str]:
+    def reasons(self, file: str, mentions: Mentions) -> Iterator[str]:
+        """Yield the differences that code in a file depends on."""
         every = mentions.every
-        if mentions.looks_around and self.names:
+        if self.names and mentions.looks_around:
             yield "looks at all names"
-        for (place, name), is_function in self.names.items():
-            known = mentions.words if place and place != file else every
-            if name in known and not (is_function and name in mentions.called):
-                yield f"mentions {name}, which differs"
+        for one in self.names:
+            known = mentions.words if one.file not in ("", file) else every
+            if one.name in known and not (one.function and one.name in mentions.called):
+                yield f"mentions {one.name}, which differs"
         for words in self.files:
             if words <= every or ("__file__" in every and words & every & _SUFFIXES):
                 yield f"mentions the file {'.'.join(sorted(words))}, which differs"
-        used = every - mentions.imported
-        if self.headers and used & READS_HEADERS:
+        if self.headers and every & READS_HEADERS:
             yield "reads the headers of functions"
-        if any(self.functions.values()) and used & READS_CODE:
-            yield "reads the code of functions"
-        if self.docs and used & READS_DOCS:
+        if self.python and every & READS_CODE:
+            yield "reads code or its lines"
+        if self.docs and every & READS_DOCS:
             yield "reads docstrings"
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Deciding:
     """The change seen through the traces of both sides."""
 
@@ -220,7 +230,7 @@ class _Deciding:
             yield f"{file} was loaded before tracing began"
         yield from (f"{one} differs" for one in self.changed.python if PurePosixPath(one).name in _STARTUP)
         self._compare_files()
-        yield from filter(None, (self._why_ran(base, head, " at import"),))
+        yield from filter(None, (self._why_ran(base, head, ", which is at import"),))
 
     def why(self, node: str) -> str | None:
         """Return why a benchmark may be affected, None where it cannot be."""
@@ -231,28 +241,27 @@ class _Deciding:
 
     def _why_ran(self, base: Ran, head: Ran, at: str) -> str | None:
         """Return why what ran may differ."""
-        if opened := self._opened(base.opened | head.opened):
-            return f"it reads {opened}{at}"
-        codes = {"base": base.codes, "head": head.codes}
-        for code in sorted(codes["base"] | codes["head"]):
-            why = self._why_code(code, {**base.generated, **head.generated})
-            if why is not None:
-                return why + (at and ", which runs at import")
-        for side, others in (("base", codes["head"]), ("head", codes["base"])):
+        why = next(self._reasons_of(base, head), None)
+        return f"{why}{at}" if why else None
+
+    def _reasons_of(self, base: Ran, head: Ran) -> Iterator[str]:
+        yield from (f"it reads {one}" for one in self._opened(base.opened | head.opened))
+        looks = base.looks | head.looks
+        words = Mentions(words=looks, looks_around=looks_around(looks))
+        yield from (f"a library that it calls {why}" for why in self._found.reasons("", words))
+        generated = {**base.generated, **head.generated}
+        yield from filter(None, (self._why_code(one, generated) for one in sorted(base.codes | head.codes)))
+        for side, own, others in (("base", base.codes, head.codes), ("head", head.codes, base.codes)):
             names = {code[:2] for code in others}
-            for code in sorted(codes[side] - others):
+            for code in sorted(own - others):
                 if not (code[:2] in names and self._has_other_docs(code)):
-                    return (
-                        f"{side} alone runs {f'{code[1]} ({code[0]})' if code[0] else 'generated code'}{at}"
-                    )
+                    yield f"{side} alone runs {f'{code[1]} ({code[0]})' if code[0] else 'generated code'}"
         if base.modules != head.modules:
-            return f"the sides import other modules, or in another order{at}"
-        libraries = {
-            name.partition(".")[0] for name in (*head.modules, *self.traces["head"].imported.modules)
-        }
-        if self._found.docs and (readers := libraries & _READERS_OF_DOCS):
-            return f"docstrings differ, and {min(readers)} reads them"
-        return None
+            yield "the sides import other modules, or in another order"
+        modules = (*head.modules, *self.traces["head"].imported.modules)
+        readers = _READERS_OF_DOCS.intersection(name.partition(".")[0] for name in modules)
+        if self._found.docs and readers:
+            yield f"docstrings differ, and {min(readers)} reads them"
 
     def _has_other_docs(self, code: Code) -> bool:
         """Return whether code differs in its docstring, which moves its constants; the rest was compared."""
@@ -260,19 +269,21 @@ class _Deciding:
         unit = head.unit_of(code[1])
         return unit != MODULE and base.docs.get(unit) != head.docs.get(unit)
 
-    def _opened(self, opened: Collection[str]) -> str | None:
-        """Return a changed file that was opened, or one in a folder that was listed."""
+    def _opened(self, opened: Collection[str]) -> Iterator[str]:
+        """Yield the changed files that were opened, and those in a folder that was listed."""
         for file in sorted(self.changed.texts | self.changed.python):
             if file in opened or str(PurePosixPath(file).parent) in opened:
-                return file
-        return None
+                yield file
 
     def _why_code(self, code: Code, generated: Mapping[str, frozenset[str]]) -> str | None:
         """Return why code that ran may do something else on the other side."""
         file, qualified, digest = code
         if not file:
-            words = generated.get(digest, frozenset()) - READS_HEADERS - READS_CODE - READS_DOCS
-            why = self._found.why(file, Mentions(words=words))
+            words = generated.get(digest, frozenset())
+            mentions = Mentions(
+                words=words - READS_HEADERS - READS_CODE - READS_DOCS, looks_around=looks_around(words)
+            )
+            why = next(self._found.reasons(file, mentions), None)
             return f"generated code {why}" if why else None
         if not digest and file in self._found.modules:
             return self._found.modules[file]
@@ -292,8 +303,9 @@ class _Deciding:
             unit = units.unit_of(qualified)
             if unit in self._found.functions.get(file, ()):
                 return f"{unit} differs ({file})"
-            for mentions in units.mentions_of(unit):
-                if why := self._found.why(file, mentions):
+            found = [one.mentions for one in units.functions.get(unit, ())]
+            for mentions in found or [units.mentions(frozenset(self._found.free))]:
+                if why := next(self._found.reasons(file, mentions), None):
                     return f"{unit} ({file}) {why}"
         return None
 
@@ -314,116 +326,70 @@ class _Deciding:
         return self._units[key]
 
     def _compare_files(self) -> None:
-        """Find what differs, and the names that are imported from it."""
+        """Find what differs."""
+        found = self._found
         for file in sorted(self.changed.python):
             path = PurePosixPath(file)
             there = [self.changed.read(side, file) is not None for side in SIDES]
             if not all(there):
-                self._found.add("", _module(file), is_function=False)
-                self._found.files.add(_file_words(path))
+                found.names.add(_Name(file="", name=_module(file), function=False))
+                found.files.add(_file_words(path))
+            found.python = True
             if file in self.imported:
                 base, head = (self._of(side, file) for side in SIDES)
                 if base is None or head is None:
-                    self._found.modules[file] = f"{file} cannot be read"
-                    continue
-                self._compare(file, base, head)
-        self._found.files |= {_file_words(PurePosixPath(one)) for one in self.changed.texts}
-        self._follow_imports()
+                    found.modules[file] = f"{file} cannot be read"
+                else:
+                    self._compare(file, base, head)
+        found.files |= {_file_words(PurePosixPath(one)) for one in self.changed.texts}
+        if found.names and any(units.has_stars for units in self._loaded("head").values()):
+            # What one file binds may be a name of another one.
+            found.names = {replace(one, file="") for one in found.names}
 
     def _compare(self, file: str, base: Units, head: Units) -> None:
-        for old, new in zip_longest(base.statements, head.statements):
-            if old is None or new is None or old.text != new.text:
-                line = (new or old).line
-                self._found.modules[file] = f"a statement that runs at import differs ({file}:{line})"
-                break
-        self._compare_functions(file, base, head)
-        for key in base.bindings.keys() | head.bindings.keys():
-            if base.bindings.get(key) != head.bindings.get(key):
-                owner, name = key
-                self._found.add("" if owner else file, name, is_function=False)
-        self._compare_classes(file, base, head)
+        old, new = Counter(base.items), Counter(head.items)
+        gone = [one for one in base.items if not new[one]]
+        come = [one for one in head.items if not old[one]]
+        for one in (*gone, *come):
+            free = one.free and (old[one], new[one]) in {(1, 0), (0, 1)}
+            if not free or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
+                where = f"{file}:{one.line}"
+                found = f"{one.kind} {one.name}" if one.name else "a statement that runs at import"
+                self._found.modules.setdefault(file, f"{found} differs ({where})")
+            self._found.free.add(one)
+            self._found.names |= set(_names_of(file, one))
+        if [one for one in base.items if one not in gone] != [one for one in head.items if one not in come]:
+            self._found.modules.setdefault(file, f"{file} is in another order")
+        both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
+        self._found.headers |= any((one.owner, one.name) in both for one in come if one.kind == "function")
+        self._found.functions[file] = frozenset(
+            name
+            for name in base.functions.keys() | head.functions.keys()
+            if [one.text for one in base.functions.get(name, ())]
+            != [one.text for one in head.functions.get(name, ())]
+        )
         common = base.docs.keys() & head.docs.keys()
         self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
-        if PurePosixPath(file).name == "conftest.py" and (
-            base.functions.keys() != head.functions.keys() or base.bindings != head.bindings
-        ):
-            self._found.modules.setdefault(file, f"{file} differs")
 
-    def _compare_functions(self, file: str, base: Units, head: Units) -> None:
-        differing = set()
-        for name in base.functions.keys() | head.functions.keys():
-            old, new = base.functions.get(name, []), head.functions.get(name, [])
-            if [one.text for one in old] == [one.text for one in new]:
-                continue
-            differing.add(name)
-            owner, _, short = name.rpartition(".")
-            self._found.headers |= bool(old and new) and [one.header for one in old] != [
-                one.header for one in new
-            ]
-            if not (old and new):
-                self._found.add("" if owner else file, short, is_function=True)
-                if owner and short in self._in_protocols:
-                    self._found.modules.setdefault(file, f"{name} may make its class one of a protocol")
-        self._found.functions[file] = frozenset(differing)
-
-    @cached_property
-    def _in_protocols(self) -> frozenset[str]:
-        """The names of the methods of protocols, for which classes may be searched."""
-        return frozenset(
-            name.rpartition(".")[2]
-            for file in self.imported
-            if (units := self._of("head", file)) is not None
-            for name in units.functions
-            if (owner := units.classes.get(name.rpartition(".")[0])) and "Protocol" in owner.bases
+    def _is_watched(self, one: Item) -> bool:
+        """Return whether somebody may look at the members of a class, one of which comes or goes."""
+        return bool(one.owner) and any(
+            one.owner.rpartition(".")[2] in self._watched(side) or self._has_protocols(side) for side in SIDES
         )
 
-    def _compare_classes(self, file: str, base: Units, head: Units) -> None:
-        for name in base.classes.keys() | head.classes.keys():
-            old, new = base.classes.get(name), head.classes.get(name)
-            if old == new:
-                continue
-            owner, _, short = name.rpartition(".")
-            plain = all(is_plain(short, self._classes(side)) for side in SIDES)
-            if (old and new and old.header != new.header) or not plain:
-                line = (new or old or Class(header="", bases=(), line=0, plain=False)).line
-                self._found.modules.setdefault(file, f"the class {name} differs ({file}:{line})")
-            elif not (old and new):
-                self._found.add("" if owner else file, short, is_function=False)
+    def _loaded(self, side: Side) -> Mapping[str, Units]:
+        units = {file: self._of(side, file) for file in self.imported}
+        return {file: one for file, one in units.items() if one is not None}
 
-    def _classes(self, side: Side) -> Mapping[str, Sequence[Class]]:
-        """Return the classes of all files that were loaded, by their last names."""
-        if side not in self._by_name:
-            found: dict[str, list[Class]] = {}
-            for file in self.imported:
-                for name, one in (self._of(side, file) or Units()).classes.items():
-                    found.setdefault(name.rpartition(".")[2], []).append(one)
-            self._by_name[side] = found
-        return self._by_name[side]
+    @lru_cache  # noqa: B019 (it decides once)
+    def _watched(self, side: Side) -> frozenset[str]:
+        return watched_classes(self._loaded(side))
 
-    _by_name: dict[Side, Mapping[str, Sequence[Class]]] = field(default_factory=dict)
-
-    def _follow_imports(self) -> None:
-        """Add the names under which other files import what differs."""
-        known = -1
-        while known != len(self._found.names) and self._found.names:
-            known = len(self._found.names)
-            for file in self.imported:
-                for side in SIDES if file in self.changed.python else SIDES[1:]:
-                    self._follow(file, self._of(side, file) or Units())
-
-    def _follow(self, file: str, units: Units) -> None:
-        names = self._found.names
-        for one in units.imports:
-            for (place, name), is_function in list(names.items()):
-                from_there = not place or not one.module or _module(place) == one.module
-                if name == one.name and place != file and from_there:
-                    self._found.add(file, one.bound, is_function=is_function)
-        for star in units.stars:
-            for (place, name), is_function in list(names.items()):
-                if place and place != file and _module(place) == star:
-                    self._found.add(file, name, is_function=is_function)
-                    if name == "__all__":
-                        self._found.modules.setdefault(file, f"{file} imports all names of {place}")
+    @lru_cache  # noqa: B019 (it decides once)
+    def _has_protocols(self, side: Side) -> bool:
+        """Return whether classes may be searched for the methods of a protocol."""
+        found = (units.mentions(frozenset()) for units in self._loaded(side).values())
+        return any({"runtime_checkable", "__subclasshook__"} & one.every for one in found)
 
     def runs_directly(self, node: str) -> bool:
         """Return whether the timed calls of a benchmark run a function that differs."""
@@ -467,6 +433,18 @@ class _Deciding:
 def _module(file: str) -> str:
     path = PurePosixPath(file)
     return path.parent.name if path.name == "__init__.py" else path.stem
+
+
+def _names_of(file: str, one: Item) -> Iterator[_Name]:
+    """Yield the names by which others know what a statement binds."""
+    if not one.name:
+        return
+    is_import = one.kind in ("import", "alias")
+    place = file if is_import and not one.owner else ""
+    yield _Name(file=place, name=one.name, function=one.kind == "function")
+    if one.owner and one.name.startswith("__"):
+        mangled = f"_{one.owner.rpartition('.')[2].lstrip('_')}{one.name}"
+        yield _Name(file="", name=mangled, function=one.kind == "function")
 
 
 def _file_words(path: PurePosixPath) -> frozenset[str]:

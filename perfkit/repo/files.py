@@ -157,7 +157,7 @@ def _links(place: str, folders: list[str]) -> list[str]:
 
 
 def _differs(base: Path, head: Path) -> bool:
-    if base.name == ".git" or base.suffix == ".pyc":
+    if base.name == ".git":
         return False
     try:
         if base.is_symlink() or head.is_symlink():

@@ -27,11 +27,13 @@ class Ran:
 
     A process of benchmarks has the parts "setup", "first" (the first call) and "later", and "before" for what
     ran earlier in it; one that imports has "import". ``generated`` are the words in generated code by its
-    hash, ``modules`` what was imported and belongs to no standard library, in order.
+    hash, ``looks`` those by which a library that it called may look at more than it mentions, ``modules``
+    what was imported and belongs to no standard library, in order.
     """
 
     parts: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     generated: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    looks: frozenset[str] = frozenset()
     opened: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -120,6 +122,7 @@ def _ran(line: Mapping[str, Any]) -> Ran:
     return Ran(
         parts={part: frozenset(map(tuple, line.get(part, ()))) for part in _PARTS},
         generated={digest: frozenset(words) for digest, words in line["generated"].items()},
+        looks=frozenset(line["looks"]),
         opened=frozenset(line["opened"]),
         unknown=tuple(line["unknown"]),
         modules=tuple(line["modules"]),
