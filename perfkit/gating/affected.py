@@ -188,11 +188,12 @@ class _Differences:
         for words in self.files:
             if words <= every or ("__file__" in every and words & every & _SUFFIXES):
                 yield f"mentions the file {'.'.join(sorted(words))}, which differs"
-        if self.headers and every & READS_HEADERS:
+        used = every - mentions.imported
+        if self.headers and used & READS_HEADERS:
             yield "reads the headers of functions"
-        if self.python and every & READS_CODE:
+        if self.python and used & READS_CODE:
             yield "reads code or its lines"
-        if self.docs and every & READS_DOCS:
+        if self.docs and used & READS_DOCS:
             yield "reads docstrings"
 
 

@@ -22,6 +22,8 @@ _PLAIN_BASES = frozenset({
 _TYPES = frozenset({"typing", "typing_extensions", "collections", "types", "numbers", "os", "pathlib", "re"})
 _BUILTIN_TYPES = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})
 VERSION = "__version__"
+# What a star import takes.
+_ALL = "Assign(targets=[Name(id='__all__'"
 # What looks at names that it does not mention.
 _LOOKS_AROUND = frozenset({
     "vars", "dir", "globals", "__dict__", "f_globals", "f_locals", "__globals__", "__subclasses__",
@@ -42,8 +44,7 @@ READS_HEADERS = frozenset({
 READS_CODE = frozenset({
     "__code__", "co_code", "co_consts", "co_names", "co_firstlineno", "getsource", "getsourcelines",
     "getsourcefile", "findsource", "getcomments", "get_source", "get_code", "Bytecode", "getclosurevars",
-    "f_lineno", "tb_lineno", "lineno", "extract_stack", "stack", "format_exc", "print_exc", "format_tb",
-    "format_exception", "getsize", "st_size", "__firstlineno__",
+    "f_lineno", "tb_lineno", "extract_stack", "format_exc", "print_exc", "format_tb", "__firstlineno__",
 })  # fmt: skip
 READS_DOCS = frozenset({"__doc__", "getdoc", "help"})
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -53,13 +54,14 @@ _WORD = re.compile(r"[^\W\d]\w*")
 class Mentions:
     """The names that code mentions: ``own`` are those of variables, ``words`` attributes and words in texts.
 
-    Those in ``called`` are mentioned in calls alone. ``looks_around`` means that it may find names that it
-    does not mention.
+    Those in ``called`` are mentioned in calls alone, those ``imported`` in imports alone. ``looks_around`` means
+    that it may find names that it does not mention.
     """
 
     own: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
     called: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
     looks_around: bool = False
 
     @cached_property
@@ -145,7 +147,7 @@ class Units:
         nodes = (
             found
             for one in self.items
-            if one not in without and one.kind != "import"
+            if one not in without and one.kind != "import" and not one.text.startswith(_ALL)
             for found in _outside_bodies(one.node)
         )
         return _mentions(nodes)
@@ -371,6 +373,7 @@ def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
     words: set[str] = set()
     texts: set[str] = set()
     called: set[str] = set()
+    imported: set[str] = set()
     valued: set[str] = set()
     functions: set[int] = set()
     by_name: set[int] = set()
@@ -395,7 +398,7 @@ def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
             texts.update(_WORD.findall(node.value))
         elif isinstance(node, ast.alias):
             words.update(node.name.split("."))
-            valued.update(node.name.split("."))
+            imported.update(node.name.split("."))
             around |= node.asname is not None and node.name in _LOOKS_AROUND | _ACCESS
         else:
             valued.update(_named_by(node))
@@ -405,7 +408,8 @@ def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
     return Mentions(
         own=frozenset(own),
         words=frozenset(words),
-        called=frozenset(called - valued - texts),
+        called=frozenset(called - valued - texts - imported),
+        imported=frozenset(imported - called - valued - texts),
         looks_around=around,
     )
 
