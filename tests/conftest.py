@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import os
 import subprocess
 import sys
@@ -99,3 +100,13 @@ def launcher() -> Iterator[PassLauncher]:
     """Return what starts passes, as a command has one."""
     with PassLauncher() as launcher:
         yield launcher
+
+
+@pytest.fixture(scope="module")
+def one_launcher(launcher: PassLauncher) -> Iterator[None]:
+    """Let commands that run in this process fork their passes from one process, which has imported torch."""
+    with pytest.MonkeyPatch.context() as patched:
+        for command in ("profile", "explain"):
+            name = f"perfkit.commands.{command}.PassLauncher"
+            patched.setattr(name, lambda: contextlib.nullcontext(launcher))
+        yield

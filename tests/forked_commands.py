@@ -1,6 +1,6 @@
-"""Runs perfkit's commands in processes that are forked from one that has imported what they need.
+"""Runs perfkit's commands in processes forked from one that has imported what they need, or right here.
 
-Such a command is a process of its own, with its folder, variables, streams and exit code as ever. What it is
+A forked command is a process of its own, with its folder, variables, streams and exit code. What it is
 spared is the start, which takes most commands longer than all that they do besides.
 """
 
@@ -85,6 +85,27 @@ def run_perfkit(
     if check:
         done.check_returncode()
     return done
+
+
+def run_here(*arguments: str | Path, cwd: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of perfkit in this process, where fixtures can lend it what is slow to start."""
+    from perfkit.cli.app import run_app
+    from perfkit.errors import PerfkitError
+
+    command = ["perfkit", *map(str, arguments)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    given, sys.argv = sys.argv, command
+    try:
+        with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run_app()
+    except PerfkitError as error:
+        code = error.exit_code
+        err.write(f"perfkit: {error}\n")
+    finally:
+        sys.argv = given
+    for stream in (out, err):
+        stream.seek(0)
+    return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
 def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401

@@ -24,6 +24,8 @@ from perfkit.model import PassName, ProfileSummary
 from perfkit.profiling.read.summary_file import load_summary
 from perfkit.temporary import Owner
 
+pytestmark = pytest.mark.usefixtures("one_launcher")
+
 PYPROJECT = """
 [tool.perfkit]
 own = ["demo"]
@@ -138,7 +140,7 @@ def leave_a_killed_profile(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+def demo(one_launcher: None, tmp_path_factory: pytest.TempPathFactory) -> Demo:  # noqa: ARG001
     """Return a project profiled once with every pass."""
     root = tmp_path_factory.mktemp("demo")
     project = make_project(root)

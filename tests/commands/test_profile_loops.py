@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run_here
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
+
+pytestmark = pytest.mark.usefixtures("one_launcher")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ def project(tmp_path: Path) -> Repository:
 
 def profile(project: Repository, script: str, *words: str) -> Profiled:
     project.commit({"train.py": script, ".gitignore": "profiles/\nbenchmarks/\nruns\n"})
-    done = run_perfkit("profile", "train.py", "--json", "-", *words, cwd=project.root)
+    done = run_here("profile", "train.py", "--json", "-", *words, cwd=project.root)
     summary = msgspec.json.decode(done.stdout) if done.stdout else {}
     return Profiled(code=done.returncode, summary=summary, error=done.stderr)
 
