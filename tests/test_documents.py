@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -145,9 +146,12 @@ def test_each_command_could_begin(document: str) -> None:
             _parse(words)
 
 
+_whole_command_line = functools.cache(whole_command_line)
+
+
 def _parse(words: list[str]) -> None:
     """Read a command line as perfkit does, down to its last verb, which is not called."""
-    command: Any = whole_command_line()
+    command: Any = _whole_command_line()
     context: Any = None
     with contextlib.suppress(typer.Exit):  # a help is shown at once
         while True:
