@@ -11,6 +11,7 @@ import perfkit
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.interface import verbs
 
+pytestmark = pytest.mark.usefixtures("one_launcher")
 PASSES: verbs.Passes = ("clean", "cprofile")
 BENCHMARK = "def test_sum(benchmark):\n    benchmark(lambda: sum(range(3_000)))\n"
 SLOWER = BENCHMARK.replace("3_000", "9_000")
