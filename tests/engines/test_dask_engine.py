@@ -36,7 +36,7 @@ def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
 
 
 def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> None:
-    tasks = simulated_tasks(5, seconds=0)
+    tasks = simulated_tasks(3, seconds=0)
     pile = Pile(waiting=tasks, ledger=tmp_path)
 
     with DaskEngine(shared.url) as engine:
@@ -45,20 +45,20 @@ def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> No
 
     assert (own_class(),) == classes
     assert [] == pile.failures
-    assert _expected(5) == recorded(tmp_path)
+    assert _expected(3) == recorded(tmp_path)
 
 
 def test_a_task_that_fails_is_tried_twice_and_reported(shared: Cluster, tmp_path: Path) -> None:
     output: list[str] = []
-    pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
+    pile = Pile(waiting=simulated_tasks(2, seconds=0, fails=[1]), ledger=tmp_path)
 
     with DaskEngine(shared.url, log=output.append) as engine:
         engine.classes()
         engine.perform(pile)
 
-    assert 4 == pile.given
+    assert 3 == pile.given
     assert ["1: it was set to fail"] == pile.failures
-    assert 2 == len(pile.filed)
+    assert 1 == len(pile.filed)
 
 
 def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_path: Path) -> None:
@@ -100,21 +100,20 @@ def test_a_worker_that_is_not_fit_is_refused_in_words(
     assert "perfkit engine check" in str(caught.value)
 
 
-def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_loses_nothing(shared: Cluster, tmp_path: Path) -> None:
     output: list[str] = []
-    with cluster(tmp_path / "cluster", workers=2) as made:
-        made.wait_for_workers(2)
-        pile = Pile(waiting=simulated_tasks(5, seconds=0.2), ledger=tmp_path / "ledger")
-        killer = threading.Thread(target=made.kill_worker_at_work)
+    pile = Pile(waiting=simulated_tasks(4, seconds=0.2), ledger=tmp_path)
+    killer = threading.Thread(target=shared.kill_worker_at_work)
 
-        with DaskEngine(made.url, log=output.append) as engine:
-            engine.classes()
-            killer.start()
-            engine.perform(pile)
-        killer.join()
+    with DaskEngine(shared.url, log=output.append) as engine:
+        engine.classes()
+        killer.start()
+        engine.perform(pile)
+    killer.join()
+    shared.start_worker()
 
     assert [] == pile.failures
-    assert _expected(5, 0.2) == recorded(tmp_path / "ledger")
+    assert _expected(4, 0.2) == recorded(tmp_path)
     assert any("is lost; its task is done anew" in line for line in output), output
 
 
