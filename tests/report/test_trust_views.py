@@ -190,29 +190,7 @@ def _apart(*comparisons: Comparison) -> ApartReport:
     )
 
 
-def test_a_comparison_states_that_it_was_not_interleaved() -> None:
-    words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
-
-    assert words.startswith("compare, from the ledger: not interleaved")
-    assert "widened by how much sessions of the same code differ" in words
-    assert "note: left out, measured with uncommitted changes: 1 run" in words
-    assert words.endswith(
-        "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
-        " 1 %."
-    )
-
-
 def test_runs_that_state_nothing_are_not_called_unmeasured() -> None:
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
     assert "nothing known yet)" in _words(compare_view(_apart(few)))
-
-
-def test_what_holds_for_many_benchmarks_is_stated_once() -> None:
-    few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
-    alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
-
-    words = _words(compare_view(_apart(*alike)))
-
-    assert f"INCONCLUSIVE test_a, test_b: {few}" in words
-    assert 1 == words.count("base was measured")
