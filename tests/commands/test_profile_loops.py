@@ -183,6 +183,29 @@ def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
     assert 2 * 64 == found.summary["passes"][0]["samples"]
 
 
+LATE = """
+import atexit, threading, time
+import torch
+
+log = open("runs", "w")
+log.write("log ")
+atexit.register(log.write, "exit ")
+
+def write_late():
+    time.sleep(0.2)
+    log.write("thread ")
+
+threading.Thread(target=write_late).start()
+"""
+
+
+def test_what_a_target_has_left_to_write_is_written(project: Repository) -> None:
+    found = profile(project, f"{LATE}{LOOP}", "--passes", "clean", "--no-ledger")
+
+    assert {"clean": 6} == found.steps
+    assert "log thread exit " == (project.root / "runs").read_text()
+
+
 # A language model whose weights are updated by hand, in a module of its own, as many tutorials have it.
 BY_HAND = """
 import torch
