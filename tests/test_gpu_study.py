@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.gating.rules import ComparedBenchmark, _with_marker
 from perfkit.ledger.store import Ledger
-from perfkit.model import Benchmark
 
 STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 
@@ -97,14 +95,3 @@ def test_the_experiments_are_ones(name: str) -> None:
 
     assert "default" == experiment.factors[0].levels[0]
     assert {"accuracy", "loss"} <= dict(experiment.returned).keys()
-
-
-def test_a_gate_understands_the_marker_that_flushes_the_cache() -> None:
-    benchmark = ComparedBenchmark(
-        benchmark=Benchmark(name="test_gpu.py::test_sum_without_cache", version="v1"),
-        margin=0.02,
-        gating=True,
-        limit_s=30.0,
-    )
-
-    assert benchmark == _with_marker(benchmark, {"flush_l2": "True"})
