@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import platform
@@ -74,6 +75,7 @@ class Spoken:
     words: str
 
 
+@functools.cache
 def commands() -> list[str]:
     """Return every command that does something, as it is typed; hidden ones are for programs."""
     return sorted(_leaves(whole_command_line(), ()))

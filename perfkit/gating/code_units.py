@@ -54,8 +54,8 @@ _WORD = re.compile(r"[^\W\d]\w*")
 class Mentions:
     """The names that code mentions: ``own`` are those of variables, ``words`` attributes and words in texts.
 
-    Those in ``called`` are mentioned in calls alone, those ``imported`` in imports alone. ``looks_around`` means
-    that it may find names that it does not mention.
+    Those in ``called`` are mentioned in calls alone, those ``imported`` in imports alone. ``looks_around``
+    means that it may find names that it does not mention.
     """
 
     own: frozenset[str] = frozenset()
