@@ -3,23 +3,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from textwrap import dedent
 
 BENCH = "test_it.py"
+# What a file holds, the target of a link in a tuple, or None where there is no file.
+Text = str | bytes | tuple[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """The files of both sides; ``after`` are those that head has otherwise, None for none."""
+    """The files of both sides; ``after`` are those that head has otherwise."""
 
-    before: dict[str, str]
-    after: dict[str, str | None] = field(default_factory=dict)
+    before: Mapping[str, Text]
+    after: Mapping[str, Text] = field(default_factory=dict)
 
-    def side(self, name: str) -> dict[str, str]:
-        """Return the files of a side."""
-        found: dict[str, str | None] = {**self.before, **(self.after if name == "head" else {})}
-        return {file: dedent(text) for file, text in found.items() if text is not None}
+    def write(self, name: str, root: Path) -> None:
+        """Write the files of a side."""
+        for file, text in {**self.before, **(self.after if name == "head" else {})}.items():
+            place = root / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(text, tuple):
+                place.symlink_to(text[0])
+            elif text is not None:
+                place.write_bytes(dedent(text).encode() if isinstance(text, str) else text)
 
 
 def _change(
@@ -490,6 +499,549 @@ HIDDEN: dict[str, Change] = {
         before={"app.py": _STEP + "def other():\n    return 1\n",
                 BENCH: "from app import step\ndef test_it(benchmark):\n    benchmark(step)\n"},
         after={"app.py": _STEP + "def other(:\n    return 1\n"},
+    ),
+}  # fmt: skip
+
+_BENCH = "from app import step\ndef test_it(benchmark):\n    benchmark(step)\n"
+# Changes that others made up to find one that is missed.
+MORE_HIDDEN: dict[str, Change] = {
+    "symlink module": Change(
+        before={
+            "impl/v1.py": "def step():\n    return sum(range(10))\n",
+            "app.py": ("impl/v1.py",),
+            BENCH: _BENCH,
+        },
+        after={
+            "impl/v1.py": "def step():\n    return sum(range(100000))\n",
+        },
+    ),
+    "symlink package": Change(
+        before={
+            "lib/pkg/__init__.py": "def step():\n    return sum(range(10))\n",
+            "pkg": ("lib/pkg",),
+            BENCH: "from pkg import step\ndef test_it(benchmark):\n    benchmark(step)\n",
+        },
+        after={
+            "lib/pkg/__init__.py": "def step():\n    return sum(range(100000))\n",
+        },
+    ),
+    "symlink page": Change(
+        before={
+            "docs/README.md": "x",
+            "data.txt": ("docs/README.md",),
+            "app.py": "from pathlib import Path\ndef step():\n    return Path(__file__).with_name('data.txt').read_text().split()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "docs/README.md": "x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x ",
+        },
+    ),
+    "pkgutil get data": Change(
+        before={
+            "pkg/__init__.py": "",
+            "pkg/page.md": "x",
+            "app.py": "import pkgutil\ndef step():\n    return pkgutil.get_data('pkg', 'page.md').split()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "pkg/page.md": "x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x ",
+        },
+    ),
+    "own codecs module": Change(
+        before={
+            "pkg/__init__.py": "",
+            "pkg/words.md": "x",
+            "pkg/codecs.py": "from pathlib import Path\nWORDS = Path(__file__).with_name('words.md').read_text().split()\n",
+            "app.py": "from pkg.codecs import WORDS\ndef step():\n    return sorted(WORDS)\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "pkg/words.md": "x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y x y ",
+        },
+    ),
+    "initsub new": Change(
+        before={
+            "app.py": "REG = []\nclass Base:\n    def __init_subclass__(cls):\n        REG.append(cls)\n    def run(self):\n        return sum(range(10000))\nclass A(Base):\n    pass\ndef step():\n    return [c().run() for c in REG]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "REG = []\nclass Base:\n    def __init_subclass__(cls):\n        REG.append(cls)\n    def run(self):\n        return sum(range(10000))\nclass A(Base):\n    pass\nclass B(Base):\n    pass\ndef step():\n    return [c().run() for c in REG]\n",
+        },
+    ),
+    "pure set contextvar": Change(
+        before={
+            "app.py": "from contextvars import ContextVar\nSIZE = ContextVar('size')\ntoken = SIZE.set(10)\ndef step():\n    return sum(range(SIZE.get()))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from contextvars import ContextVar\nSIZE = ContextVar('size')\ntoken = SIZE.set(100000)\ndef step():\n    return sum(range(SIZE.get()))\n",
+        },
+    ),
+    "alias iadd": Change(
+        before={
+            "reg.py": "STEPS = [1]\n",
+            "more.py": "from reg import STEPS as mine\nmine += [2]\n",
+            "app.py": "import more\nimport reg\ndef step():\n    return sum(range(sum(reg.STEPS)))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "more.py": "from reg import STEPS as mine\nmine += [200000]\n",
+        },
+    ),
+    "annotation alias": Change(
+        before={
+            "app.py": "from typing import get_type_hints\nItem = int\ndef handler(x: Item):\n    return x\ndef step():\n    t = get_type_hints(handler)['x']\n    return [t(i) for i in range(1000)]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from typing import get_type_hints\nItem = str\ndef handler(x: Item):\n    return x\ndef step():\n    t = get_type_hints(handler)['x']\n    return [t(i) for i in range(1000)]\n",
+        },
+    ),
+    "protocol isinstance": Change(
+        before={
+            "app.py": "from typing import Protocol, runtime_checkable\n@runtime_checkable\nclass Batch(Protocol):\n    def batched(self): ...\nclass A:\n    def run(self):\n        return 1\ndef step():\n    a = A()\n    return sum(range(100000 if isinstance(a, Batch) else 10))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from typing import Protocol, runtime_checkable\n@runtime_checkable\nclass Batch(Protocol):\n    def batched(self): ...\nclass A:\n    def run(self):\n        return 1\n    def batched(self):\n        return 1\ndef step():\n    a = A()\n    return sum(range(100000 if isinstance(a, Batch) else 10))\n",
+        },
+    ),
+    "import order2": Change(
+        before={
+            "p1.py": "import json\njson.size = 10\n",
+            "p2.py": "import json\njson.size = 100000\n",
+            "first.py": "import p1\n",
+            "app.py": "import first\nimport p2\nimport p1\nimport json\ndef step():\n    return sum(range(json.size))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "first.py": "x = 1\n",
+        },
+    ),
+    "import dropped comment": Change(
+        before={
+            "p1.py": "import json\njson.size = 100000\n",
+            "app.py": "import json\njson.size = 10\nimport other\ndef step():\n    return sum(range(json.size))\n",
+            "other.py": "import p1\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "p1.py": "# c\nimport json\njson.size = 100000\n",
+            "other.py": "x = 1\n",
+        },
+    ),
+    "decorator named define": Change(
+        before={
+            "reg.py": "ALL = []\ndef define(cls):\n    ALL.append(cls)\n    return cls\n",
+            "app.py": "import reg\n@reg.define\nclass A:\n    pass\ndef step():\n    return [sum(range(10000)) for c in reg.ALL]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import reg\n@reg.define\nclass A:\n    pass\n@reg.define\nclass B:\n    pass\ndef step():\n    return [sum(range(10000)) for c in reg.ALL]\n",
+        },
+    ),
+    "f globals": Change(
+        before={
+            "app.py": "import sys\nSIZE_SMALL = 10\ndef step(k='SMALL'):\n    return sum(range(sys._getframe().f_globals['SIZE_' + k]))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import sys\nSIZE_SMALL = 100000\ndef step(k='SMALL'):\n    return sum(range(sys._getframe().f_globals['SIZE_' + k]))\n",
+        },
+    ),
+    "exists md": Change(
+        before={
+            "app.py": "from pathlib import Path\ndef step():\n    return sum(range(100000 if Path(__file__).with_name('FAST.md').exists() else 10))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "FAST.md": "x",
+        },
+    ),
+    "sysmodules pkg": Change(
+        before={
+            "pkg/__init__.py": "",
+            "pkg/prod.py": "SIZE_BIG = 10\n",
+            "app.py": "import sys\nimport pkg.prod\ndef step(env='prod', size='BIG'):\n    return sum(range(getattr(sys.modules['pkg.' + env], 'SIZE_' + size)))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "pkg/prod.py": "SIZE_BIG = 100000\n",
+        },
+    ),
+    "walrus": Change(
+        before={
+            "app.py": "LIMITS = [(N := 10), 5]\ndef step():\n    return sum(range(N))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "LIMITS = [(N := 100000), 5]\ndef step():\n    return sum(range(N))\n",
+        },
+    ),
+    "getdoc": Change(
+        before={
+            "app.py": "import inspect\ndef rule():\n    '''expr : a b'''\ndef step():\n    return [w * 2 for w in inspect.getdoc(rule).split()]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import inspect\ndef rule():\n",
+        },
+    ),
+    "get data py": Change(
+        before={
+            "kernels.py": "def k():\n    return 1\n",
+            "pkg/__init__.py": "",
+            "pkg/k.py": "x = 1\n",
+            "app.py": "import pkgutil, ast\ndef step():\n    return ast.parse(pkgutil.get_data('pkg', 'k.py'))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "pkg/k.py": "x = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\nx = 1\n",
+        },
+    ),
+    "loader get source": Change(
+        before={
+            "pkg/__init__.py": "",
+            "pkg/k.py": "x = 1\n",
+            "app.py": "import pkg.k, ast\ndef step():\n    return ast.parse(pkg.k.__loader__.get_source('pkg.k'))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "pkg/k.py": "# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n",
+        },
+    ),
+    "metaclass inherit": Change(
+        before={
+            "reg.py": "class Meta(type):\n    all = []\n    def __init__(cls, name, bases, space):\n        Meta.all.append(cls)\nclass Model(metaclass=Meta):\n    def check(self):\n        return sum(range(10000))\n",
+            "app.py": "import reg\nimport models\ndef step():\n    return [m().check() for m in reg.Meta.all]\n",
+            "models.py": "from reg import Model\nclass User(Model):\n    pass\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "models.py": "from reg import Model\nclass User(Model):\n    pass\nclass Group(Model):\n    pass\n",
+        },
+    ),
+    "new plugin module": Change(
+        before={
+            "reg.py": "class Plugin:\n    all = []\n    def __init_subclass__(cls):\n        Plugin.all.append(cls)\n    def check(self):\n        return sum(range(10000))\n",
+            "plugins/__init__.py": "from . import a\n",
+            "plugins/a.py": "from reg import Plugin\nclass A(Plugin):\n    pass\n",
+            "app.py": "import reg\nimport plugins\ndef step():\n    return [m().check() for m in reg.Plugin.all]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "plugins/__init__.py": "from . import a, b\n",
+            "plugins/b.py": "from reg import Plugin\nclass B(Plugin):\n    pass\n",
+        },
+    ),
+    "latin1 name": Change(
+        before={
+            "app.py": b"# coding: latin-1\ngr\xf6\xdfe = 10\ndef step():\n    return sum(range(gr\xf6\xdfe))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": b"# coding: latin-1\ngr\xf6\xdfe = 100000\ndef step():\n    return sum(range(gr\xf6\xdfe))\n",
+        },
+    ),
+    "ord binding stmt": Change(
+        before={
+            "app.py": "N = 10\nT = tuple(range(N))\nN = 100000\ndef step():\n    return sum(T)\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "N = 10\nN = 100000\nT = tuple(range(N))\ndef step():\n    return sum(T)\n",
+        },
+    ),
+    "ord import stmt": Change(
+        before={
+            "app.py": "import json\nimport patch\njson.size = 10\ndef step():\n    return sum(range(json.size))\n",
+            "patch.py": "import json\njson.size = 100000\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import json\njson.size = 10\nimport patch\ndef step():\n    return sum(range(json.size))\n",
+        },
+    ),
+    "ord class body": Change(
+        before={
+            "app.py": "class A:\n    n = 10\n    t = tuple(range(n))\n    n = 100000\n    def run(self):\n        return sum(self.t)\ndef step():\n    return A().run()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "class A:\n    n = 10\n    n = 100000\n    t = tuple(range(n))\n    def run(self):\n        return sum(self.t)\ndef step():\n    return A().run()\n",
+        },
+    ),
+    "ord def binding": Change(
+        before={
+            "app.py": "fast = None\ndef fast():\n    return 1\ndef step():\n    return sum(range(10 if fast is not None else 100000))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "def fast():\n    return 1\nfast = None\ndef step():\n    return sum(range(10 if fast is not None else 100000))\n",
+        },
+    ),
+    "base import swapped": Change(
+        before={
+            "a.py": "class A:\n    n = 10\n",
+            "b2.py": "class A:\n    n = 100000\n",
+            "app.py": "import a, b2\nfrom a import A\nclass C(A):\n    pass\ndef step():\n    return sum(range(C.n))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import a, b2\nfrom b2 import A\nclass C(A):\n    pass\ndef step():\n    return sum(range(C.n))\n",
+        },
+    ),
+    "ann import swapped": Change(
+        before={
+            "t.py": "class A:\n    n = 10\nclass Z:\n    n = 100000\n",
+            "app.py": "from typing import get_type_hints\nfrom t import A as Item\ndef handler(x: Item): ...\ndef step():\n    return sum(range(get_type_hints(handler)['x'].n))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from typing import get_type_hints\nfrom t import Z as Item\ndef handler(x: Item): ...\ndef step():\n    return sum(range(get_type_hints(handler)['x'].n))\n",
+        },
+    ),
+    "star in try": Change(
+        before={
+            "conf.py": "N = 10\n",
+            "app.py": "try:\n    from conf import *\nexcept ImportError:\n    pass\ndef step():\n    return sum(range(N))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "conf.py": "N = 100000\n",
+        },
+    ),
+    "sysmodules alias": Change(
+        before={
+            "impl.py": "N = 10\n",
+            "app.py": "import sys, impl\nsys.modules['conf'] = impl\nfrom conf import N\ndef step():\n    return sum(range(N))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "impl.py": "N = 100000\n",
+        },
+    ),
+    "include exec": Change(
+        before={
+            "part.py": "def work():\n    return sum(range(N))\n",
+            "app.py": "from pathlib import Path\nN = 10\np = Path(__file__).with_name('part.py')\nexec(compile(p.read_text(), str(p), 'exec'))\ndef step():\n    return work()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from pathlib import Path\nN = 100000\np = Path(__file__).with_name('part.py')\nexec(compile(p.read_text(), str(p), 'exec'))\ndef step():\n    return work()\n",
+        },
+    ),
+    "mangled attr": Change(
+        before={
+            "conf.py": "class A:\n    __limit = 10\n",
+            "app.py": "from conf import A\ndef step():\n    return sum(range(A._A__limit))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "conf.py": "class A:\n    __limit = 100000\n",
+        },
+    ),
+    "ann class getitem": Change(
+        before={
+            "reg.py": "SIZES = []\nclass Reg:\n    def __class_getitem__(cls, n):\n        SIZES.append(n)\n        return cls\n",
+            "app.py": "from reg import Reg, SIZES\ndef unused(x: Reg[10]): ...\ndef step():\n    return sum(range(sum(SIZES)))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from reg import Reg, SIZES\ndef unused(x: Reg[100000]): ...\ndef step():\n    return sum(range(sum(SIZES)))\n",
+        },
+    ),
+    "alias vars": Change(
+        before={
+            "app.py": "import conf\nfrom builtins import vars as v\ndef step():\n    return sum(range(max(x for x in v(conf).values() if type(x) is int)))\n",
+            "conf.py": "SIZE = 10\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "conf.py": "SIZE = 100000\n",
+        },
+    ),
+    "eval vars": Change(
+        before={
+            "app.py": "import conf\ndef step():\n    return sum(range(eval('max(x for x in vars(conf).values() if type(x) is int)')))\n",
+            "conf.py": "SIZE = 10\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "conf.py": "SIZE = 100000\n",
+        },
+    ),
+    "runpy module": Change(
+        before={
+            "app.py": "import runpy\ndef step():\n    return sum(range(max(x for x in runpy.run_module('conf').values() if type(x) is int)))\n",
+            "conf.py": "SIZE = 10\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "conf.py": "SIZE = 100000\n",
+        },
+    ),
+    "iscoroutinefunction": Change(
+        before={
+            "app.py": "import inspect\ndef handler(): ...\ndef step():\n    return sum(range(100000 if inspect.iscoroutinefunction(handler) else 10))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import inspect\nasync def handler(): ...\ndef step():\n    return sum(range(100000 if inspect.iscoroutinefunction(handler) else 10))\n",
+        },
+    ),
+    "property to method": Change(
+        before={
+            "app.py": "class A:\n    @property\n    def n(self): return 1\ndef step():\n    return sum(range(10 if isinstance(A.n, property) else 100000))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "class A:\n    def n(self): return 1\ndef step():\n    return sum(range(10 if isinstance(A.n, property) else 100000))\n",
+        },
+    ),
+    "abstract added": Change(
+        before={
+            "app.py": "from abc import ABC, abstractmethod\nclass A(ABC):\n    def stop(self): ...\nclass Z(A):\n    pass\ndef step():\n    try:\n        Z()\n    except TypeError:\n        return sum(range(100000))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from abc import ABC, abstractmethod\nclass A(ABC):\n    @abstractmethod\n    def stop(self): ...\nclass Z(A):\n    pass\ndef step():\n    try:\n        Z()\n    except TypeError:\n        return sum(range(100000))\n",
+        },
+    ),
+    "f lineno": Change(
+        before={
+            "app.py": "import sys\ndef step():\n    return sum(range(sys._getframe().f_lineno))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import sys\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n",
+        },
+    ),
+    "getcomments": Change(
+        before={
+            "app.py": "import inspect, traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.format_exc()\n# c\ndef f(): ...\ndef step():\n    return sum(range(len(inspect.getcomments(f))))\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import inspect, traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.format_exc()\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n# c\n",
+        },
+    ),
+    "stat name json": Change(
+        before={
+            "app.py": "import os, json\nfrom root import ROOT\nNAMES = json.loads((ROOT / 'idx.json').read_text())\ndef step():\n    return sum(range(sum(os.stat(ROOT / n).st_size for n in NAMES)))\n",
+            "root.py": "from pathlib import Path\nROOT = Path(__file__).parent\n",
+            "idx.json": '["guide.md"]',
+            "guide.md": "x",
+            BENCH: _BENCH,
+        },
+        after={
+            "guide.md": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        },
+    ),
+    "find spec computed": Change(
+        before={
+            "app.py": "from importlib.util import find_spec\ndef step(kind='fast'):\n    return sum(range(100000 if find_spec('ext_' + kind) else 10))\n",
+            "z.md": "x",
+            BENCH: _BENCH,
+        },
+        after={
+            "ext_fast.py": "x = 1\n",
+        },
+    ),
+    "fwalk sub open": Change(
+        before={
+            "app.py": "import os\nfrom root import ROOT\ndef step():\n    n = 0\n    for top, ds, fs, fd in os.fwalk(ROOT / 'docs'):\n        for f in fs:\n            with open(os.open(f, os.O_RDONLY, dir_fd=fd)) as s:\n                n += len(s.read())\n    return sum(range(n))\n",
+            "root.py": "from pathlib import Path\nROOT = Path(__file__).parent\n",
+            "docs/sub/guide.md": "x",
+            BENCH: _BENCH,
+        },
+        after={
+            "docs/sub/guide.md": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+        },
+    ),
+    "thread start new": Change(
+        before={
+            "app.py": "import _thread, threading\ndef work(l):\n    sum(range(10))\n    l.release()\ndef step():\n    l = threading.Lock()\n    l.acquire()\n    _thread.start_new(work, (l,))\n    l.acquire()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import _thread, threading\ndef work(l):\n    sum(range(100000))\n    l.release()\ndef step():\n    l = threading.Lock()\n    l.acquire()\n    _thread.start_new(work, (l,))\n    l.acquire()\n",
+        },
+    ),
+    "ctypes loadlibrary thread": Change(
+        before={
+            "app.py": "import ctypes\ndef work(_):\n    sum(range(10))\n    return 0\nT = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\nCB = T(work)\nL = ctypes.cdll.LoadLibrary('libc.so.6')\ndef step():\n    t = ctypes.c_ulong()\n    L.pthread_create(ctypes.byref(t), None, CB, None)\n    L.pthread_join(t, None)\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import ctypes\ndef work(_):\n    sum(range(100000))\n    return 0\nT = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\nCB = T(work)\nL = ctypes.cdll.LoadLibrary('libc.so.6')\ndef step():\n    t = ctypes.c_ulong()\n    L.pthread_create(ctypes.byref(t), None, CB, None)\n    L.pthread_join(t, None)\n",
+        },
+    ),
+    "posixsubprocess direct": Change(
+        before={
+            "app.py": "import _posixsubprocess as p, os, sys\nfrom pathlib import Path\nT = str(Path(__file__).with_name('tool.py'))\ndef step():\n    import subprocess\n    r, w = os.pipe()\n    a = [sys.executable, '-S', T]\n    pid = p.fork_exec([os.fsencode(x) for x in a], [os.fsencode(a[0])], True, (w,), None, None, -1, -1, -1, -1, -1, -1, r, w, False, False, -1, None, None, None, -1, None, True)\n    os.waitpid(pid, 0)\n    os.close(r)\n    os.close(w)\n",
+            "tool.py": "sum(range(10))\n",
+            BENCH: "from app import step\ndef test_it(benchmark):\n    benchmark.pedantic(step, rounds=2)\n",
+        },
+        after={
+            "tool.py": "sum(range(1000000))\n",
+        },
+    ),
+    "gc cycle del": Change(
+        before={
+            "app.py": "class A:\n    def __init__(self):\n        self.me = self\n    def __del__(self):\n        sum(range(10))\ndef step():\n    A()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "class A:\n    def __init__(self):\n        self.me = self\n    def __del__(self):\n        sum(range(100000))\ndef step():\n    A()\n",
+        },
+    ),
+    "mock spec": Change(
+        before={
+            "app.py": "from unittest.mock import Mock\nclass A:\n    def run(self): ...\ndef step():\n    return Mock(spec=A)\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "from unittest.mock import Mock\nclass A:\n    def run(self): ...\n    def other(self): ...\n    def m0(self): ...\n    def m1(self): ...\n    def m2(self): ...\n    def m3(self): ...\n    def m4(self): ...\n    def m5(self): ...\n    def m6(self): ...\n    def m7(self): ...\n    def m8(self): ...\n",
+        },
+    ),
+    "cmd help": Change(
+        before={
+            "app.py": "import cmd, io\nclass Sh(cmd.Cmd):\n    def do_x(self, arg):\n        '''Short'''\ndef step():\n    o = io.StringIO()\n    Sh(stdout=o).onecmd('help x')\n    return o.getvalue()\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import cmd, io\nclass Sh(cmd.Cmd):\n    def do_x(self, arg):\n",
+        },
+    ),
+    "unittest short doc": Change(
+        before={
+            "app.py": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        '''Short'''\ndef step():\n    return [T('test_a').shortDescription() for _ in range(10)]\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n",
+        },
+    ),
+    "deco shadowed in try": Change(
+        before={
+            "app.py": "import mycache\nfrom functools import cache\ntry:\n    from mycache import cache\nexcept ImportError:\n    pass\n@cache\ndef one(): ...\ndef step():\n    return [sum(range(10000)) for _ in mycache.REG]\n",
+            "mycache.py": "REG = []\ndef cache(f):\n    REG.append(f)\n    return f\ndef property(f):\n    REG.append(f)\n    return f\nlru_cache = cache\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import mycache\nfrom functools import cache\ntry:\n    from mycache import cache\nexcept ImportError:\n    pass\n@cache\ndef one(): ...\n@cache\ndef two(): ...\ndef step():\n    return [sum(range(10000)) for _ in mycache.REG]\n",
+        },
+    ),
+    "exception base alias": Change(
+        before={
+            "app.py": "import errs\nfrom errs import Temporary as Base\nclass E(Base): pass\ndef step():\n    try:\n        raise E\n    except errs.Temporary:\n        return sum(range(10))\n    except errs.Fatal:\n        return sum(range(100000))\n",
+            "errs.py": "class Temporary(Exception): pass\nclass Fatal(Exception): pass\n",
+            BENCH: _BENCH,
+        },
+        after={
+            "app.py": "import errs\nfrom errs import Fatal as Base\nclass E(Base): pass\ndef step():\n    try:\n        raise E\n    except errs.Temporary:\n        return sum(range(10))\n    except errs.Fatal:\n        return sum(range(100000))\n",
+        },
     ),
 }  # fmt: skip
 
