@@ -45,7 +45,7 @@ layers: $(INSTALLED)
 IN_TWO = -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(IN_TWO) -m "not alone and not slow"
-	$(BIN)/pytest -m "alone and not slow"
+	$(BIN)/pytest -m "alone and not slow" $(shell grep -rlF --include='*.py' mark.alone tests)
 
 # What takes so long that `make test` leaves it out: some ten minutes.
 slow: $(INSTALLED)

@@ -44,6 +44,10 @@ _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTIL
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 # A number and its unit stay on one line of a narrow cell.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
+# An option that so many commands describe alike is described once.
+_SHARED_BY = 3
+# How many examples a command has on its page; its help has all.
+_EXAMPLES = 3
 _CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
@@ -104,19 +108,38 @@ def meanings() -> dict[str, Any]:
 def commands() -> Iterator[str]:
     """Yield the page of all commands: what each does, its arguments and options, and examples."""
     found = list(each_command())
-    yield from ["| command | what it does |", "| :--- | :--- |"]
-    for path, command in found[1:]:
-        first = next(_paragraphs(command.help or ""))
-        yield f"| [{path}](#{path.replace(' ', '-')}) | {_cell(first)} |"
+    shared = shared_options(found)
+    yield from ["## Shared options", ""]
+    yield from ["Each command lists those that it has under *Also*.", ""]
+    yield from (f"- {option}" for option in shared.values())
     for path, command in found:
         yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]
         parameters = [one for one in command.params if not getattr(one, "hidden", False)]
-        if parameters:
-            yield from ["", "| argument or option | meaning |", "| :--- | :--- |"]
-            yield from (f"| {_cell(_names(one))} | {_cell(_told(one))} |" for one in parameters)
-        examples = re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)
-        if examples:
-            yield from ["", "```text", *(line.strip() for line in examples), "```"]
+        described = {one.name: _described(one) for one in parameters}
+        yield from (f"- {text}" for text in described.values() if text not in shared.values())
+        also = [one.opts[0] for one in parameters if described[one.name] in shared.values()]
+        if also:
+            yield f"- Also {', '.join(f'`{name}`' for name in also)}."
+        examples = [line.strip() for line in re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)]
+        shown = [line for line in examples if line != path][:_EXAMPLES] or examples
+        if shown:
+            yield from ["", "```text", *shown, "```"]
+
+
+def shared_options(found: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return name and description of each option that several commands describe alike."""
+    options = [
+        (one.opts[0], _described(one))
+        for _, command in found
+        for one in command.params
+        if one.param_type_name == "option" and not getattr(one, "hidden", False)
+    ]
+    return dict(sorted({option for option in options if options.count(option) >= _SHARED_BY}))
+
+
+def _described(one: Any) -> str:  # noqa: ANN401 (the library's own types)
+    names, meaning = _names(one), _told(one)
+    return f"{names}: {meaning}" if meaning else names
 
 
 def each_command() -> Iterator[tuple[str, Any]]:
@@ -164,12 +187,15 @@ def _kind(one: Any) -> str:  # noqa: ANN401 (likewise)
 
 
 def _told(one: Any) -> str:  # noqa: ANN401 (likewise)
-    """Return what a parameter means, whether it is required or may be repeated, and its default."""
+    """Return what a parameter means, whether it is optional or may be repeated, and its default."""
     said = " ".join((getattr(one, "help", None) or "").split())
-    if getattr(one, "required", False):
-        said += " Required."
     if getattr(one, "multiple", False):
-        said += " May be given several times."
+        said = re.sub(r"; may be given often|(?<=.) \(repeatable\)", "", said) + " Repeatable."
+    required = getattr(one, "required", False)
+    if one.param_type_name == "option" and required:
+        said += " Required."
+    if one.param_type_name == "argument" and not required and "[" not in (one.metavar or ""):
+        said += " Optional."
     default = getattr(one, "default", None)
     plain = isinstance(default, str | int | float) and not isinstance(default, bool)
     if plain and default != "" and "default" not in said.lower():
@@ -203,18 +229,12 @@ def python() -> Iterator[str]:
 
 def python_names() -> Iterator[str]:
     """Yield what fits a page without Sphinx: each name and the beginning of its description."""
-    yield from ["`help(perfkit.gate)` and the site (`make site`) say all of each.", ""]
-    yield from ["| name | what it is |", "| :--- | :--- |"]
+    yield from ["`help(perfkit.gate)` and the site (`make site`) describe arguments and fields.", ""]
     found = [(f"perfkit.{name}", getattr(perfkit, name)) for name in sorted(perfkit.__all__)]
     found += [(name, pkgutil.resolve_name(name)) for name in RESULTS]
-    found += [
-        (f"perfkit.errors.{name}", one)
-        for name, one in inspect.getmembers(errors, inspect.isclass)
-        if one.__module__ == errors.__name__
-    ]
     for name, one in found:
         first = next(_paragraphs(inspect.getdoc(one) or ""))
-        yield f"| `{name}` | {_cell(_as_markdown(first))} |"
+        yield f"- `{name}`: {_as_markdown(first)}"
 
 
 def _as_markdown(text: str) -> str:
@@ -223,14 +243,19 @@ def _as_markdown(text: str) -> str:
 
 def configuration() -> Iterator[str]:
     """Yield the page of all keys under `[tool.perfkit]`, with their meanings, types and defaults."""
+    known = {table for table, _, _ in tables()}
     for table, repeated, struct in tables():
         told = meanings()["configuration"][table]
+        above, _, key = table.rpartition(".")
         yield from ["", f"## `[[{table}]]`" if repeated else f"## `[{table}]`", ""]
-        yield from ["| key | meaning |", "| :--- | :--- |"]
+        if meaning := meanings()["configuration"].get(above, {}).get(key):
+            yield from [meaning, ""]
         for field in msgspec.structs.fields(struct):
-            kind = _type(field.type, f"{table}.{field.encode_name}")
-            said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
-            yield f"| `{field.encode_name}` | {_cell(said)} |"
+            # What is a table of its own has a section.
+            if f"{table}.{field.encode_name}" not in known:
+                kind = _type(field.type)
+                said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
+                yield f"- `{field.encode_name}`: {said}"
 
 
 def tables(
@@ -251,22 +276,19 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None or isinstance(value, msgspec.Struct) or value in ((), {}):
         return ""
-    return f", by default `{json.dumps(value)}`"
+    return f", default `{json.dumps(value)}`"
 
 
-def _type(kind: Any, table: str) -> str:  # noqa: ANN401 (a type of any form)
+def _type(kind: Any) -> str:  # noqa: ANN401 (a type of any form)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return " or ".join(f"`{json.dumps(part)}`" for part in parts)
     if origin in {typing.Union, types.UnionType}:
-        return " or ".join(_type(part, table) for part in parts if part is not types.NoneType)
+        return " or ".join(_type(part) for part in parts if part is not types.NoneType)
     if origin is tuple:
-        inner = _type(parts[0], table)
-        return f"tables, {inner}" if inner.startswith("see ") else f"list of {inner}"
+        return f"list of {_type(parts[0])}"
     if origin is dict:
-        return f"table of {_type(parts[1], table)}"
-    if issubclass(kind, msgspec.Struct):
-        return f"see [`{table}`](#{re.sub(r'[^a-z_]', '', table)})"
+        return f"table of {_type(parts[1])}"
     return {str: "text", float: "number", int: "number", bool: "true or false"}[kind]
 
 
@@ -280,26 +302,24 @@ _CODES = {
     ),
     errors.EXIT_INTERNAL: "A mistake of perfkit's own; the line says where its report lies.",
     errors.EXIT_INTERRUPTED: "It was stopped, by Ctrl-C or a signal; what was measured is kept.",
-    errors.EXIT_PIPE_CLOSED: "Whoever read its output has gone.",
+    errors.EXIT_PIPE_CLOSED: "The reader of its output has gone.",
 }
 
 
 def exit_codes() -> Iterator[str]:
     """Yield the page of exit codes, each with the errors that lead to it."""
-    yield from ["| code | meaning | errors in Python |", "| ---: | :--- | :--- |"]
     found = [one for _, one in inspect.getmembers(errors, inspect.isclass) if hasattr(one, "exit_code")]
     for code, meaning in _CODES.items():
         names = ", ".join(f"`{one.__name__}`" for one in found if one.exit_code == code)
-        yield f"| {code} | {meaning} | {names} |"
+        yield f"- {code}: {meaning} {f'In Python {names}.' if names else ''}".rstrip()
 
 
 def columns() -> Iterator[str]:
     """Yield the page of the ledger's columns."""
     yield from [f"This is version {SCHEMA_VERSION} of the columns.", ""]
-    yield from ["| column | meaning | type |", "| :--- | :--- | :--- |"]
     for field in SCHEMA:
         meaning = meanings()["columns"][field.name]
-        yield f"| `{field.name}` | {_cell(meaning)} | {_cell(_stored(field.type))} |"
+        yield f"- `{field.name}` ({_stored(field.type)}): {meaning}"
 
 
 def _stored(kind: Any) -> str:  # noqa: ANN401 (pyarrow's own types)

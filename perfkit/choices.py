@@ -10,6 +10,8 @@ from perfkit.errors import UsageError
 FailOn = Literal["margin", "proven"]
 # What a gate makes of a benchmark that its budget leaves undecided.
 Inconclusive = Literal["fail", "pass", "go on"]
+# What becomes of a gate of which changed functions are not measured.
+Uncovered = Literal["note", "fail"]
 # Whose configuration and markers decide a gate.
 RulesOf = Literal["base", "head"]
 # The column of a ledger that holds a seed has 64 bits, one of them for the sign.

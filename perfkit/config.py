@@ -68,6 +68,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ``fail_on`` "proven" fails a slowdown that is proven to be above ``noise_floor``, however small it is.
     ``inconclusive`` is for benchmarks that the budget leaves undecided (not given: they fail,
     but with "proven" they pass); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
+    With ``same_code = false`` nothing is traced, and benchmarks that run no changed code are timed as well.
     """
 
     alpha: float = 0.01
@@ -81,6 +82,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     noise_floor: str | None = None
     inconclusive: Inconclusive | None = None
     go_on_seconds: float = 3600.0
+    same_code: bool = True
 
     @property
     def noise_floor_share(self) -> float:

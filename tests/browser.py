@@ -85,21 +85,6 @@ class Page:
         ]
         self._post("/actions", {"actions": [_pointer(moves)]})
 
-    def drag(self, selector: str, start: tuple[float, float], by: float) -> None:
-        """Press the pointer at a place of an element, and move it to the right by some pixels."""
-        left, top = self.run(
-            "const b = document.querySelector(a[0]).getBoundingClientRect(); return [b.left, b.top]", selector
-        )
-        x, y = round(left + start[0]), round(top + start[1])
-        moves = [
-            {"type": "pointerMove", "duration": 0, "x": x, "y": y},
-            {"type": "pointerDown", "button": 0},
-            {"type": "pointerMove", "duration": 50, "x": round(x + by / 2), "y": y},
-            {"type": "pointerMove", "duration": 50, "x": round(x + by), "y": y},
-            {"type": "pointerUp", "button": 0},
-        ]
-        self._post("/actions", {"actions": [_pointer(moves)]})
-
     def picture(self, file: Path) -> None:
         """Write what is on screen as a PNG."""
         file.write_bytes(base64.b64decode(self._get("/screenshot")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import os
 import subprocess
 import sys
@@ -38,15 +39,28 @@ os.environ["XDG_CACHE_HOME"] = f"{_MACHINE.name}/cache"
 
 # These take longest. Begun last, one of them would keep one process waiting for the other.
 _LONGEST = (
-    "test_documents.py",
-    "test_experiment_run.py",
+    "test_bisect.py",
     "test_gate_exact.py",
-    "test_profile_loops.py",
-    "test_recording.py",
-    "test_explain_commits.py",
+    "test_gate_environments.py",
+    "test_documents.py",
+    "test_gate_own_code.py",
+    "test_history.py",
     "test_tricks.py",
-    "test_profile.py",
-    "test_image_classification.py",
+    "test_command_line.py",
+    "test_steps.py",
+    "test_gate_suites.py",
+    "test_asv_suites.py",
+    "test_hostile.py",
+    "test_profile_loops.py",
+    "test_resident_sides.py",
+    "test_lockstep_launch.py",
+    "test_pass_processes.py",
+    "test_gate_measuring.py",
+    "test_init.py",
+    "test_zygotes.py",
+    "test_launcher.py",
+    "test_recording.py",
+    "test_gate_bad_input.py",
     "test_calibration.py",
 )
 
@@ -99,3 +113,13 @@ def launcher() -> Iterator[PassLauncher]:
     """Return what starts passes, as a command has one."""
     with PassLauncher() as launcher:
         yield launcher
+
+
+@pytest.fixture(scope="module")
+def one_launcher(launcher: PassLauncher) -> Iterator[None]:
+    """Let commands that run in this process fork their passes from one process, which has imported torch."""
+    with pytest.MonkeyPatch.context() as patched:
+        for command in ("profile", "explain"):
+            name = f"perfkit.commands.{command}.PassLauncher"
+            patched.setattr(name, lambda: contextlib.nullcontext(launcher))
+        yield

@@ -1,6 +1,6 @@
-"""Runs perfkit's commands in processes that are forked from one that has imported what they need.
+"""Runs perfkit's commands in processes forked from one that has imported what they need, or right here.
 
-Such a command is a process of its own, with its folder, variables, streams and exit code as ever. What it is
+A forked command is a process of its own, with its folder, variables, streams and exit code. What it is
 spared is the start, which takes most commands longer than all that they do besides.
 """
 
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 # What a gate, a report and a look at a ledger import, apart from torch.
@@ -54,6 +55,7 @@ _SHARED = (
 # Has the library of the command line import what it needs.
 _MISTAKE = ("ledger", "list", "--ledger", "nowhere")
 _LARGEST_ORDER = 1 << 18
+_PYTEST = "pytest"
 # A process takes these for what they were when it started.
 _FIXED_AT_START = ("PYTHON", "LC_", "LANG", "OMP_", "TZ")
 
@@ -75,16 +77,38 @@ def run_perfkit(
             text=True,
             check=check,
         )
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        order = {"arguments": command, "folder": str(Path(cwd).absolute()), "variables": variables}
-        code = server.run(order, out.fileno(), err.fileno())
-        for stream in (out, err):
-            stream.seek(0)
-        output, shown = (stream.read().decode() for stream in (out, err))
-    done = subprocess.CompletedProcess(command, code, output, shown)
+    done = server.run(command, cwd, variables)
     if check:
         done.check_returncode()
     return done
+
+
+def run_pytest(
+    *arguments: str, cwd: str | Path, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a session of pytest to its end, as `python -m pytest` does."""
+    return _Server.shared().run([_PYTEST, *arguments], cwd, os.environ if env is None else env)
+
+
+def run_here(*arguments: str | Path, cwd: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of perfkit in this process, where fixtures can lend it what is slow to start."""
+    from perfkit.cli.app import run_app
+    from perfkit.errors import PerfkitError
+
+    command = ["perfkit", *map(str, arguments)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    given, sys.argv = sys.argv, command
+    try:
+        with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run_app()
+    except PerfkitError as error:
+        code = error.exit_code
+        err.write(f"perfkit: {error}\n")
+    finally:
+        sys.argv = given
+    for stream in (out, err):
+        stream.seek(0)
+    return subprocess.CompletedProcess(command, code, out.read(), err.read())
 
 
 def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401
@@ -121,11 +145,19 @@ class _Server:
             cls._one = cls()
         return cls._one
 
-    def run(self, order: Mapping[str, Any], *streams: int) -> int:
-        """Have a command run with these streams, and return its exit code, below zero for a signal."""
-        with self._lock:
-            socket.send_fds(self._ours, [msgspec.json.encode(order)], streams)
-            return int(self._ours.recv(_LARGEST_ORDER))
+    def run(
+        self, command: list[str], cwd: str | Path, variables: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Have a command run to its end; its exit code is below zero for a signal."""
+        order = {"arguments": command, "folder": str(Path(cwd).absolute()), "variables": {**variables}}
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            with self._lock:
+                socket.send_fds(self._ours, [msgspec.json.encode(order)], [out.fileno(), err.fileno()])
+                code = int(self._ours.recv(_LARGEST_ORDER))
+            for stream in (out, err):
+                stream.seek(0)
+            output, shown = (stream.read().decode() for stream in (out, err))
+        return subprocess.CompletedProcess(command, code, output, shown)
 
     def _end(self) -> None:
         self._ours.close()
@@ -179,14 +211,17 @@ def _serve(descriptor: int) -> None:
     gc.collect()
     gc.freeze()
     if _forked(socket.socket(fileno=descriptor)):
+        if sys.argv[0] == _PYTEST:
+            sys.path.insert(0, str(Path.cwd()))
+            _end_as(pytest.console_main)
         _end_as(main)
 
 
-def _end_as(main: Callable[[], None]) -> None:
+def _end_as(main: Callable[[], int | None]) -> None:
     """Run the command and end with its exit code, without the end of all that was imported."""
     code: object = 0
     try:
-        main()
+        code = main()
     except SystemExit as end:
         code = end.code
     # What Python does at its end with all that a command may have begun.
@@ -194,7 +229,7 @@ def _end_as(main: Callable[[], None]) -> None:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
+    os._exit(int(code) if isinstance(code, int) else int(code is not None))
 
 
 if __name__ == "__main__":

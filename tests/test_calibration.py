@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import git
 import pytest
-from modules import BENCHMARKS, study_scripts
+from modules import study_scripts
 
-from perfkit.cli.app import whole_command_line
 from perfkit.ledger.store import Ledger
 
 ROOT = Path(__file__).parent.parent
@@ -95,33 +94,6 @@ def test_a_dose_changes_the_slowed_benchmark_alone(scripts: dict[str, ModuleType
             assert f'"{case.benchmark}"' in line
             assert str(case.rare or case.head) in line
             assert case.rare or str(case.base) in before
-
-
-def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
-    plan, gate_command = scripts["plan"], scripts["study"].gate_command
-    options = _gate_options()
-    for case in _cases(scripts, "NEWER"):
-        command = gate_command(case, root=Path("suite"), base="abc", head="def", ledger=Path("kept"))
-        assert [sys.executable, "-m", "perfkit", "gate"] == command[:4]
-        given = dict(zip(command[4::2], command[5::2], strict=True))
-
-        assert {
-            "--repo": "suite",
-            "--base": "abc",
-            "--head": "def",
-            "--benchmarks": "bench_hard.py" if case.benchmarks == plan.HARD else "bench_six.py",
-            "--margin": case.margin,
-            "--ledger": "kept",
-            "--seed": str(case.number),
-            "--json": "-",
-            **({"--fail-on": "proven"} if case.kind == _PROVEN else {}),
-        } == given
-        assert set(given) <= options
-
-
-def _gate_options() -> set[str]:
-    """Return the names of the options that the gate has."""
-    return {name for parameter in whole_command_line().commands["gate"].params for name in parameter.opts}
 
 
 @pytest.fixture(scope="module")
@@ -396,36 +368,6 @@ def test_a_t_test_is_read_in_two_ways(scripts: dict[str, ModuleType]) -> None:
     }
 
 
-def test_a_plain_process_times_the_works_that_are_named(scripts: dict[str, ModuleType]) -> None:
-    script = BENCHMARKS / "peers" / "plain_suite.py"
-    done, _ = scripts["tools"]._run(
-        [sys.executable, str(script), "python", "loss"],
-        environment={"PYTHONPATH": str(BENCHMARKS / "calibration" / "suite")},
-    )
-
-    output = json.loads(done.stdout)
-    assert ["python", "loss"] == list(output)
-    assert all(0 < seconds < 1 for seconds in output.values())
-
-
-def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], tmp_path: Path) -> None:
-    kept = {
-        "result_columns": ["result", "params"],
-        "results": {
-            "works.Loss.time_loss": [[0.0125], []],
-            "works.Python.time_python": [[3e-05], []],
-            "hard.Workers.time_workers": [[None], []],
-            "hard.Threads.time_threads": [None, []],
-        },
-    }
-    place = tmp_path / "results" / "machine"
-    place.mkdir(parents=True)
-    (place / "0123abcd-virtualenv.json").write_text(json.dumps(kept))
-    scene = SimpleNamespace(asv_folder=tmp_path)
-
-    assert {"loss": 0.0125, "python": 3e-05} == scripts["tools"]._asv_medians(scene, "0123abcd" + 32 * "0")
-
-
 def test_a_contest_goes_on_where_it_stood(
     scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -459,105 +401,12 @@ def test_a_contest_goes_on_where_it_stood(
     assert 1 == len(contest.read_outcomes(pairs.OLDER))
 
 
-def _outcome(pair: Any, tool: str, *judgements: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
-    return {
-        "contest": "2026-11-25",
-        "pair": pair.number,
-        "kind": pair.case.kind,
-        "benchmarks": list(pair.case.benchmarks),
-        "benchmark": pair.case.benchmark,
-        "tool": tool,
-        "wall_s": 60.0,
-        "judgements": list(judgements),
-    }
-
-
-def _judgement(rule: str, **output: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {"rule": rule, "slower": [], "faster": [], "undecided": None, "ratios": {}, **output}
-
-
-def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
-    """Return a contest without its slow part, in which perfkit is always right and asv never."""
-    outcomes = []
-    for pair in scripts["pairs"].plan_pairs():
-        slowed = [pair.case.benchmark] if pair.case.benchmark else []
-        for tool in pair.tools:
-            rules = {
-                "perfkit": [
-                    _judgement("perfkit", slower=slowed, undecided=[], ratios=dict.fromkeys(slowed, 1.06))
-                ],
-                "asv": [
-                    _judgement("asv, factor 1.1", undecided=slowed),
-                    _judgement(
-                        "asv, factor 1.02", slower=list(pair.case.benchmarks)[:2], faster=["x"], undecided=[]
-                    ),
-                ],
-            }.get(tool, [_judgement(f"{tool}, a rule")])
-            outcomes.append(_outcome(pair, tool, *rules))
-    return outcomes
-
-
-def test_the_table_counts_what_each_rule_found(scripts: dict[str, ModuleType]) -> None:
-    table = scripts["table"]
-    in_study = table.Judged(
-        rule="perfkit in its own study",
-        benchmark=None,
-        of=6,
-        slower=["loss"],
-        faster=[],
-        undecided=[],
-        ratios={},
-        wall_s=12.0,
-    )
-    text = table.render(_whole(scripts), [], [in_study], "16 on a processor")
-    six, hard = text.split("## Two noisy benchmarks")
-
-    found = "| 0 of 6 (at most 39 %) | 0 of 36 | 6 of 6 (at least 61 %) | 0 of 12 | 1.0 % | 10.0 s |"
-    assert f"| perfkit {found}" in six
-    missed = "| 0 of 6 (at most 39 %) | 0 of 36 | 0 of 6 (at least 0 %) | 6 of 12 | - | 10.0 s |"
-    assert f"| asv, factor 1.1 {missed}" in six
-    wrong = "| 6 of 6 (at most 100 %) | 18 of 36 | 0 of 6 (at least 0 %) | 0 of 12 | - | 10.0 s |"
-    assert f"| asv, factor 1.02 {wrong}" in six
-    unasked = "| 0 of 3 (at most 63 %) | 0 of 18 | 0 of 3 (at least 0 %) | - | - | 10.0 s |"
-    assert f"| pyperf --fast, a rule {unasked}" in six
-    few = "| 0 of 2 (at most 78 %) | 0 of 4 | 2 of 2 (at least 22 %) | 0 of 4 | 1.0 % | 30.0 s |"
-    assert f"| perfkit {few}" in hard
-    own = "| 1 of 1 (at most 100 %) | 1 of 6 | 0 of 0 (at least 0 %) | 0 of 1 | - | 2.0 s |"
-    assert f"| perfkit in its own study {own}" in six
-    assert "| perfkit in its own study |" not in hard
-    assert "16 of 16 pairs have run." in six
-    assert "(16 on a processor)" in six
-    rules = [line.split(" | ")[0][2:] for line in six.splitlines() if line.startswith("| ")]
-    assert ["perfkit", "perfkit in its own study", "asv, factor 1.1", "asv, factor 1.02"] == rules[2:6]
-
-
-def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, ModuleType]) -> None:
-    outcomes = _whole(scripts)
-    place = next(place for place, one in enumerate(outcomes) if one["tool"] == "asv")
-    whole = outcomes[place]
-    outcomes[place] = {
-        **{key: whole[key] for key in ("contest", "pair", "kind", "benchmarks", "benchmark", "tool")},
-        "error": "ended with 2",
-    }
-
-    text = scripts["table"].render(outcomes, [], [], "")
-
-    assert "16 of 16 pairs have run." in text
-    assert f"\nNot measured:\n\n- pair {whole['pair']}, asv: ended with 2\n" in text
-    size = 6 if len(whole["benchmarks"]) == 6 else 2
-    lines = [line for line in text.splitlines() if line.startswith("| asv, factor 1.1 ")]
-    assert sorted(f" of {count} |" in line for line in lines for count in ({6: 11, 2: 3}[size],)) == [
-        False,
-        True,
-    ]
-
-
 def test_the_page_of_the_contest_is_what_the_tools_found(
     scripts: dict[str, ModuleType], measured: list[Any]
 ) -> None:
     table, contest, pairs = scripts["table"], scripts["contest"], scripts["pairs"]
-    newer, older = contest.read_outcomes(pairs.NEWER), contest.read_outcomes(pairs.OLDER)
-    machines = table.name_machines(Ledger(contest.LEDGERS / (pairs.NEWER if newer else pairs.OLDER)).rows())
+    machines = table.name_machines(Ledger(contest.LEDGERS / pairs.NEWER).rows())
     studied = table.judged_in_study(measured)
+    text = table.render(contest.read_outcomes(pairs.NEWER), studied, machines, table.read_again())
 
-    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines, table.read_again())
+    assert table.DOCUMENT.read_text() == text

@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from perfkit.features.experiments.definition import read_experiment
-from perfkit.gating.rules import ComparedBenchmark, _with_marker
 from perfkit.ledger.store import Ledger
-from perfkit.model import Benchmark
 
 STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 
@@ -36,19 +34,22 @@ def test_without_a_device_it_says_so(study: ModuleType, capsys: pytest.CaptureFi
     assert ("", f"{study.NO_DEVICE}\n") == (told.out, told.err)
 
 
-def test_operators_and_first_calls_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
-    names = ["operators", "cold"]
+def test_operators_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
+    study.main(["--rehearse", "--out", str(tmp_path), "--stage", "operators"])
 
-    stages = [argument for name in names for argument in ("--stage", name)]
-    study.main(["--rehearse", "--out", str(tmp_path), *stages])
-
-    assert dict.fromkeys(names, "done") == json.loads((tmp_path / "states.json").read_text())
+    assert {"operators": "done"} == json.loads((tmp_path / "states.json").read_text())
     operators = [
         line for line in (tmp_path / "operators.md").read_text().splitlines() if line.startswith("| ")
     ]
     assert 2 + 10 == len(operators)
     recorded = {row.outcome.benchmark.name for row in Ledger(tmp_path / "ledger").rows()}
     assert 2 * 10 <= len(recorded)
+
+
+@pytest.mark.slow
+def test_first_calls_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
+    study.main(["--rehearse", "--out", str(tmp_path), "--stage", "cold"])
+
     cold = (tmp_path / "cold.md").read_text().splitlines()[2:]
     assert [False, False, True, True] == [line.split(" | ")[2] not in {"-", "0 s"} for line in cold]
 
@@ -94,14 +95,3 @@ def test_the_experiments_are_ones(name: str) -> None:
 
     assert "default" == experiment.factors[0].levels[0]
     assert {"accuracy", "loss"} <= dict(experiment.returned).keys()
-
-
-def test_a_gate_understands_the_marker_that_flushes_the_cache() -> None:
-    benchmark = ComparedBenchmark(
-        benchmark=Benchmark(name="test_gpu.py::test_sum_without_cache", version="v1"),
-        margin=0.02,
-        gating=True,
-        limit_s=30.0,
-    )
-
-    assert benchmark == _with_marker(benchmark, {"flush_l2": "True"})

@@ -63,11 +63,16 @@ def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> No
 
     assert len(found) > 25
     assert "perfkit log" in dict(found)
+    common = text.partition("\n## Shared options\n")[2].partition("\n## ")[0]
+    shared = set(re.findall(r"^- `(--[a-z-]+)", common, re.MULTILINE))
+    assert {"--ledger", "--json", "--quiet"} <= shared
     for path, reported in found:
         section = text.partition(f"\n## {path}\n")[2].partition("\n## ")[0]
         options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", reported, re.MULTILINE)) - {"--help"}
-        assert options == set(re.findall(r"^\| `(--[a-z][a-z0-9-]+)", section, re.MULTILINE)), path
-        assert f"[{path}](#{path.replace(' ', '-')})" in text or path == "perfkit"
+        listed = set(re.findall(r"^- `(--[a-z][a-z0-9-]+)", section, re.MULTILINE))
+        also = set(re.findall(r"`(--[a-z-]+)`", "".join(re.findall(r"^- Also .*", section, re.MULTILINE))))
+        assert also <= shared, path
+        assert options == listed | also, path
     assert "## perfkit work" not in text
 
 
@@ -89,21 +94,23 @@ def _helps() -> Iterator[tuple[str, str]]:
 def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[str, str]) -> None:
     text = filled["reference/commands"]
 
-    assert "| `--launches NUMBER` | Fresh processes per commit. Default: `5`. |" in text
-    assert "| `--yes`, `-y` |" in text
-    assert r"`--ci github\|gitlab\|pre-commit`" in text
-    assert "| `FILE…` |" in text
+    assert "\n- `--launches NUMBER`: Fresh processes per commit. Default: `5`.\n" in text
+    assert "\n- `--yes`, `-y`: " in text
+    assert "`--ci github|gitlab|pre-commit`" in text
+    assert "\n- `FILE…`: " in text
+    assert "Required.\n" in text
+    assert "Repeatable.\n" in text
 
 
 def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
     keys = filled["reference/configuration"]
 
-    assert "Number, by default `240.0`. |" in keys
+    assert "Number, default `240.0`.\n" in keys
     assert "## `[[tool.perfkit.log.columns]]`" in keys
-    assert "or the end of it. Text, required. |" in keys
-    assert "See [`tool.perfkit.gate`](#toolperfkitgate). |" in keys
-    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("| 4 |")[2].splitlines()[0]
-    assert "| `values` | The raw values per call," in filled["reference/columns"]
+    assert "or the end of it. Text, required.\n" in keys
+    assert "## `[tool.perfkit.gate]`\n\nThe comparison of two versions.\n" in keys
+    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("\n- 4: ")[2].splitlines()[0]
+    assert "- `values` (list of double): The raw values per call," in filled["reference/columns"]
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
@@ -179,7 +186,7 @@ def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
     texts = {page: (DOCS / f"{page}.md").read_text() for page in pages.PAGES}
 
     assert {page: pages.stored(page, text) for page, text in texts.items()} == texts
-    assert "| `perfkit.gate` | Compare two versions" in texts["reference/python"]
+    assert "- `perfkit.gate`: Compare two versions" in texts["reference/python"]
     assert "eval-rst" not in texts["reference/python"]
 
 

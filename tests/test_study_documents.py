@@ -1,21 +1,29 @@
-"""Documents of studies hold what the studies kept."""
+"""Documents of studies, of experiments and of perfkit's own log hold what was kept."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
+import git
 import pytest
 from modules import BENCHMARKS, study_scripts
 
+from perfkit.commands.log import read_change_log, render_log
+from perfkit.config import Project, load_project
+from perfkit.features.experiments import command as experiment
+from perfkit.features.tricks import command as tricks
 from perfkit.gating.recompute import judge_anew
 from perfkit.ledger.store import Ledger
 from perfkit.stats.bisection import Costs
 
-MEASURED = Path(__file__).parent.parent / "docs" / "measured"
+ROOT = Path(__file__).parent.parent
+MEASURED = ROOT / "docs" / "measured"
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +109,106 @@ def test_the_page_of_speeds_has_the_table_beside_other_tools() -> None:
 
         assert scripts["beside"].table(kept) in (MEASURED / "speed.md").read_text()
     assert {"asv publish", "perfkit report", "perfkit log"} < kept["seconds"].keys()
+
+
+LEDGER = ROOT / "benchmarks" / "ledger"
+DOCUMENTS = sorted((MEASURED / "experiments").glob("*.md"))
+TRICKS = sorted((MEASURED / "tricks").glob("*.md"))
+SECTIONS = [
+    pytest.param(run, section, id=run)
+    for section in (MEASURED / "experiments.md").read_text().split("\n## ")[1:]
+    for run in re.findall(r"[Rr]un\s`([0-9a-f-]+)`", section)
+]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
+def test_a_report_is_what_the_ledger_holds(document: Path, tmp_path: Path) -> None:
+    named = re.search(r"run `([0-9a-f-]{36})`", document.read_text())
+    assert named is not None
+
+    experiment.write_document(
+        experiment.recorded_experiment(named[1], ledger=LEDGER), tmp_path / document.name
+    )
+
+    assert document.read_text() == (tmp_path / document.name).read_text()
+    picture = document.with_suffix(".svg")
+    assert picture.read_text() == (tmp_path / picture.name).read_text()
+
+
+@pytest.mark.parametrize("document", TRICKS, ids=lambda document: document.stem)
+def test_tricks_are_reported_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
+    named = re.search(r"run `([0-9a-f]{12})`", document.read_text())
+    assert named is not None
+
+    tricks.write_document(tricks.recorded_tricks(named[1], ledger=LEDGER), tmp_path / document.name)
+
+    assert document.read_text() == (tmp_path / document.name).read_text()
+    for picture in tmp_path.glob("*.svg"):
+        assert document.with_suffix(".svg").read_text() == picture.read_text()
+
+
+@pytest.mark.parametrize(("run", "section"), SECTIONS)
+def test_the_summary_has_the_figures_of_the_reports(run: str, section: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.md"
+    if "-" in run:
+        experiment.write_document(experiment.recorded_experiment(run, ledger=LEDGER), report)
+    else:
+        tricks.write_document(tricks.recorded_tricks(run, ledger=LEDGER), report)
+    lines = report.read_text().splitlines()
+
+    rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 2
+    assert [] == [row for row in rows if not any(line.startswith(row) for line in lines)]
+
+
+def test_there_are_reports() -> None:
+    assert DOCUMENTS
+    assert TRICKS
+    assert 6 == len(SECTIONS)
+
+
+@pytest.fixture
+def repository() -> git.Repo:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no git checkout of perfkit")
+    return git.Repo(ROOT)
+
+
+@pytest.fixture
+def committed_ledger(repository: git.Repo, tmp_path: Path) -> Path:
+    """Return a ledger of the files that git knows: local measurements are not part of the log yet."""
+    project = load_project(ROOT)
+    for name in repository.git.ls_files(str(project.ledger_path)).splitlines():
+        target = tmp_path / (ROOT / name).relative_to(project.ledger_path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+    return tmp_path
+
+
+def test_the_log_is_what_the_ledger_holds(
+    committed_ledger: Path, repository: git.Repo, tmp_path: Path
+) -> None:
+    committed = tmp_path / "perf_log.md"
+    committed.write_text(repository.git.show(":perf_log.md") + "\n")
+
+    result = render_log(project=_project(), ledger=committed_ledger, file=committed, check=True)
+
+    assert not result.changed
+
+
+def test_five_rows_rest_on_five_launches_each(committed_ledger: Path, repository: git.Repo) -> None:
+    tables = read_change_log(project=_project(), ledger=committed_ledger).tables
+    compared = Counter(
+        entry.commit
+        for table in tables
+        for entry in table.entries
+        for cell in entry.cells
+        if cell is not None and cell.launches >= 5 and cell.ratio is not None
+    )
+
+    assert len(compared) >= 5
+    assert {"commit"} == {repository.git.cat_file("-t", sha) for sha in compared}
+
+
+def _project() -> Project:
+    return load_project(ROOT)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from recorded import BOTH, HELD_OUT, TUNED_ON
+from recorded import BOTH, HELD_OUT, TUNED_ON, Hours
 
 from perfkit.report.markdown_table import table_head, table_row
 from perfkit.stats.distributions import lower_bound, upper_bound
 
 Outcome = Mapping[str, Any]
+_HOURS = get_args(Hours)
 _STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}
 _WEIGHTS = {
-    "right": "weights favour the commit and seven others 10 to 1",
+    "right": "weights favour it and seven others 10 to 1",
     "wrong": "weights favour eight other commits 10 to 1",
 }
 _NOISES = {
-    "heavy tails": "a burst of 20 % in each tenth launch",
+    "heavy tails": "+20 % in each tenth launch",
     "layout": "each commit is off by 0.5 % for good",
 }
 _ADDED: dict[str, str] = {
@@ -70,7 +71,7 @@ def _real(searches: Sequence[Outcome]) -> Iterator[str]:
     yield from table_head([*added, "commits measured", "launches"])
     for kind, metric in dict.fromkeys((one["kind"], one["metric"]) for one in searches):
         own = [one for one in searches if one["kind"] == kind]
-        exact = f"{sum(one['exact'] for one in own)} / {len(own)}"
+        exact = f"{sum(one['exact'] for one in own)}/{len(own)}"
         seconds = [one["seconds"] for one in own]
         timed = f"{statistics.median(seconds):.0f} ({max(seconds):.0f})"
         launches = str(statistics.median(one["launches"] for one in own)) if metric == "time" else "-"
@@ -78,12 +79,28 @@ def _real(searches: Sequence[Outcome]) -> Iterator[str]:
         yield table_row([_ADDED[kind], metric, exact, timed, measured, launches])
 
 
+def _by_hours(ones: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield a row for each name, whose cells have its values in quiet hours, then in noisy ones."""
+    rows: dict[str, list[Sequence[str]]] = {}
+    for name, cells in ones:
+        rows.setdefault(name, []).append(cells)
+    for name, both in rows.items():
+        yield table_row([name, *(", ".join(cells) for cells in zip(*both, strict=True))])
+
+
 def _pools(pools: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, hours", "gates", "scatter of a launch, %", "launches"])
-    for pool in pools:
-        scatter = f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}"
-        name = f"{_STUDIES[pool['study']]}: {pool['hours']}"
-        yield table_row([name, str(pool["gates"]), scatter, f"{pool['launches']:,}"])
+    yield from table_head(["ledger", "gates", "scatter of a launch, %", "launches"])
+    yield from _by_hours(
+        (
+            _STUDIES[pool["study"]],
+            [
+                str(pool["gates"]),
+                f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}",
+                str(pool["launches"]),
+            ],
+        )
+        for pool in pools
+    )
 
 
 def _usual(one: Outcome) -> bool:
@@ -91,8 +108,8 @@ def _usual(one: Outcome) -> bool:
 
 
 def _share(found: int, of: int) -> str:
-    """Return how many of how many, and what is at least true of all at 95 %."""
-    return f"{found} / {of} (at least {100 * lower_bound(found, of):.1f} %)"
+    """Return how many of how many, and how many per cent of all at least are at 95 %."""
+    return f"{found}/{of} ({100 * lower_bound(found, of):.1f})"
 
 
 def _launches(one: Outcome) -> str:
@@ -100,50 +117,51 @@ def _launches(one: Outcome) -> str:
 
 
 def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -> Iterator[str]:
-    yield from table_head(["search, hours", "the exact commit", "launches: mean (median; 95 %)", "pairs"])
-    for one in scenarios:
-        if _usual(one) and chosen(one):
-            name = f"{one['search']}: {one['hours']}"
-            yield table_row(
-                [name, _share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"]
-            )
+    yield from table_head(["search", "exact (at least, %)", "launches", "pairs"])
+    yield from _by_hours(
+        (one["search"], [_share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"])
+        for one in _in_hours(scenarios)
+        if _usual(one) and chosen(one)
+    )
+
+
+def _in_hours(scenarios: Sequence[Outcome]) -> list[Outcome]:
+    """Return what was searched in quiet hours before what was searched in noisy ones."""
+    return sorted(scenarios, key=lambda one: _HOURS.index(one["hours"]))
 
 
 def _nothing(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(
-        ["search, hours", "a commit is named", "undecided", "launches: mean (median; 95 %)"]
+    yield from table_head(["search", "commit named (at most, %)", "undecided", "launches"])
+    yield from _by_hours(
+        (
+            one["search"],
+            [
+                f"{one['named']}/{one['ranges']} ({100 * upper_bound(one['named'], one['ranges']):.1f})",
+                str(one["undecided"]),
+                _launches(one),
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if _usual(one) and not one["sizes"]
     )
-    for one in scenarios:
-        if _usual(one) and not one["sizes"]:
-            most = 100 * upper_bound(one["named"], one["ranges"])
-            named = f"{one['named']} / {one['ranges']} (at most {most:.1f} %)"
-            name = f"{one['search']}: {one['hours']}"
-            yield table_row([name, named, str(one["undecided"]), _launches(one)])
 
 
 def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(
-        [
-            "range, hours",
-            "all exact",
-            "largest exact",
-            "launches: mean (median; 95 %)",
-            "pairs",
-            "interval holds",
-        ]
+    yield from table_head(["range", "all exact", "largest exact", "launches", "pairs", "interval holds"])
+    yield from _by_hours(
+        (
+            _kind(one),
+            [
+                f"{one['exact']}/{one['ranges']}",
+                f"{one['largest']}/{one['ranges']}",
+                _launches(one),
+                f"{one['pairs']:.1f}",
+                f"{one['intervals_hold']}/{one['intervals']}",
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]
     )
-    for one in scenarios:
-        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]:
-            yield table_row(
-                [
-                    f"{_kind(one)}: {one['hours']}",
-                    f"{one['exact']} / {one['ranges']}",
-                    f"{one['largest']} / {one['ranges']}",
-                    _launches(one),
-                    f"{one['pairs']:.1f}",
-                    f"{one['intervals_hold']} / {one['intervals']}",
-                ]
-            )
 
 
 def _kind(one: Outcome) -> str:
@@ -155,15 +173,21 @@ def _kind(one: Outcome) -> str:
     )
     if one["costs"]["opening_s"]:
         ratio = one["costs"]["opening_s"] / one["costs"]["launch_s"]
-        words += f", opening a pair costs as much as {ratio:.0f} launches ({one['seconds']:.0f} s)"
+        words += f", opening a pair costs {ratio:.0f} launches"
     return words
 
 
 def _ledgers(scenarios: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, range, hours", "right", "named", "launches: mean (median; 95 %)"])
-    for one in scenarios:
-        if one["study"] != BOTH:
-            kind = "+5 %" if one["sizes"] else "no change"
-            name = f"{_STUDIES[one['study']]}, {kind}: {one['hours']}"
-            right = f"{one['exact']} / {one['ranges']}" if one["sizes"] else "-"
-            yield table_row([name, right, f"{one['named']} / {one['ranges']}", _launches(one)])
+    yield from table_head(["ledger, range", "right", "named", "launches"])
+    yield from _by_hours(
+        (
+            f"{_STUDIES[one['study']]}, {'+5 %' if one['sizes'] else 'no change'}",
+            [
+                f"{one['exact']}/{one['ranges']}" if one["sizes"] else "-",
+                f"{one['named']}/{one['ranges']}",
+                _launches(one),
+            ],
+        )
+        for one in _in_hours(scenarios)
+        if one["study"] != BOTH
+    )

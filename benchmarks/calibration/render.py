@@ -64,8 +64,7 @@ def render(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
         _table(_PER_HARD, [_of_hard(name, measured) for name in HARD]),
         "\n## Noise of each benchmark\n",
         _table(_PER_BENCHMARK, [*(_of_benchmark(name, alike) for name in SIX), *_hard_alike(measured)]),
-        _BEFORE.format(study=OLDER, done=len(older)),
-        _table(_PROMISE, [*_older_error_rates(older), *_older_other_promises(older)]),
+        _before(older),
     ]
     return "\n".join(parts) + "\n"
 
@@ -74,50 +73,40 @@ _INTRODUCTION = """# How often is the gate wrong?
 
 <!-- written by `make calibration-report` from the rows in benchmarks/calibration/ledger/ -->
 
-Whole gates were run between real commits whose true difference was known: identical code (A/A), changes that
-add no work, and slowdowns injected into one benchmark. {done} of {of} planned gates
-have run.
+{accused} gates of identical code flagged a benchmark, and {found} of {injected} slowdowns injected
+into benchmarks of short calls were found.
 
 ```text
 make calibration          # runs what is left of the study: 100 minutes in all
 make calibration-report   # recomputes every verdict from the kept launches, and writes this page
 ```
 
-**Method.** Six benchmarks of short calls, and two noisy ones in gates of their own, with the gate's
-defaults, on {machine}.
-An injected slowdown is more units of the benchmark's own work. Sizes, changes and order were fixed on
-{study}, before the first gate. A gate starts once `perfkit doctor` expects that it would find +3 % at margin
-1 %; {put_off} times one was postponed for that.
-In brackets are exact one-sided binomial bounds at 95 % (Clopper and Pearson 1934).
+**Method.** {done} of {of} planned gates between real commits have run, with the gate's defaults,
+on {machine}:
+identical code (A/A), changes that add no work, and slowdowns injected into one of six benchmarks of short
+calls, which then do more units of their own work. Two noisy benchmarks have gates of their own. Sizes,
+changes and order were fixed on {study}. A gate starts once `perfkit doctor` expects that it would find +3 %
+at margin 1 %; {put_off} times one was postponed for that. Brackets: exact one-sided binomial bounds at 95 %.
 """
 _WHAT_IT_MEANS = """
-Flagged means REGRESSED or IMPROVED. All lines but the last are about the six benchmarks of short calls. An
-injected slowdown counts as found if its benchmark is REGRESSED and no other is flagged. A series is one
-benchmark in one gate; the series of a gate share its noise, so their bound is too narrow.
+Flagged means REGRESSED or IMPROVED. Found means that the slower benchmark is REGRESSED and no other is
+flagged. A series is one benchmark in one gate; the series of a gate share its noise, so their bound is too
+narrow. All lines but the last are about the six benchmarks of short calls.
 """
 _HARD_ONES = """
-The final interval is the gate's own, at its own error rate. The 95 % interval is computed from all launches
-as if they were looked at once; since a gate stops when it has decided, slightly more than 5 % may miss.
+The final interval is the gate's own. The 95 % interval is computed from all launches as if they were looked
+at once; since a gate stops when it has decided, slightly more than 5 % may miss.
 
 ## Noisy benchmarks
 
-Two loader workers, and two threads, depend on the machine's scheduler: their launches scatter several times
-as much. At margin 2 %, in gates of their own:
-"""
-_BEFORE = """
-## The study before
-
-{done} gates of the six benchmarks with an earlier version of the gate, planned on {study}.
+Two loader workers, and two threads, at margin 2 %. Their launches scatter several times as much:
 """
 _PROMISE = ["what", "promised", "measured"]
 _OF_KIND = ["change", "gates", "gates flagged", "final interval misses 0", "95 % interval misses 0"]
 _PER_HARD = [
     "benchmark",
     "A/A: flagged",
-    "UNCHANGED",
     "+5 % found",
-    "half-width",
-    "launches",
     "wall time of a gate of both",
 ]
 _PER_BENCHMARK = [
@@ -137,11 +126,16 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _facts(gates: Sequence[Gate], planned: int) -> dict[str, object]:
     """Return what an introduction names."""
+    six = _of_six(_measured(gates))
+    injected = [gate for gate in six if gate.case.benchmark]
     return {
         "machine": _machine(gates),
         "done": len(gates),
         "of": planned,
         "put_off": sum(gate.put_off for gate in gates),
+        "accused": _accusing(_alike(six)),
+        "found": sum(gate.finds_plant for gate in injected),
+        "injected": len(injected),
     }
 
 
@@ -206,8 +200,8 @@ def _found_of_twenty(gates: Sequence[Gate], kind: str, least: int) -> list[str]:
     planted = [gate for gate in gates if gate.case.kind == kind]
     others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in planted)
     promised = f"{'at least ' if least < _OF_TWENTY else ''}{least} of {_OF_TWENTY}"
-    counted = f"{_found_alone(gates, kind)}; another benchmark flagged in {others}"
-    return [f"{kind}: found", promised, counted]
+    more = f"; another benchmark flagged in {others}" if others else ""
+    return [f"{kind}: found", promised, f"{_found_alone(gates, kind)}{more}"]
 
 
 def _found_alone(gates: Sequence[Gate], kind: str) -> str:
@@ -251,15 +245,11 @@ def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
     alike, planted = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
     accused = sum(name in gate.accused for gate in alike)
     found = sum(gate.finds_plant for gate in planted)
-    _, _, unchanged, _, _, width, launches = _of_benchmark(name, alike)
     walls = [gate.wall_s for gate in hard]
     return [
         name,
         _at_most(accused, len(alike)),
-        unchanged,
         _at_least(found, len(planted)),
-        width,
-        launches,
         f"median {statistics.median(walls):.1f} s" if walls else "-",
     ]
 
@@ -270,62 +260,19 @@ def _hard_alike(gates: Sequence[Gate]) -> list[list[str]]:
     return [[f"{row[0]} (noisy)", *row[1:]] for row in (_of_benchmark(name, alike) for name in HARD)]
 
 
-def _older_error_rates(gates: Sequence[Gate]) -> list[list[str]]:
-    alike = _alike(gates)
-    verdicts = [found.verdict for gate in alike for found in gate.comparisons.values()]
-    unchanged = verdicts.count("UNCHANGED")
-    share = unchanged / max(len(verdicts), 1)
-    return [
-        [
-            "A/A: gates with any benchmark flagged",
-            "at most 1 of 100",
-            _accusing(alike),
-        ],
-        [
-            "A/A at margin 2 %: verdicts that are UNCHANGED",
-            "at least 90 %",
-            f"{unchanged} of {len(verdicts)} ({100 * share:.1f} %)",
-        ],
-        *(
-            _found([gate for gate in gates if gate.case.kind == kind], kind)
-            for kind in (plant.kind for plant in OLDER_PLANTS)
-        ),
-    ]
-
-
-def _older_other_promises(gates: Sequence[Gate]) -> list[list[str]]:
-    walls = _walls(_alike(gates), gates)
-    return [
-        ["+20 % in each tenth call reads as", "+2 % ± 1", ", ".join(map(_reading, _rare(gates))) or "-"],
-        ["wall time per benchmark, set-up included, in a quiet hour", "at most 10 s", walls],
-    ]
-
-
-def _found(gates: Sequence[Gate], kind: str) -> list[str]:
-    found = sum(gate.finds_plant for gate in gates)
-    others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in gates)
-    return [
-        f"{kind}: found",
-        "at least 57 of 60",
-        f"{found} of {len(gates)}; another benchmark flagged in {others}",
-    ]
-
-
-def _walls(alike: Sequence[Gate], gates: Sequence[Gate]) -> str:
-    """Return times of gates of identical code, and of their calmer half by the scatter of their launches."""
-    if not alike:
-        return "-"
-    calm = sorted(alike, key=_scatter)[: -(-len(alike) // 2)]
-    return (
-        f"A/A in the calmer half of the hours: median {_typical(calm):.1f} s, longest {_longest(calm):.1f} s;"
-        f" all A/A: median {_typical(alike):.1f} s; all gates: median {_typical(gates):.1f} s,"
-        f" longest {_longest(gates):.1f} s"
+def _before(gates: Sequence[Gate]) -> str:
+    """Return a paragraph about the study of an earlier version of the gate."""
+    found = " and ".join(
+        f"{sum(gate.finds_plant for gate in planted)} of {len(planted)} slowdowns of {kind}"
+        for kind, planted in (
+            (plant.kind, [gate for gate in gates if gate.case.kind == plant.kind]) for plant in OLDER_PLANTS
+        )
     )
-
-
-def _scatter(gate: Gate) -> float:
-    estimates = [found.estimate for found in gate.comparisons.values()]
-    return statistics.median(one.launch_sd or 0.0 for one in estimates if one is not None)
+    return (
+        f"\nAn earlier version of the gate ({len(gates)} gates, planned on {OLDER}) flagged identical code in"
+        f" {_accusing(_alike(gates))}, found {found}, and read +20 % in each tenth call as"
+        f" {', '.join(map(_reading, _rare(gates))) or '-'}."
+    )
 
 
 def _typical(gates: Sequence[Gate]) -> float:

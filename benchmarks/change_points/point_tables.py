@@ -16,12 +16,12 @@ from perfkit.stats.distributions import upper_bound
 Outcome = Mapping[str, Any]
 TEMPLATE = Path(__file__).with_name("document.md")
 NAMES = tuple(DETECTORS)
-_HOURS = {TUNED_ON: "first", HELD_OUT: "second, held out"}
+_HOURS = {TUNED_ON: "first", HELD_OUT: "second"}
 _LEVELS = {
-    ("quickest", False): "as they are",
-    ("quickest", True): "without the common factor",
-    ("launch", False): "of a single launch, as they are",
-    ("launch", True): "of a single launch, without the common factor",
+    ("quickest", False): "as measured",
+    ("quickest", True): "adjusted",
+    ("launch", False): "one launch, as measured",
+    ("launch", True): "one launch, adjusted",
 }
 
 
@@ -69,7 +69,7 @@ def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
             def cell(outcome: Outcome, apart: Mapping[str, Outcome] = apart) -> str:
                 own = apart[outcome["detector"]]
                 most = 100 * upper_bound(own["found"], own["of"])
-                return f"{outcome['found']} / {outcome['of']} ({own['found']} / {own['of']}: {most:.0f})"
+                return f"{outcome['found']}/{outcome['of']} ({own['found']}/{own['of']}: {most:.0f})"
 
             near = [one for one in rows if one["stride"] == STRIDE]
             yield table_row([f"{hours}: {words}", *_by_detector(near, cell)])
@@ -77,10 +77,9 @@ def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 def _machine(outcomes: Sequence[Outcome]) -> Iterator[str]:
     told = " and ".join(
-        f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']].partition(',')[0]} ledger"
-        for one in outcomes
+        f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']]} ledger" for one in outcomes
     )
-    yield f"perfkit reports a change point of the machine (of the common factor) in {told}."
+    yield f"perfkit reports a change point of the machine (the common factor) in {told}."
 
 
 def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -97,20 +96,24 @@ def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _stepped(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, levels, change", *NAMES])
+    yield from table_head(["ledger, levels", *NAMES])
     for study, hours in _HOURS.items():
         for without_factor in (True, False):
-            for size in sorted({one["size"] for one in outcomes}):
-                key = (study, without_factor, size)
-                rows = [one for one in outcomes if (one["study"], one["without_factor"], one["size"]) == key]
-                words = _LEVELS["quickest", without_factor]
-                yield table_row([f"{hours}: {words}, {size:.0%}", *_by_detector(rows, _stepped_cell)])
+            rows = [
+                one for one in outcomes if (one["study"], one["without_factor"]) == (study, without_factor)
+            ]
+            by_size = [
+                _by_detector([one for one in rows if one["size"] == size], _stepped_cell)
+                for size in sorted({one["size"] for one in rows})
+            ]
+            cells = (", ".join(cells) for cells in zip(*by_size, strict=True))
+            yield table_row([f"{hours}: {_LEVELS['quickest', without_factor]}", *cells])
 
 
 def _stepped_cell(outcome: Outcome) -> str:
     recall = _percent(outcome["right"], outcome["of"])
     precision = _percent(outcome["right"], outcome["points"])
-    return f"{recall}, {precision}, {_percent(outcome['exact'], outcome['right'])}"
+    return f"{recall}/{precision}/{_percent(outcome['exact'], outcome['right'])}"
 
 
 def _percent(count: int, of: int) -> str:
@@ -119,17 +122,18 @@ def _percent(count: int, of: int) -> str:
 
 def _sizes(outcomes: Sequence[Outcome]) -> Iterator[str]:
     sizes = sorted({one["deviations"] for one in outcomes})
-    yield from table_head(["noise, runs after", *(f"{size:g}" for size in sizes)])
-    for noise, after in dict.fromkeys((one["noise"], one["after"]) for one in outcomes):
-        rows = [one for one in outcomes if (one["noise"], one["after"]) == (noise, after)]
+    yield from table_head(["noise", *(f"{size:g}" for size in sizes)])
+    for noise in dict.fromkeys(one["noise"] for one in outcomes):
         cells = [
-            f"{_percent(one['right'], one['of'])}; {_percent(one['held'], one['right'])}"
-            for one in sorted(rows, key=lambda one: float(one["deviations"]))
+            ", ".join(
+                f"{_percent(one['right'], one['of'])}/{_percent(one['held'], one['right'])}"
+                for one in outcomes
+                if (one["noise"], one["deviations"]) == (noise, size)
+            )
+            for size in sizes
         ]
-        words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}.get(
-            noise, noise
-        )
-        yield table_row([f"{words}, {after}", *cells])
+        words = {"... by 0.5": "neighbours correlate by 0.5", "... by 0.1": "wandering by 0.1"}
+        yield table_row([words.get(noise, noise), *cells])
 
 
 def _known(series: Outcome) -> Iterator[str]:
@@ -140,11 +144,11 @@ def _known(series: Outcome) -> Iterator[str]:
         yield table_row([name, f"{few} and {len(places) - 12} more" if len(places) > 12 else few])
     yield ""
     packages = ", ".join(f"`{package}`" for package in PACKAGES.values())
-    yield f"Versions: {packages}. What each is asked for is in `benchmarks/change_points/detectors.py`."
+    yield f"Versions: {packages}; settings in `benchmarks/change_points/detectors.py`."
 
 
 def _levels(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    yield from table_head(["ledger, rounds", "as they are", "without the common factor", "found, %"])
+    yield from table_head(["ledger, rounds", "as measured", "adjusted", "found, %"])
     for one in outcomes:
         for level, spreads in one["spreads"].items():
             cells = [_spread(kind) for kind in spreads]

@@ -201,13 +201,19 @@ def table_of(results: Mapping[str, Any]) -> str:
         failure, _, step = name.partition(": ")
         known = together.setdefault(f"{failure}, each step" if step else name, dict.fromkeys(_COUNTS, 0))
         known.update({what: known.get(what, 0) + amount for what, amount in part.items()})
-    lines = [
-        "| part | cases | in which the fault came | with a problem | figures |",
-        "| :--- | ---: | ---: | ---: | :--- |",
-    ]
+    # Parts that follow one another with equal counts and without figures share a line.
+    shared: list[tuple[list[str], tuple[Any, ...], str]] = []
     for name, part in together.items():
         facts = ", ".join(f"{what} {value:g}" for what, value in part.items() if what not in _COUNTS)
-        lines.append(f"| {name} | {part['cases']} | {part['reached']} | {part['bad']} | {facts} |")
+        counts = tuple(part[what] for what in _COUNTS)
+        if shared and not facts and shared[-1][1:] == (counts, ""):
+            shared[-1][0].append(name)
+        else:
+            shared.append(([name], counts, facts))
+    lines = ["| part | cases | reached | problems | figures |", "| :--- | ---: | ---: | ---: | :--- |"]
+    for names, (cases, *others), facts in shared:
+        each = f"{cases} each" if len(names) > 1 else cases
+        lines.append(f"| {'; '.join(names)} | {each} | {' | '.join(map(str, others))} | {facts} |")
     return "".join(f"{line}\n" for line in lines)
 
 

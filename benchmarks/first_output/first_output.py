@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import platform
@@ -74,6 +75,7 @@ class Spoken:
     words: str
 
 
+@functools.cache
 def commands() -> list[str]:
     """Return every command that does something, as it is typed; hidden ones are for programs."""
     return sorted(_leaves(whole_command_line(), ()))
@@ -200,17 +202,14 @@ def prepare(folder: Path) -> Path:
     return scene.folder
 
 
-def table(results: Mapping[str, Any]) -> str:
-    """Return the results as a table in Markdown, a line a call, the slowest first."""
-    lines = [
-        "| call | on a terminal | through a pipe | its first words there |",
-        "| :--- | ---: | ---: | :--- |",
-    ]
-    calls = sorted(results["calls"].items(), key=lambda one: -max(one[1][f"{way}_s"] for way in WAYS))
-    for name, one in calls:
-        seconds = " | ".join(f"{one[f'{way}_s']:.2f} s" for way in WAYS)
-        lines.append(f"| `perfkit {name}` | {seconds} | {_cell(one['words'])} |")
-    return "".join(f"{line}\n" for line in lines)
+def seconds_of_each(results: Mapping[str, Any]) -> str:
+    """Return how long each call took: through a pipe the slowest first, on a terminal where they differ."""
+    calls = sorted(results["calls"].items(), key=lambda one: -one[1]["pipe_s"])
+    usual = statistics.mode(f"{one['terminal_s']:.2f}" for _, one in calls)
+    others = {name: f"{one['terminal_s']:.2f}" for name, one in calls}
+    differing = ", ".join(f"`{name}` {seconds}" for name, seconds in others.items() if seconds != usual)
+    pipes = ", ".join(f"`{name}` {one['pipe_s']:.2f}" for name, one in calls)
+    return f"On a terminal {usual} s; {differing}.\n\nThrough a pipe, in seconds: {pipes}.\n"
 
 
 def _without_folders(text: str) -> str:
@@ -218,19 +217,13 @@ def _without_folders(text: str) -> str:
     return re.sub(r"(?<![\w/:])/\S*/", "…/", text)
 
 
-def _cell(text: str) -> str:
-    text = text.replace("|", "\\|")
-    return text if len(text) <= 50 else f"{text[:49]}…"
-
-
 def document(results: Mapping[str, Any]) -> str:
     """Return what the document says between its two marks."""
     load = " and ".join(f"{one:.1f}" for one in results["load"])
     return (
-        f"Medians of {results['times']} starts after one that warms up, of {results['date']}, on"
-        f" {results['cpus']} cores with Python {results['python']}; the load was {load} at the beginning"
-        " and at the end.\n\n"
-        f"{table(results)}"
+        f"Medians of {results['times']} starts after one that warms up, {results['date']}, {results['cpus']}"
+        f" cores, Python {results['python']}, load {load} at begin and end.\n\n"
+        f"{seconds_of_each(results)}"
     )
 
 

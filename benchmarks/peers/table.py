@@ -1,7 +1,6 @@
 """Renders ``docs/measured/peers.md`` from the tools' kept outcomes: ``python benchmarks/peers/table.py``.
 
-The page is about the newer contest once that has an outcome. perfkit's own study of the same benchmarks and
-injected slowdowns has a line beside its line of the contest.
+perfkit's own study of the same benchmarks and injected slowdowns has a line beside its line of the contest.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from contest import LEDGERS, read_outcomes
 from gates import Gate, read_gates
-from pairs import AGAIN, MARGIN, NEWER, OLDER, QUICK_PYPERF, Pair, plan_again, plan_pairs
+from pairs import AGAIN, MARGIN, NEWER, QUICK_PYPERF, Pair, plan_again, plan_pairs
 from plan import HARD, SIX, Case
 from plan import NEWER as STUDY
 
@@ -28,35 +27,22 @@ from perfkit.stats.distributions import lower_bound, upper_bound
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "peers.md"
 _TRUE_CHANGE = 0.05
 _IN_STUDY = "perfkit in its own study"
-_OLDER_TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
-_OLDER_PAIRS = 24
-_OLDER_COLUMNS = (
-    "tool",
-    "identical pairs flagged",
-    "benchmarks flagged",
-    "slowdowns found, no other flagged",
-    "error of the injected size",
-    "wall time per benchmark",
-)
 _COLUMNS = (
     "tool and rule",
-    "identical pairs flagged",
+    "identical pairs flagged (at most)",
     "benchmarks flagged",
-    "slowdowns found, no other flagged",
+    "only the slowdown found (at least)",
     "undecided pairs",
-    "error of the injected size",
-    "wall time per benchmark",
+    "error",
+    "seconds",
 )
 _TIMES_COLUMNS = (
     "contest",
     "processor",
     "pairs",
-    "perfkit's launches of a benchmark, median",
-    "a pair by perfkit, median",
-    "by asv",
-    "asv takes",
-    "all pairs by perfkit",
-    "by asv",
+    "perfkit's launches",
+    "a pair, median: perfkit, asv",
+    "all pairs: perfkit, asv",
     "asv takes",
 )
 Outcome = Mapping[str, Any]
@@ -91,11 +77,10 @@ class Judged:
 
 def main() -> None:
     """Write the document."""
-    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), read_again()
     studied = judged_in_study(read_gates(STUDY))
-    contest = NEWER if newer else OLDER
-    machines = name_machines(Ledger(LEDGERS / contest).rows())
-    DOCUMENT.write_text(render(newer, older, studied, machines, again), encoding="utf-8")
+    machines = name_machines(Ledger(LEDGERS / NEWER).rows())
+    text = render(read_outcomes(NEWER), studied, machines, read_again())
+    DOCUMENT.write_text(text, encoding="utf-8")
     print(f"wrote {DOCUMENT}")
 
 
@@ -127,25 +112,32 @@ def _is_like_a_pair(case: Case) -> bool:
 
 
 def render(
-    newer: Sequence[Outcome],
-    older: Sequence[Outcome],
+    outcomes: Sequence[Outcome],
     studied: Sequence[Judged],
     machines: str,
     again: Mapping[str, Sequence[Outcome]] = MappingProxyType({}),
 ) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
-    outcomes = newer or older
     notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in outcomes if "error" in one]
     broken = ["", "Not measured:", "", *notes] if notes else []
-    if not newer:
-        head = _OLDER_INTRODUCTION.format(done=_older_pairs_done(older), of=_OLDER_PAIRS, machines=machines)
-        return "\n".join([head, *_older_table(older), *broken, _OLDER_RULES])
     head = _INTRODUCTION.format(
-        contest=NEWER, done=_pairs_done(newer, plan_pairs()), of=len(plan_pairs()), machines=machines
+        contest=NEWER,
+        done=_pairs_done(outcomes, plan_pairs()),
+        of=len(plan_pairs()),
+        machines=machines,
+        best=", ".join(_best(outcomes)) or "none",
     )
-    before = _BEFORE.format(contest=OLDER, done=_older_pairs_done(older), of=_OLDER_PAIRS)
-    parts = [head, *_table(newer, SIX, studied), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
-    return "\n".join([*parts, *_once_more(again, newer), before, *_older_table(older), ""])
+    parts = [head, *_table(outcomes, SIX, studied), _HARD_ONES, *_table(outcomes, HARD), *broken, _RULES]
+    return "\n".join([*parts, *_once_more(again, outcomes)])
+
+
+def _best(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the rules that flag no identical code of the six benchmarks and find each slowdown."""
+    judged = [*_judged(one for one in outcomes if list(one["benchmarks"]) == list(SIX))]
+    right = {one.rule: True for one in judged}
+    for one in judged:
+        right[one.rule] &= one.finds_plant if one.benchmark else not one.named
+    return [rule for rule, always in right.items() if always]
 
 
 def _seconds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
@@ -175,9 +167,10 @@ def _once_more(again: Mapping[str, Sequence[Outcome]], newer: Sequence[Outcome])
     yield _times_row(f"{NEWER}, above", NEWER, newer, six)
     for contest, outcomes in known.items():
         yield _times_row(contest, contest, outcomes, plan_again())
+    yield ""
+    yield from table_head(_COLUMNS)
     for contest, outcomes in known.items():
-        yield f"\n{contest}:\n"
-        yield from _table(outcomes, SIX)
+        yield from (table_row([f"{contest}: {rule}", *cells]) for rule, *cells in _lines(_judged(outcomes)))
     yield ""
 
 
@@ -193,12 +186,9 @@ def _times_row(name: str, contest: str, outcomes: Sequence[Outcome], plan: Seque
             ", ".join(sorted(processors)),
             f"{_pairs_done(outcomes, plan)} of {len(plan)}",
             f"{_launches(rows):.0f}",
-            f"{middle[0]:.1f} s",
-            f"{middle[1]:.1f} s",
-            f"{middle[1] / middle[0]:.1f} times as long",
-            f"{sum(perfkit):.0f} s",
-            f"{sum(asv):.0f} s",
-            f"{sum(asv) / sum(perfkit):.1f} times as long",
+            f"{middle[0]:.1f}, {middle[1]:.1f} s",
+            f"{sum(perfkit):.0f}, {sum(asv):.0f} s",
+            f"{middle[1] / middle[0]:.1f}, {sum(asv) / sum(perfkit):.1f} times as long",
         ]
     )
 
@@ -209,37 +199,23 @@ def name_machines(rows: Iterable[Row]) -> str:
     return ", ".join(f"{count} on {cpu}" for cpu, count in Counter(processors.values()).items())
 
 
-_OLDER_INTRODUCTION = """# How do other tools judge the same commits?
-
-<!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
-
-The same six benchmarks and pairs of commits (identical code, and +5 % injected into one benchmark) through
-four tools, one pair after the other, the tools in turns.
-{done} of {of} pairs have run.
-All tools of a pair ran on one machine: {machines}.
-"""
-_OLDER_RULES = """
-perfkit decides at margin 2 % with its defaults; asv by `asv continuous -f 1.02 -a rounds=4
---interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf with `--fast` by
-`pyperf compare_to`. The error is the median absolute difference between the ratio of the slower benchmark and
-1.05.
-"""
 _INTRODUCTION = """# How do other tools judge the same commits?
 
 <!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
 
-The same benchmarks and pairs of commits went through perfkit, three other tools and a plain t-test. Half of
-the pairs are identical code; in the others one benchmark does 5 % more of its own work.
+The same benchmarks and pairs of commits went through perfkit, three other tools and a plain t-test. Rules
+that flagged no identical code and found every slowdown of the six benchmarks of short calls: {best}.
 
 ```text
 make peers   # runs what is left of the contest, and writes this page: 80 minutes in all
 ```
 
-**Method.** One pair after the other, the tools in turns on the same machine ({machines}), in environments
-built beforehand, with the same allocator settings. Pairs and order were fixed on {contest}.
-{done} of {of} pairs have run. A line is one rule of decision; several rules may judge one measurement. In
-brackets are exact one-sided binomial bounds at 95 % (Clopper and Pearson 1934). Flagged means called slower
-or faster.
+**Method.** Half of the pairs are identical code; in the others one benchmark does 5 % more of its own work.
+The tools take turns on the same machine ({machines}), in environments built beforehand, with the
+same allocator settings. Pairs and order were fixed on {contest}. {done} of {of} pairs have run. Several rules
+may judge one measurement. Flagged means called slower or faster. Brackets: exact one-sided binomial bounds
+at 95 %. The error is the median absolute difference between the ratio of the slower benchmark and 1.05;
+seconds are wall time per benchmark.
 
 ## Six benchmarks of short calls
 """
@@ -251,18 +227,17 @@ Two loader workers, and calls of 0.3 s in threads:
 _RULES = """
 ## The rules
 
-- perfkit: the gate at margin 2 % with its defaults. A pair is undecided where a benchmark is INCONCLUSIVE or
-  NOT REACHED. The wall time is that of the whole gate, checkouts included. "In its own study" are the gates
-  of [the calibration study](calibration.md) of identical code and of the same injected slowdowns.
+- perfkit: the gate at margin 2 % with its defaults, checkouts included in its time. A pair is undecided where
+  a benchmark is INCONCLUSIVE or NOT REACHED. "In its own study": gates of [the calibration
+  study](calibration.md).
 - asv: `asv continuous -a rounds=4 --interleave-rounds`, with its default factor of 1.1 and with 1.02.
   Undecided is what lies beyond the factor and is not significant ("~").
 - pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It never calls anything faster.
-- pyperf: `pyperf compare_to`, whose t-test has no margin, and with `--min-speed=2`. Run with `--fast`, on
-  every second pair, since it takes as long as all others together.
-- t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %. By the
-  first rule a significant difference above 2 % counts; by the second the whole 99 % interval lies beyond 2 %.
+- pyperf: `pyperf compare_to`, without a margin and with `--min-speed=2`. Run with `--fast`, on every second
+  pair, since it takes as long as all others together.
+- t-test: twenty fresh processes of each side in turns, and Welch's test of the logarithms at 1 %: a
+  significant difference above 2 %, or the whole 99 % interval beyond 2 %.
 
-The error is the median absolute difference between the ratio that a rule gives the slower benchmark and 1.05.
 None but perfkit corrects for many benchmarks.
 """
 _ONCE_MORE = """## perfkit and asv once more
@@ -270,10 +245,6 @@ _ONCE_MORE = """## perfkit and asv once more
 On {day}, when a launch cost perfkit less: the pairs of the six benchmarks, each tool first in every second
 one, on two kinds of machine. perfkit measures until it can decide, so its time follows the noise.
 
-"""
-_BEFORE = """## The contest before
-
-On {contest}, without allocator settings for the others and with one rule each; {done} of {of} pairs.
 """
 
 
@@ -283,19 +254,19 @@ def _pairs_done(outcomes: Sequence[Outcome], plan: Iterable[Pair]) -> int:
     return sum(all((pair.number, tool) in had for tool in pair.tools) for pair in plan)
 
 
-def _older_pairs_done(outcomes: Sequence[Outcome]) -> int:
-    turns = Counter(one["pair"] for one in outcomes)
-    return sum(count == len(_OLDER_TOOLS) for count in turns.values())
-
-
 def _table(
     outcomes: Sequence[Outcome], benchmarks: Sequence[str], studied: Sequence[Judged] = ()
 ) -> list[str]:
     """Return the table of the pairs of some benchmarks: a line for each rule, and one for the study."""
-    judged = [*_judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks)), *studied]
-    rules = dict.fromkeys(one.rule for one in sorted(judged, key=_place))
-    lines = ([rule, *_cells([one for one in judged if one.rule == rule])] for rule in rules)
-    return [*table_head(_COLUMNS), *map(table_row, lines)]
+    judged = _judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks))
+    return [*table_head(_COLUMNS), *map(table_row, _lines([*judged, *studied]))]
+
+
+def _lines(judged: Iterable[Judged]) -> Iterator[list[str]]:
+    """Yield the cells of each rule, in the order of the tools."""
+    ordered = sorted(judged, key=_place)
+    for rule in dict.fromkeys(one.rule for one in ordered):
+        yield [rule, *_cells([one for one in ordered if one.rule == rule])]
 
 
 def _place(judged: Judged) -> int:
@@ -305,7 +276,7 @@ def _place(judged: Judged) -> int:
 
 
 def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
-    """Yield what each rule said, of a newer contest's outcomes."""
+    """Yield what each rule said of a contest's outcomes."""
     for one in outcomes:
         for judgement in one.get("judgements", ()):
             yield Judged(
@@ -313,53 +284,24 @@ def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
             )
 
 
-def _older_table(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the table of the older contest: a line for each tool, without bounds."""
-    lines = ([tool, *_older_cells(outcomes, tool)] for tool in _OLDER_TOOLS)
-    return [*table_head(_OLDER_COLUMNS), *map(table_row, lines)]
-
-
-def _older_cells(outcomes: Sequence[Outcome], tool: str) -> list[str]:
-    judged = [
-        Judged(
-            rule=tool,
-            benchmark=one["benchmark"],
-            of=len(SIX),
-            slower=one["slower"],
-            faster=one["faster"],
-            undecided=None,
-            ratios=one["ratios"],
-            wall_s=one["wall_s"],
-        )
-        for one in outcomes
-        if one["tool"] == tool and "error" not in one
-    ]
-    if not judged:
-        return ["-"] * (len(_OLDER_COLUMNS) - 1)
-    pairs, benchmarks, plants, _, error, wall = _cells(judged, bounds=False)
-    return [pairs, benchmarks, plants, error, wall]
-
-
-def _cells(judged: Sequence[Judged], *, bounds: bool = True) -> list[str]:
+def _cells(judged: Sequence[Judged]) -> list[str]:
     alike = [one for one in judged if one.benchmark is None]
     planted = [one for one in judged if one.benchmark is not None]
     accused = sum(bool(one.named) for one in alike)
     hits = sum(one.finds_plant for one in planted)
-    most = f" (at most {100 * upper_bound(accused, len(alike)):.0f} %)" if bounds else ""
-    least = f" (at least {100 * lower_bound(hits, len(planted)):.0f} %)" if bounds else ""
     return [
-        f"{accused} of {len(alike)}{most}",
-        f"{sum(one.named for one in alike)} of {sum(one.of for one in alike)}",
-        f"{hits} of {len(planted)}{least}",
+        f"{accused}/{len(alike)} ({100 * upper_bound(accused, len(alike)):.0f} %)",
+        f"{sum(one.named for one in alike)}/{sum(one.of for one in alike)}",
+        f"{hits}/{len(planted)} ({100 * lower_bound(hits, len(planted)):.0f} %)",
         _undecided(judged),
         _error(planted),
-        f"{statistics.median(one.wall_s / one.of for one in judged):.1f} s",
+        f"{statistics.median(one.wall_s / one.of for one in judged):.1f}",
     ]
 
 
 def _undecided(judged: Sequence[Judged]) -> str:
     answers = [one.undecided for one in judged if one.undecided is not None]
-    return f"{sum(map(bool, answers))} of {len(answers)}" if answers else "-"
+    return f"{sum(map(bool, answers))}/{len(answers)}" if answers else "-"
 
 
 def _error(planted: Sequence[Judged]) -> str:

@@ -78,10 +78,15 @@ def table(outcomes: dict[str, Any]) -> list[str]:
             versions, whole_s = ", ".join(case["versions"]), init["seconds"] + gate["seconds"]
             lines.append(
                 f"| {case['name']} | {versions} | {case['special']} | {init['seconds']:.0f} s"
-                f" | {strangers.listed(gate['verdicts']) or gate['said']}"
+                f" | {strangers.listed(gate['verdicts']) or _reason(gate['said'])}"
                 f" | {gate['seconds']:.0f} s, {whole_s:.0f} s | {gate['exit_code']} |"
             )
     return lines
+
+
+def _reason(said: str) -> str:
+    """Return why a gate was refused, without what it advises: ``perfkit: REASON: ADVICE``."""
+    return said.removeprefix("perfkit: ").partition(": ")[0]
 
 
 if __name__ == "__main__":

@@ -70,14 +70,15 @@ def fill(lines: list[str], *, of: str) -> None:
 def table(outcomes: dict[str, Any]) -> list[str]:
     """Return the lines of the table: a library a line, in the order of the cases."""
     lines = [
-        "| library | versions | tests alone / with perfkit | timed, filed | the gate | seconds | exit code |",
+        "| library | versions | tests | timed, filed | the gate | seconds | exit code |",
         "| :--- | :--- | :--- | ---: | :--- | ---: | ---: |",
     ]
     for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
         if case["name"] in outcomes:
             recording, gate = (outcomes[case["name"]][part] for part in ("recording", "gate"))
             came_out = listed(gate["verdicts"]) or gate["said"]
-            tests = " / ".join(listed(recording[one]) or "none" for one in ("plain", "with_perfkit"))
+            ran = [listed(recording[one]) or "none" for one in ("plain", "with_perfkit")]
+            tests = " / ".join(dict.fromkeys(ran))
             lines.append(
                 f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
                 f" {recording['filed']} | {came_out} | {gate['seconds']:.0f} | {gate['exit_code']} |"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -32,6 +33,7 @@ from .session import ChildPlugin, Launch, run_session
 from .state import draw_layout, seed_generators, seed_on_import
 from .timing_loop import RemoteTimingLoop
 from .torch_settings import read_torch_settings
+from .trace import Trace, TracePlugin, TracingLoop
 from .training import count_steps
 
 
@@ -65,6 +67,8 @@ def _answer(request: Message, channel: Channel) -> Message:
     if request["training"] is not None:
         steps = count_steps(request["training"], root=root, steps=request["steps"])
         channel.send({"kind": "trained", **steps})
+    elif request["tracing"] is not None:
+        _trace_benchmarks(request, channel, root)
     elif request["serves"]:
         return _serve_launches(request, channel, root, report)
     else:
@@ -90,6 +94,27 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
         return None if nodes is None else _launch(nodes, channel, assignment, depth)
 
     _run_session(assignment, channel, root, next_launch)
+
+
+def _trace_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
+    """Record what each of the benchmarks assigned runs, and time nothing."""
+    order = assignment["tracing"]
+    fixture = _load_fixture()
+    # It would switch tracing off for each block.
+    setattr(fixture, "PauseInstrumentation", contextlib.nullcontext)  # noqa: B010 (a module has no such type)
+    trace = Trace(
+        Path(order["top"]),
+        Path(order["file"]),
+        count=len(assignment["nodes"]),
+        seconds=order["seconds"],
+        limit_s=order["limit_s"],
+        caches=_caches(assignment) if assignment["asv"] is not None else None,
+    )
+    fixture.install(TracingLoop(trace))
+    launch = Launch(nodes=assignment["nodes"], channel=channel, seed=assignment["layout"])
+    trace.install()
+    _run_session(assignment, channel, root, lambda: launch, (TracePlugin(trace),))
+    trace.close()
 
 
 def _serve_launches(
@@ -149,23 +174,28 @@ def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
     suite = assignment["asv"]
     if suite is None:
         return None
-    # The folders of all processes of a run lie side by side, so that later launches find what one has cached.
-    caches = Path(assignment["temporary"]).with_name("asv-caches")
-    return AsvPlugin(
-        AsvFolder(
-            root=root, folder=suite["folder"], limit_s=suite["limit_s"], caches=caches, proves_code=True
-        )
-    )
+    folder, limit_s, caches = suite["folder"], suite["limit_s"], _caches(assignment)
+    return AsvPlugin(AsvFolder(root=root, folder=folder, limit_s=limit_s, caches=caches, proves_code=True))
+
+
+def _caches(assignment: Message) -> Path:
+    """Return where ``setup_cache`` keeps what it returns, so that later launches find it."""
+    place = Path(assignment["temporary"])
+    # What makes it is to be traced.
+    return place.with_name("asv-caches") if assignment["tracing"] is None else place / "asv-caches"
 
 
 def _run_session(
-    assignment: Message, channel: Channel, root: Path, next_launch: Callable[[], Launch | None]
+    assignment: Message,
+    channel: Channel,
+    root: Path,
+    next_launch: Callable[[], Launch | None],
+    others: Sequence[object] = (),
 ) -> None:
     plugin = ChildPlugin(
         channel,
         lists=assignment["nodes"] is None,
         next_launch=next_launch,
-        changed=assignment["changed"],
         asv=_asv(assignment, root),
         seed=assignment["layout"],
     )
@@ -173,7 +203,7 @@ def _run_session(
         _load_fixture().name_no_files()
     paths = [path for path in assignment["paths"] if (root / path).exists()]
     if paths or not assignment["paths"]:
-        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+        run_session(plugin, root=root, paths=paths, select=assignment["select"], others=others)
     elif assignment["nodes"] is None:
         # There is nothing to collect from.
         plugin.send_listing([])

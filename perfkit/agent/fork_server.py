@@ -60,7 +60,7 @@ class _ForkServer:
         if order["kind"] == "preload":
             return {"kind": "preloaded", "failed": _preload(order["modules"], order["rewritten"])}
         if order["kind"] == "try_fork":
-            return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
+            return {"kind": "tried", "reason": try_fork(order["limit_s"]), "faults": faults_of_reuse()}
         if order["kind"] == "own_names":
             roots, origins = (list(map(Path, order[key])) for key in ("roots", "origins"))
             return {"kind": "own", "names": preloaded_own(roots, origins)}
@@ -138,7 +138,7 @@ def _modules_of_sessions() -> list[str]:
     return [f"_pytest.{name}" for name in default_plugins]
 
 
-def _try_fork(limit_s: float) -> str | None:
+def try_fork(limit_s: float) -> str | None:
     """Try whether a forked child can compute in parallel and run a backward pass; return why it cannot."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
-import functools
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -18,7 +17,7 @@ from _pytest.mark.expression import Expression
 from . import COLLECTING, FIXTURE_NAME, MARKERS
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel, Message
-from .functions import CallGraph, may_run, source_of
+from .functions import source_of
 from .provenance import own_part
 from .state import StateKeeper, seed_generators
 
@@ -122,9 +121,8 @@ class Launch:
 class ChildPlugin:
     """The hooks of a child's session; a session that ``lists`` sends which benchmarks there are.
 
-    Each is sent with what it may run in the files of ``changed`` functions. ``next_launch`` is called once
-    all is collected; in a server it returns in each process that was forked for a launch. Generators are
-    seeded from ``seed`` before each file is imported.
+    ``next_launch`` is called once all is collected; in a server it returns in each process that was forked
+    for a launch. Generators are seeded from ``seed`` before each file is imported.
     """
 
     def __init__(
@@ -133,13 +131,12 @@ class ChildPlugin:
         *,
         lists: bool,
         next_launch: Callable[[], Launch | None],
-        changed: Mapping[str, Sequence[str] | None] | None = None,
         asv: AsvPlugin | None = None,
         seed: int = 0,
     ) -> None:
         self.asv = asv
         self._import_seed = seed
-        self._channel, self._changed = channel, changed or {}
+        self._channel = channel
         self._lists, self._next_launch = lists, next_launch
         self._root = Path()
         self._listed = False
@@ -197,7 +194,7 @@ class ChildPlugin:
         if [item for item in found.values() if _runs_once(item)]:
             self._overruled.append(f"@pytest.mark.{_RUNS_AGAIN}")
         if self._lists:
-            self.send_listing([self._describe(item) for item in found.values()])
+            self.send_listing([_describe(item) for item in found.values()])
         launch = self._next_launch()
         wanted = launch.nodes if launch is not None else ()
         if launch is not None:
@@ -225,10 +222,6 @@ class ChildPlugin:
             if node.startswith((f"{error['node']}::", f"{error['node']}/"))
         )
         return next(known, "")
-
-    def _describe(self, item: pytest.Item) -> dict[str, object]:
-        reached = [found for found in _reached(item) if found[0] in self._changed]
-        return {**_describe(item), "changed": may_run(self._changed, reached), "reached": sorted(reached)}
 
     def send_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Send which benchmarks there are, and what could not be collected."""
@@ -314,8 +307,15 @@ class ChildPlugin:
         pytest.exit("the session is over")
 
 
-def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> None:
-    """Run pytest in ``root`` over ``paths`` (relative to it)."""
+def run_session(
+    plugin: ChildPlugin,
+    *,
+    root: Path,
+    paths: Sequence[str],
+    select: str | None,
+    others: Sequence[object] = (),
+) -> None:
+    """Run pytest in ``root`` over ``paths`` (relative to it), with other plugins."""
     places = [f"--rootdir={root}", f"--confcutdir={root}", f"--basetemp={os.environ['TMPDIR']}/basetemp"]
     # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
@@ -323,7 +323,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     if plugin.asv is not None and plugin.asv.suite.holds_all(root / path for path in paths):
         quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
-    others = [] if plugin.asv is None else [plugin.asv]
+    others = [*others, *([] if plugin.asv is None else [plugin.asv])]
     pytest.main(arguments, plugins=[plugin, StateKeeper(), StableIds(), CacheOptions(), *others])
 
 
@@ -392,25 +392,6 @@ def _describe(item: pytest.Item) -> dict[str, object]:
         "asv": case is not None,
         "number": case is not None and case.kind in NUMBERS,
     }
-
-
-def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
-    case = asv_case(item)
-    if case is not None:
-        return _reached_by(None, case.functions, item.config.rootpath)
-    info = getattr(item, "_fixtureinfo", None)
-    fixtures = [found[-1].func for found in info.name2fixturedefs.values()] if info else []
-    return _reached_by(getattr(item, "function", None), tuple(fixtures), item.config.rootpath)
-
-
-@functools.cache
-def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
-    return _call_graph(root).reached_by((function, *fixtures))
-
-
-@functools.cache
-def _call_graph(root: Path) -> CallGraph:
-    return CallGraph(root)
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:

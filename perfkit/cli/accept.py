@@ -39,9 +39,9 @@ def accept(
 ) -> None:
     """Let one finding that a gate listed pass, in later gates of its commit or of the same edits.
 
-    The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, is not
-    accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
-    accepts all findings of that benchmark, and " -- " may stand for the second ": ".
+    The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, still fails.
+    The trailer "Perf-Accept: BENCHMARK: reason" in a commit's message accepts all findings of that benchmark;
+    " -- " may stand for the second ": ".
     """
     from perfkit.commands.accept import accept_finding
     from perfkit.config import load_project

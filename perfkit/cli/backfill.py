@@ -69,9 +69,9 @@ def backfill(
 ) -> None:
     """Measure commits, every launch in a fresh process, and file them in the ledger.
 
-    Commits that are named one by one are measured in alternation, and the log shows the ratio of each to the
-    one before it. Of ranges, and with any option that chooses among commits, each commit is a run of its own:
-    today's benchmarks are laid over it, what the ledger has is passed over, and a stopped command goes on.
+    Commits named one by one are measured in alternation, and the log shows the ratio of each to the one
+    before. Commits of ranges, or chosen by an option, are measured one at a time with today's benchmarks,
+    except for those that the ledger has. If stopped, the same command continues.
     """
     from perfkit.commands.backfill import BackfillRequest, Choice
     from perfkit.commands.engines import EngineChoice

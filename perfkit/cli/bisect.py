@@ -67,9 +67,9 @@ def bisect(
 ) -> None:
     """Find the commit between GOOD and BAD that made a benchmark slower, or faster.
 
-    Pairs of commits are interleaved until one commit is probable enough; commits that cannot be built or lack
-    the benchmark are skipped. Counters need one call of each commit. The same command continues an earlier
-    one. Exit code: 0 found, or no change between both ends, 3 undecided, 4 nothing can be measured.
+    Pairs of commits are interleaved until one commit is probable enough; commits that cannot be built or
+    lack the benchmark are skipped. If stopped, the same command continues. Exit code: 0 found, or no change
+    between both ends, 3 undecided, 4 nothing can be measured.
     """
     from perfkit.commands.bisect import BisectRequest, run_bisect
     from perfkit.commands.engines import EngineChoice

@@ -59,11 +59,11 @@ def explain(
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
 
-    Of two memory snapshots of torch (.pickle) it is who asked for more, or less, of what is reserved.
+    Memory snapshots of torch (.pickle) are compared by who asked for how much of what is reserved.
 
-    The parts of each table add up to the whole. Profiles that did other work are brought to the same amount,
-    or refused with the reason. Commits are profiled here and now, by turns. A name that a commit and a file
-    have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
+    The parts of each table add up to the whole. Commits are profiled here and now, in turns. A name that a
+    commit and a file share is the commit's, unless it ends like a profile; ./NAME is the file, and with
+    --target both are commits.
     """
     from perfkit.commands.explain import ExplainRequest, run_explain, snapshots_of
     from perfkit.config import load_project

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.choices import FailOn, Inconclusive, RulesOf
+from perfkit.choices import FailOn, Inconclusive, RulesOf, Uncovered
 from perfkit.cli import options
 from perfkit.cli.output import emit, text_step
 from perfkit.errors import UsageError
@@ -137,6 +137,18 @@ def gate(
             " one's own machine) head's (default: base).",
         ),
     ] = None,
+    time_all: Annotated[
+        bool,
+        typer.Option("--time-all", help="Time benchmarks that run the same code on both sides as well."),
+    ] = False,
+    uncovered: Annotated[
+        str | None,
+        typer.Option(
+            metavar="note|fail",
+            help="What becomes of a gate where no timed call runs some changed function: a line in the"
+            " report, or exit code 4 (default: note).",
+        ),
+    ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
@@ -220,6 +232,8 @@ def gate(
         wait_s=wait,
         environments=environments,
         rules=options.chosen(rules, RulesOf, "--rules") or "base",
+        time_all=time_all,
+        uncovered=options.chosen(uncovered, Uncovered, "--uncovered") or "note",
         target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
     )
     with GateProgress(enabled=not options.is_quiet()) as progress:

@@ -72,7 +72,7 @@ SpeedscopeOption = Annotated[
     Path | None, output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope")
 ]
 FirefoxOption = Annotated[
-    Path | None, output_option("Write them for the Firefox Profiler (profiler.firefox.com).", "--firefox")
+    Path | None, output_option("Write flame graphs for the Firefox Profiler.", "--firefox")
 ]
 DocumentOption = Annotated[
     Path | None,
@@ -93,7 +93,7 @@ SelectOption = Annotated[
 ]
 MarginOption = Annotated[
     str | None,
-    typer.Option(metavar="PERCENT", help="The largest change that nobody need care about (default: 2%)."),
+    typer.Option(metavar="PERCENT", help="The largest change that you ignore (default: 2%)."),
 ]
 AlphaOption = Annotated[
     float | None,
@@ -107,20 +107,20 @@ WaitOption = Annotated[
     typer.Option(
         "--wait",
         metavar="SECONDS",
-        help="How long to wait while another perfkit measures on this machine (default: until it is done).",
+        help="How long to wait for another perfkit on this machine (default: until it is done).",
     ),
 ]
 EngineOption = Annotated[
     str,
     typer.Option(
         metavar="ENGINE",
-        help="Where to measure: local, or the machines of a Dask cluster at dask://HOST:PORT.",
+        help="Where to measure: local, or on a Dask cluster at dask://HOST:PORT.",
     ),
 ]
 MachineOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="ID", help="Only on these machines of the cluster, as `perfkit engine check` names them."
+        metavar="ID", help="Only on these machines of the cluster; `perfkit engine check` names them."
     ),
 ]
 CloneOption = Annotated[

@@ -67,9 +67,8 @@ def show(
 ) -> None:
     """Show profiles of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
 
-    Totals, training steps and the time of each, whom the loop waits for, and where its time goes. Files are
-    read in a process of their own with little memory, and nothing in them is run. Memory snapshots of torch
-    (.pickle) are shown by who asked for how much.
+    Shows totals, training steps, what the loop waits for, and where its time goes; for memory snapshots of
+    torch (.pickle), who asked for how much. Nothing in the files is run.
 
     With env, show the machine and the environment of a run, or what differs between those of two runs.
     """

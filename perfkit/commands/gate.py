@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from perfkit.choices import RulesOf
+from perfkit.choices import RulesOf, Uncovered
 from perfkit.commands.measuring import measuring
 from perfkit.commands.past import with_past
 from perfkit.config import Project
@@ -17,6 +17,7 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
+from perfkit.gating.coverage import Covered, cover
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.plan import experience_from, foresee
@@ -43,7 +44,9 @@ class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
     ``changed_rules`` are those that head changes without effect on this gate, ``dropped_targets`` the targets
-    that base counts and head lacks or defines otherwise.
+    that base counts and head lacks or defines otherwise. With
+    ``time_all`` benchmarks that run no changed code are timed as well. ``uncovered`` decides on a gate of
+    which changed functions are not measured.
     """
 
     base: str | None
@@ -61,6 +64,8 @@ class GateRequest:
     rules: RulesOf = "base"
     changed_rules: tuple[str, ...] = ()
     dropped_targets: tuple[str, ...] = ()
+    time_all: bool = False
+    uncovered: Uncovered = "note"
 
     @property
     def of_environments(self) -> bool:
@@ -135,7 +140,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
-        sides, surveyed = opened.sides, opened.survey
+        sides = opened.sides
+        covered = _covered(request, opened, project, progress)
+        surveyed = covered.survey
         method = choose_method(
             project,
             surveyed,
@@ -150,7 +157,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         record = Record(ledger=ledger, source=source, earlier=earlier)
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
-        notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
+        loaded = None if found.loaded is None else found.loaded | covered.loaded
+        notes = (*covered.notes, *notes_on(sides, surveyed, prior=found.prior, loaded=loaded))
     accepted = accept(
         found.comparisons, found.exact, pair, ledger=request.ledger, outputs=project.output_paths
     )
@@ -168,7 +176,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=accepted.comparisons,
-        exit_code=exit_code((*accepted.comparisons, *accepted.exact), recorded=found.unrecorded is None),
+        exit_code=exit_code(
+            (*accepted.comparisons, *accepted.exact),
+            recorded=found.unrecorded is None,
+            covered=request.uncovered == "note" or not (covered.coverage and covered.coverage.uncovered),
+        ),
         notes=(*notes, *found.notes, *accepted.notes),
         explanations=explanations,
         exact=accepted.exact,
@@ -176,8 +188,27 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
         changed_rules=(*request.changed_rules, *surveyed.changed_markers),
+        coverage=covered.coverage,
     )
     return with_past(report, ledger=request.ledger, root=project.root)
+
+
+def _covered(
+    request: GateRequest, opened: SurveyedSides, project: Project, progress: ComparisonProgress
+) -> Covered:
+    """Trace what the benchmarks run of a change, unless the configuration switches that off."""
+    same_code = project.config.gate.same_code
+    if not (same_code or request.time_all or request.uncovered == "fail"):
+        return Covered(survey=opened.survey)
+    return cover(
+        opened.sides,
+        opened.survey,
+        time_all=request.time_all or not same_code,
+        always=request.time_all or request.uncovered == "fail",
+        budget_s=request.terms.budget_s,
+        outputs=(*project.output_paths, request.ledger),
+        log=progress.info,
+    )
 
 
 @contextmanager

@@ -8,12 +8,11 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from perfkit.agent.counters.model import INSTRUCTIONS, Count
-from perfkit.agent.functions import may_run
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, NotMeasuredError
 from perfkit.gating.counter_verdicts import compare_count
 from perfkit.gating.pairs import PairMeter, Wanted
@@ -45,9 +44,10 @@ from perfkit.stats.bisection import (
 )
 
 TIME = WALL_TIME.name
-# Prior weights of commits: without code, with code, with functions that the benchmark may run. The growth of
-# a changed function's time, and a change point in the ledger, multiply them.
-_NO_CODE, _CODE, _REACHED = 0.1, 1.0, 10.0
+# Prior weights of commits: without code, with code, with what the benchmark runs, and where that is known, of
+# those that change Python alone and nothing of it. The growth of a changed function's time, and a change
+# point in the ledger, multiply them.
+_NO_CODE, _CODE, _RUN, _NOT_RUN = 0.1, 1.0, 10.0, 0.01
 _OF_ALL_GROWTH, _IN_A_STEP = 9.0, 5.0
 # Assumed until a pair has been opened and launched.
 _USUAL_COSTS = Costs(opening_s=8.0, launch_s=0.5)
@@ -60,6 +60,8 @@ _INEXACT = frozenset({"resident", "python_peak"})
 _CONFIRMING = 4
 # With fewer commits, profiling the ends takes longer than it saves.
 _WORTH_PROFILING = 8
+# With fewer, so does tracing what the benchmark runs.
+_WORTH_TRACING = 4
 
 
 class Meter(Protocol):
@@ -82,7 +84,7 @@ class Meter(Protocol):
 def weigh(
     changes: Sequence[CommitChange],
     *,
-    reached: Iterable[tuple[str, str]] = (),
+    ran: Collection[tuple[str, str]] = (),
     grown: Mapping[tuple[str, str], float] | None = None,
     steps: Iterable[tuple[int, int]] = (),
 ) -> list[float]:
@@ -90,16 +92,17 @@ def weigh(
 
     Args:
         changes: What each commit changed.
-        reached: The functions that the benchmark may run, by file and qualified name.
+        ran: The functions that the benchmark ran at either end, by file and qualified name, if known.
         grown: The share of the growth between both ends by function, by file and bare name.
         steps: The ranges (after the first place, up to the second) in which the ledger has a change point.
     """
-    reached = frozenset(reached)
     weights = []
     for place, change in enumerate(changes, start=1):
         weight = _CODE if change.touches_code else _NO_CODE
-        if may_run(change.code, reached):
-            weight = _REACHED
+        if any(_changes_function(change, *one) for one in ran):
+            weight = _RUN
+        elif ran and not change.touches_more:
+            weight = _NOT_RUN
         share = sum(part for (file, name), part in (grown or {}).items() if _changes(change, file, name))
         weight *= 1 + _OF_ALL_GROWTH * min(share, 1.0)
         weights.append(weight * (_IN_A_STEP if any(low < place <= high for low, high in steps) else 1.0))
@@ -112,6 +115,11 @@ def _changes(change: CommitChange, file: str, name: str) -> bool:
         return False
     names = change.code[file]
     return names is None or any(one.rpartition(".")[2] == name for one in names)
+
+
+def _changes_function(change: CommitChange, file: str, name: str) -> bool:
+    names = change.code.get(file, ())
+    return names is None or name in names
 
 
 def growth(section: Section) -> dict[tuple[str, str], float]:
@@ -557,9 +565,10 @@ class Bisection:
         )
 
     def _weights(self, meter: PairMeter, grown: dict[tuple[str, str], float]) -> Sequence[float]:
-        """Return the prior weights; only files with functions that the benchmark may run are read."""
-        changes = changes_of(self._commits, read={file for file, _ in (*meter.reached, *grown)})
-        return weigh(changes, reached=meter.reached, grown=grown, steps=self.steps)
+        """Return the prior weights; only files of which the benchmark runs something are read."""
+        ran = meter.ran() if self._commits.last >= _WORTH_TRACING else frozenset()
+        changes = changes_of(self._commits, read={file for file, _ in (*ran, *grown)})
+        return weigh(changes, ran=ran, grown=grown, steps=self.steps)
 
     def _left(self, before: int, last: int, many: int, probability: float) -> LeftRange:
         commits = self._commits.commits

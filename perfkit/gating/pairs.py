@@ -10,13 +10,14 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Self
 
 from perfkit.agent.counters.model import INSTRUCTIONS, Counts
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError, UsageError
 from perfkit.gating.compare import recorded
+from perfkit.gating.coverage import tops_of
 from perfkit.gating.design import gate_policy
 from perfkit.gating.explain import explain_benchmark, on_the_device
 from perfkit.gating.judge import pair_location
@@ -40,6 +41,7 @@ from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.commands import fixed_environment
 from perfkit.runner.lockstep.collection import EVERYTHING, Found, Listing
 from perfkit.runner.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, Slot, schedule, shared_libraries
+from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 from perfkit.runner.lockstep.untimed import count_benchmarks
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.stats.bisection import MeasuredPair
@@ -48,6 +50,7 @@ from perfkit.stats.summary import summarise
 _VALGRIND_LIMIT_S = 300.0
 _MOST_NAMED = 3
 _SHOWN_DIGITS = 10
+_TRACE_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +201,6 @@ class PairMeter:
         self.benchmark = benchmark
         self.environment = _environment({})
         self.machine = read_machine()
-        self.reached: set[tuple[str, str]] = set()
         self.launched: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.counts: dict[int, Counts] = {}
         self.runs: list[str] = []
@@ -278,6 +280,36 @@ class PairMeter:
             else:
                 values[place], self.counts[place] = value, one
         return {**values, **self._failed(failures)}
+
+    def ran(self) -> frozenset[tuple[str, str]]:
+        """Return the functions that the benchmark runs at either end of the open pair, none if that failed.
+
+        They have their file, relative to the project's root, and qualified name; what runs at import, and
+        modules themselves, are among them.
+        """
+        pair, _ = self._opened()
+        node, tops = pair.compared.benchmark.name, tops_of(pair.sides)
+        folder = pair.sides.roots.head.relative_to(tops["head"])
+        self._log("tracing what the benchmark runs at both ends")
+        try:
+            traces = trace_sides(
+                pair.sides.launcher, [node], tops, seconds=_TRACE_S, limit_s=pair.compared.limit_s
+            )
+        except NotTracedError as error:
+            self.notes[f"what the benchmark runs could not be traced: {error}"] = None
+            return frozenset()
+        if any(trace.imported.unknown or node not in trace.ran for trace in traces.values()):
+            return frozenset()
+        codes = {
+            code
+            for trace in traces.values()
+            for code in trace.imported.codes | trace.ran[node].codes
+            if PurePosixPath(code[0]).is_relative_to(folder)
+        }
+        return frozenset(
+            (str(PurePosixPath(file).relative_to(folder)), name.partition(".<locals>")[0])
+            for file, name, _ in codes
+        )
 
     def explain(self, base: int, head: int) -> Explanation | None:
         """Profile the benchmark at two places and return what moved, None where that failed."""
@@ -415,8 +447,6 @@ class PairMeter:
             launcher.warm_up(shared_libraries(*(listed[side].report for side in (names[0], names[-1]))))
             launcher.narrow([found["head"].benchmark.name])
             self.environment = _environment(listed["head"].report.torch)
-            for one in found.values():
-                self.reached.update(one.reached)
             if launcher.why_no_fork:
                 self.notes[f"fresh processes instead of forked ones, slower: {launcher.why_no_fork}"] = None
         return found, failures

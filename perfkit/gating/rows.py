@@ -41,7 +41,7 @@ from perfkit.runner.lockstep.turns import Timing
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 # Findings on benchmarks that could not be compared.
-NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED"})
+NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,9 +139,11 @@ def side_count_rows(
 def finding_row(comparison: Comparison, context: RunContext) -> Row:
     """Return the row of a benchmark that failed, or that has no launch of its own in this gate.
 
-    A benchmark that earlier gates had already decided is not filed as a failure.
+    A benchmark that earlier gates had already decided, or that runs no changed code, is not filed as a
+    failure.
     """
-    status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
+    is_fine = comparison.estimate is not None or comparison.verdict == "SAME CODE"
+    status = "ok" if is_fine else _STATUS.get(comparison.verdict, "skipped")
     policy = context.judged(margin=comparison.margin, gating=comparison.gating, verdict=comparison.verdict)
     outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
     return _row(outcome, Placement(side="head", seed=context.seed), policy, context)

@@ -103,7 +103,7 @@ def judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
     """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
     own = rules if found.limit_s is None else replace(rules, limit_s=found.limit_s)
     one = _with_marker(under_rules(found.benchmark, own), found.settings)
-    return replace(one, changed=found.changed, number=found.number)
+    return replace(one, number=found.number)
 
 
 def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:

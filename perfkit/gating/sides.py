@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import MappingProxyType
 
 from perfkit.agent.session import selection_problem
@@ -19,12 +19,11 @@ from perfkit.gating.missing import MissingFiles
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import TARGET_FILE
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
-from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots, subfolder
+from perfkit.repo.checkout import Generated, Roots, checkouts, project_roots
 from perfkit.repo.environments import Environments
 from perfkit.repo.files import overlay
 from perfkit.repo.git import outside_repository
-from perfkit.repo.sides import SidePair, changed_files
-from perfkit.repo.source import ChangedCode, changed_code
+from perfkit.repo.sides import SidePair
 from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher, MeasuredTrees
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
@@ -162,7 +161,6 @@ def open_sides(
             paths=_paths(scope, project, pair, roots),
             select=_select(scope, project),
             slowdowns=scope.slowdowns,
-            changed=_changed_code(project, pair, roots),
             interpreters=interpreters,
             committed=_committed(pair),
         )
@@ -250,13 +248,6 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
             + _where_it_is(path, project, pair)
         )
     return (path.as_posix(),)
-
-
-def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode:
-    folder = subfolder(project, pair, "head")
-    paths = (PurePosixPath(file) for file in changed_files(pair) or ())
-    files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
-    return changed_code(files, roots.base, roots.head)
 
 
 def _missing_files(project: Project, scope: Scope, roots: Roots, *, folder: Path) -> MissingFiles:

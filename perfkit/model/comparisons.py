@@ -21,7 +21,7 @@ Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
-    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE",
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
@@ -42,6 +42,8 @@ _CODES: dict[Verdict, int] = {
     **dict.fromkeys(("MISSING", "CHANGED", "FAILED", "TIMEOUT"), EXIT_NOT_MEASURED),
     **dict.fromkeys(UNDECIDED, EXIT_INCONCLUSIVE),
 }
+# Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
+Runs = Literal["timed", "first call", "set-up", "import", "never"]
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 SHOWN_DIGITS = 8
 # What stands for a reason in the lines that perfkit offers.
@@ -236,6 +238,37 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangedFunction:
+    """A function that head changed or added, its line on head, and where the benchmarks run it."""
+
+    name: str
+    file: str
+    line: int
+    runs: Runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCoverage:
+    """How many benchmarks run the same code on both sides, and what the benchmarks run of a change.
+
+    ``everything`` is why all benchmarks count as affected, ``not_traced`` why nothing is known of what runs;
+    None where it is not so. ``affected`` is why each benchmark counts as affected.
+    """
+
+    same: int = 0
+    benchmarks: int = 0
+    functions: tuple[ChangedFunction, ...] = ()
+    affected: Mapping[str, str] = field(default_factory=dict)
+    everything: str | None = None
+    not_traced: str | None = None
+
+    @property
+    def uncovered(self) -> tuple[ChangedFunction, ...]:
+        """The changed functions that no timed call runs."""
+        return tuple(one for one in self.functions if one.runs != "timed")
+
+
+@dataclass(frozen=True, kw_only=True)
 class GateReport:
     """A whole gate: what was compared under which rules, and the results.
 
@@ -243,6 +276,7 @@ class GateReport:
     verdicts, ``cut_off`` an interrupted gate; ``unrecorded`` is why its end could not be written. ``against``
     is the gate of the same head against a release. With a ``base_environment`` the sides differ in packages,
     which ``wanted`` lists. ``past`` has earlier levels of regressed benchmarks in seconds per iteration.
+    ``coverage`` is what the benchmarks run of the change, None where that was not asked.
     """
 
     run_id: str
@@ -271,6 +305,7 @@ class GateReport:
     wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
     past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     changed_rules: tuple[str, ...] = ()
+    coverage: ChangeCoverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,17 +373,20 @@ def blocks(found: Comparison | ExactComparison) -> bool:
     return found.verdict in BLOCKING and found.gating
 
 
-def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
+def exit_code(
+    comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True, covered: bool = True
+) -> int:
     """Return the exit code of a gate: that of its worst comparison.
 
     New and skipped benchmarks pass only beside compared ones. A gate that was asked for instructions and
-    counted none has not measured them, and one that was not ``recorded`` whole never passes.
+    counted none has not measured them, and one that was not ``recorded`` whole never passes,
+    nor does one that is not ``covered`` as it was asked for.
     """
     found = tuple(comparisons)
     if not any(map(_was_compared, found)) and not _is_accepted(found):
         return EXIT_NOT_MEASURED
     codes = {_code(comparison) for comparison in found}
-    if not recorded or uncounted_instructions(found):
+    if not recorded or not covered or uncounted_instructions(found):
         codes.add(EXIT_NOT_MEASURED)
     return worst(codes)
 

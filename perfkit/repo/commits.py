@@ -320,10 +320,12 @@ class CommitChange:
     """What differs between a place of a range and the one before: whether any code does, and which functions.
 
     ``code`` names functions by file, relative to the project's root, of those files that were read.
+    ``touches_more`` is whether code differs that is no Python.
     """
 
     touches_code: bool
     code: ChangedCode
+    touches_more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,7 +391,9 @@ def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitCha
             for name, old, new in files
             if name in wanted and (functions := changed_functions(texts[old], texts[new])) != ()
         }
-        found.append(CommitChange(touches_code=any(is_code(name) for name, _, _ in files), code=code))
+        codes = [name for name, _, _ in files if is_code(name)]
+        more = any(not name.endswith(".py") for name in codes)
+        found.append(CommitChange(touches_code=bool(codes), code=code, touches_more=more))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import glob
 import hashlib
 import os
@@ -135,6 +136,39 @@ def _left_out(place: str, names: Sequence[str]) -> set[str]:
     }
 
 
+def differing_files(base: Path, head: Path) -> frozenset[str]:
+    """Return the names, relative to two folders, of the files and links that differ between them.
+
+    What tools write beside the code is none of it.
+    """
+    names = {
+        PurePath(place, name).relative_to(top).as_posix()
+        for top in (base, head)
+        for place, folders, files in os.walk(top)
+        for name in [*files, *_links(place, folders)]
+    }
+    return frozenset(name for name in names if _differs(base / name, head / name))
+
+
+def _links(place: str, folders: list[str]) -> list[str]:
+    """Return the links among folders, and leave out those with what tools write."""
+    folders[:] = [one for one in folders if one not in OUTPUTS | {".git"} and not one.endswith(".aside")]
+    return [name for name in folders if Path(place, name).is_symlink()]
+
+
+def _differs(base: Path, head: Path) -> bool:
+    if base.name == ".git":
+        return False
+    try:
+        if base.is_symlink() or head.is_symlink():
+            return base.readlink() != head.readlink()
+        if base.stat().st_mode & 0o111 != head.stat().st_mode & 0o111:
+            return True
+        return not filecmp.cmp(base, head, shallow=False)
+    except OSError:
+        return True
+
+
 def _is_special(path: Path) -> bool:
     mode = path.lstat().st_mode
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
@@ -153,6 +187,11 @@ def has_replaced(target: Path, file: PurePosixPath | str) -> bool:
     """Return whether an overlaid file took the place of another one."""
     own = _aside(target, "own") / str(file)
     return own.is_symlink() or own.is_file()
+
+
+def original(target: Path, file: PurePosixPath | str) -> Path:
+    """Return where the content of a file is that was there before any overlay."""
+    return _aside(target, "own") / str(file) if has_replaced(target, file) else target / str(file)
 
 
 def restore(target: Path, file: PurePosixPath | str) -> None:

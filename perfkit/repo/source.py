@@ -25,22 +25,6 @@ _FIXTURE = "benchmark"
 _COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
 
 
-def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
-    """Return the qualified names of head's functions that differ from base's, by file."""
-    paths = [file for file in files if file.endswith(".py")]
-    if len(paths) > _MOST_READ:
-        return dict.fromkeys(paths)
-    found = {file: _changed_functions(base / file, head / file) for file in paths}
-    return {file: names for file, names in found.items() if names != ()}
-
-
-def _changed_functions(base: Path, head: Path) -> tuple[str, ...] | None:
-    try:
-        return changed_functions(base.read_bytes(), head.read_bytes())
-    except OSError:
-        return None
-
-
 def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
     """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_commands import run, run_perfkit
+from forked_commands import run, run_here, run_perfkit
 from repositories import Repository
 from synthetic import START, build_row
 
@@ -126,6 +126,7 @@ def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
     assert "failed: ValueError: no" in (measured.root / "perf_log.md").read_text()
 
 
+@pytest.mark.usefixtures("one_launcher")
 def test_an_unreadable_image_is_one_line(tmp_path: Path) -> None:
     for label in ("a", "b"):
         for number in range(5):
@@ -136,7 +137,7 @@ def test_an_unreadable_image_is_one_line(tmp_path: Path) -> None:
     options = ["--no-ledger", "--passes", "clean", "--out", "x.stat"]
     arguments = ["--data", "images", "--p", "2", "--k", "2", "--workers", "2"]
 
-    done = _perfkit("profile", target, *options, "--", *arguments, cwd=tmp_path)
+    done = run_here("profile", target, *options, "--", *arguments, cwd=tmp_path)
 
     assert 4 == done.returncode
     progress, error = done.stderr.splitlines()

@@ -66,14 +66,12 @@ def scene(project: GitProject) -> Scene:
     return Scene(project=project, before=before, gated=gated, comment=comment.read_text(), after=after)
 
 
-@pytest.mark.alone
 def test_the_worse_of_both_counts(scene: Scene) -> None:
     assert {"test_steady": "UNCHANGED", "test_slower": "UNCHANGED"} == scene.gated.verdicts
     assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == _verdicts(scene.against)
     assert (0, 1, 1) == (scene.gated.report["exit_code"], scene.against["exit_code"], scene.gated.exit_code)
 
 
-@pytest.mark.alone
 def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
     report, against = scene.gated.report, scene.against
     tag = scene.project.repository.git.commit("v1").hexsha
@@ -90,7 +88,6 @@ def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
     assert (1, _verdicts(against)) == (again.exit_code, again.verdicts)
 
 
-@pytest.mark.alone
 def test_the_output_shows_against_what(scene: Scene) -> None:
     for text in (scene.gated.stderr, scene.comment):
         words = " ".join(text.split())
@@ -99,7 +96,6 @@ def test_the_output_shows_against_what(scene: Scene) -> None:
     assert "PASS against its base; now against v1\n" in scene.gated.stderr
 
 
-@pytest.mark.alone
 def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
     before, after = (_planned(plan) for plan in (scene.before, scene.after))
 

@@ -9,13 +9,12 @@ import pytest
 from forked_commands import run_perfkit
 from gating import SLOWER, SPIN, Gated, GitProject, benchmark, git_project
 
-pytestmark = pytest.mark.alone
-
 # With this alpha nothing of identical code is accused, however narrow a margin is.
 CONFIGURATION = """
 [tool.perfkit]
 margin = "50%"
 [tool.perfkit.gate]
+same_code = false
 preload = []
 alpha = 0.001
 go_on_seconds = 3
@@ -93,6 +92,7 @@ def stopped(project: GitProject) -> Stopped:
     )
 
 
+@pytest.mark.alone
 def test_measuring_stops_at_the_first_regression(stopped: Stopped) -> None:
     gated = stopped.gated
 
@@ -107,6 +107,7 @@ def test_measuring_stops_at_the_first_regression(stopped: Stopped) -> None:
     assert "the budget of" not in gated.notes
 
 
+@pytest.mark.alone
 def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
     report = stopped.gated.report
 
@@ -114,6 +115,7 @@ def test_what_regressed_is_counted_alone(stopped: Stopped) -> None:
     assert ["tests/test_speed.py::test_looped"] == [one["benchmark"] for one in report["explanations"]]
 
 
+@pytest.mark.alone
 def test_a_slowdown_without_more_calls_is_reported(stopped: Stopped) -> None:
     (explanation,) = stopped.gated.report["explanations"]
 
@@ -160,6 +162,7 @@ def test_what_stays_open_is_measured_on_or_may_pass(project: GitProject) -> None
         assert re.fullmatch(passed.format(setting), _sentence(gated))
 
 
+@pytest.mark.alone
 def test_an_accepted_regression_stops_nothing(stopped: Stopped) -> None:
     accepted = stopped.accepted
 

@@ -15,8 +15,6 @@ from wheels import write_wheel
 
 from perfkit.ledger.store import Ledger
 
-pytestmark = pytest.mark.alone
-
 SUITE = """
 import pkgdemo
 

@@ -134,7 +134,7 @@ def test_fixture(benchmark, drawn):
 def test_tensors(benchmark):
     benchmark(rows, random.randint(1, 40))
 """
-RANDOM = "[tool.perfkit]\nmargin = '50%'\n"
+RANDOM = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nsame_code = false\n"
 # Of a size that no seed can set, so that the sides draw differently.
 UNSEEDED = """
 import random
@@ -238,7 +238,7 @@ from demo import leave
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 def test_leave(benchmark, kind):
-    benchmark(leave, kind)
+    benchmark.pedantic(leave, args=(kind,), rounds=5, iterations=100, warmup_rounds=1)
 """
 
 
@@ -262,7 +262,17 @@ def test_work_that_was_moved_to_the_background_comes_first(
     assert "MORE CPU TIME" in next(line for line in shown.stdout.splitlines() if line.strip())
 
 
-CALLS_BENCHMARK = "import work\n\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
+CALLS_BENCHMARK = """
+import work
+
+
+def test_work(benchmark):
+    benchmark(work.work)
+
+
+def test_other(benchmark):
+    benchmark(work.other)
+"""
 PLAIN = """
 def helper(number):
     return number * number
@@ -270,32 +280,23 @@ def helper(number):
 
 def work():
     return sum(helper(number) for number in range(100))
+
+
+def other():
+    return [number * number for number in range(100)]
 """
 
 
-def _gate_calls(place: Path, base: str, head: str) -> Gated:
-    project = git_project(
-        place, {"pyproject.toml": "", "test_work.py": CALLS_BENCHMARK, "work.py": base, "lib.py": ""}
-    )
-    project.commit({"work.py": head}, "Do more")
-    return project.gate("--exact-only")
-
-
-def _count(gated: Gated, metric: str) -> tuple[str, bool]:
-    (found,) = (one for one in gated.report["exact"] if one["metric"]["name"] == metric)
-    return found["verdict"], found["gating"]
-
-
 def test_python_calls_decide_without_torch(tmp_path: Path) -> None:
-    gated = _gate_calls(tmp_path, PLAIN, PLAIN.replace("helper(number) for", "helper(helper(number)) for"))
+    project = git_project(tmp_path, {"pyproject.toml": "", "test_work.py": CALLS_BENCHMARK, "work.py": PLAIN})
+    more = PLAIN.replace("helper(number) for", "helper(helper(number)) for").replace("[number *", "[number +")
+    project.commit({"work.py": more}, "Do more")
 
-    assert (1, ("REGRESSED", True)) == (gated.exit_code, _count(gated, "python_calls")), gated.stderr
+    gated = project.gate("--exact-only")
 
-
-def test_equal_python_calls_pass(tmp_path: Path) -> None:
-    gated = _gate_calls(tmp_path, PLAIN, PLAIN.replace("number * number", "number + number"))
-
-    assert (0, ("UNCHANGED", True)) == (gated.exit_code, _count(gated, "python_calls")), gated.stderr
+    counted = {name: (one["verdict"], one["gating"]) for name, one in _counts(gated, "python_calls").items()}
+    assert 1 == gated.exit_code, gated.stderr
+    assert {"test_work": ("REGRESSED", True), "test_other": ("UNCHANGED", True)} == counted
 
 
 SORTING = "\ndef total(values):\n    return sum(sorted(values))\n"

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from forked_commands import run_perfkit
 from gating import CONFIGURATION, GitProject, benchmark, git_project
-
-pytestmark = pytest.mark.alone
 
 # Calls repeat to the digit, so that counting alone decides and nothing has to be timed.
 EXACT = """

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from gating import CONFIGURATION, benchmark, git_project, work
-
-pytestmark = pytest.mark.alone
 
 # Each is left out of head's suite in its own way.
 WAYS = ("skip", "skipif", "not_run", "importorskip", "fixture", "deselected")

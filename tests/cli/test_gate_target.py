@@ -76,38 +76,40 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    {code}
+    text = {text}
     total = sum(map(int, text.split() * 200))
 """
-READERS = {
-    "ignored": "text = Path('data/train/numbers.txt').read_text()",
-    "beside": "text = Path('../data/train/numbers.txt').read_text()",
-    "by the file": "text = (Path(__file__).parent / 'data/train/numbers.txt').read_text()",
-    "an argument": "text = [file.read_text() for file in Path(sys.argv[1]).glob('*/*.txt')][0]",
-}
+PLACES = """(
+        Path("ignored/train/numbers.txt").read_text()
+        + Path("../beside/train/numbers.txt").read_text()
+        + (Path(__file__).parent / "by_file/train/numbers.txt").read_text()
+    )"""
+ARGUMENT = "[file.read_text() for file in Path(sys.argv[1]).glob('*/*.txt')][0]"
 
 
 @pytest.mark.parametrize(
-    ("how", "option"),
+    ("text", "words", "places"),
     [
-        ("ignored", ()),
-        ("beside", ("--exact-only",)),
-        ("by the file", ("--exact-only",)),
-        ("an argument", ("--exact-only",)),
+        (PLACES, "train.py", ("ignored", "../beside", "by_file")),
+        (ARGUMENT, "train.py data", ("data",)),
     ],
+    ids=["where it is read", "an argument"],
 )
-def test_data_that_no_checkout_has_is_linked(tmp_path: Path, how: str, option: tuple[str, ...]) -> None:
-    script = READING.format(code=READERS[how])
-    project = git_project(tmp_path, {"train.py": script, ".gitignore": "/data\n"})
+def test_data_that_no_checkout_has_is_linked(
+    tmp_path: Path, text: str, words: str, places: tuple[str, ...]
+) -> None:
+    script = READING.format(text=text)
+    project = git_project(tmp_path, {"train.py": script, ".gitignore": "/ignored\n/by_file\n/data\n"})
     project.commit({"train.py": script.replace("200", "900")})
-    data = (project.root.parent if how == "beside" else project.root) / "data/train"
-    data.mkdir(parents=True)
-    (data / "numbers.txt").write_text("1 2 3\n" * 50)
+    folders = [project.root / place / "train" for place in places]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "numbers.txt").write_text("1 2 3\n" * 50)
 
-    words = "train.py data" if how == "an argument" else "train.py"
+    option = ["--exact-only"] if text == ARGUMENT else []
     gated = project.gate("--target", words, *option, *SHORT)
 
     assert "FAILED" not in gated.verdicts.values(), gated.stderr
-    assert ["numbers.txt"] == [path.name for path in data.iterdir()]
-    assert "no checkout has it" in gated.notes
     assert option or gated.exit_code == 1
+    assert all(["numbers.txt"] == [path.name for path in folder.iterdir()] for folder in folders)
+    assert f"{', '.join(sorted(places))}: no checkout has it" in gated.notes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit, run_pytest
 from repositories import Repository
 from synthetic import build_row
 
@@ -56,8 +56,7 @@ def project(repository: Repository, url: str) -> Path:
 
 
 def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", program, *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return (run_pytest if program == "pytest" else run_perfkit)(*arguments, cwd=folder)
 
 
 def _pytest(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:

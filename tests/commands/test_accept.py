@@ -393,7 +393,7 @@ def test_the_command_shows_what_was_accepted(gated: Repository) -> None:
         f"{file}: commit this file with your code, so that later gates read it\n"
     ) == done.stderr
     kept = json.loads(file.read_text(encoding="utf-8"))
-    assert json.loads(done.stdout) == {"schema": {"name": "accept", "version": 2}, **kept}
+    assert json.loads(done.stdout) == {"schema": {"name": "accept", "version": 3}, **kept}
 
 
 def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:

@@ -98,7 +98,6 @@ def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
     assert [] == list((tmp_path / "tmp").iterdir())
 
 
-@pytest.mark.alone
 def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
     done = _doctor(tmp_path, "--margin", "0.001%", "--seconds", "1", PYTEST_ADDOPTS="-k nothing_of_it")
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run_here
 from repositories import Repository, create_repository
+
+pytestmark = pytest.mark.usefixtures("one_launcher")
 
 PYPROJECT = """
 [tool.perfkit]
@@ -44,7 +46,7 @@ def main():
     torch.set_num_threads(1)
     model = nn.Linear(16, 16)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    for _ in range(4):
+    for _ in range(2):
         for batch in DataLoader(Images(), batch_size=8, num_workers=1):
             optimizer.zero_grad()
             loss = distance(model(batch))
@@ -71,7 +73,7 @@ def brighten(image):
     return image + 1
 """
 BASE = {"items": 1, "repeats": 5, "seconds": 0.0001}
-HEAD = {"items": 4, "repeats": 750, "seconds": 0.004}
+HEAD = {"items": 4, "repeats": 400, "seconds": 0.003}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ def _files(items: int, repeats: int, seconds: float) -> dict[str, str]:
 
 
 def _explain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run_perfkit("explain", *arguments, cwd=root)
+    return run_here("explain", *arguments, cwd=root)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +121,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
 
 
 @pytest.fixture(scope="module")
-def explained(project: Repository) -> Explained:
+def explained(one_launcher: None, project: Repository) -> Explained:  # noqa: ARG001
     """Return what the command finds between the two commits."""
-    done = _explain(project.root, "HEAD~1", "HEAD", "--steps", "24", "--json", "-")
+    done = _explain(project.root, "HEAD~1", "HEAD", "--steps", "12", "--json", "-")
     assert 0 == done.returncode, done.stderr
     return Explained(exit_code=done.returncode, report=json.loads(done.stdout), shown=done.stderr)
 
@@ -134,8 +136,8 @@ def test_a_slow_function_is_named(explained: Explained) -> None:
 
 def test_a_new_item_is_named(explained: Explained) -> None:
     assert "note (demo/training.py:" in explained.findings
-    # Each pass ends with its last step: of 24 steps 23 are followed by a note.
-    assert "calls Tensor.item 3.83 times a step, on base 0.958" in explained.findings
+    # Each pass ends with its last step: of 12 steps 11 are followed by a note.
+    assert "calls Tensor.item 3.67 times a step, on base 0.917" in explained.findings
 
 
 def test_a_slower_transform_is_named(explained: Explained) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import git
 import pytest
-from forked_commands import run
+from forked_commands import run_pytest
 from repositories import Repository, create_repository
 
 from perfkit.choices import Service
@@ -166,10 +165,8 @@ def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Re
     assert "value.backward()" in text
     assert "    metric = Mean()\n        metric.update(values)" in text
     assert "benchmark(joined, parts=parts, sign='-')" in text
-    done = run(
-        [sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", "-o", "pythonpath=src"],
-        cwd=repository.root,
-    )
+    options = ("-q", "benchmarks", "--benchmark-disable", "-o", "pythonpath=src")
+    done = run_pytest(*options, cwd=repository.root)
     assert "3 passed" in done.stdout, done.stdout
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import run_here
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
+
+pytestmark = pytest.mark.usefixtures("one_launcher")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ def project(tmp_path: Path) -> Repository:
 
 def profile(project: Repository, script: str, *words: str) -> Profiled:
     project.commit({"train.py": script, ".gitignore": "profiles/\nbenchmarks/\nruns\n"})
-    done = run_perfkit("profile", "train.py", "--json", "-", *words, cwd=project.root)
+    done = run_here("profile", "train.py", "--json", "-", *words, cwd=project.root)
     summary = msgspec.json.decode(done.stdout) if done.stdout else {}
     return Profiled(code=done.returncode, summary=summary, error=done.stderr)
 
@@ -179,6 +181,29 @@ def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
     assert 0 == found.code, found.error
     assert {"clean": 8} == found.steps
     assert 2 * 64 == found.summary["passes"][0]["samples"]
+
+
+LATE = """
+import atexit, threading, time
+import torch
+
+log = open("runs", "w")
+log.write("log ")
+atexit.register(log.write, "exit ")
+
+def write_late():
+    time.sleep(0.2)
+    log.write("thread ")
+
+threading.Thread(target=write_late).start()
+"""
+
+
+def test_what_a_target_has_left_to_write_is_written(project: Repository) -> None:
+    found = profile(project, f"{LATE}{LOOP}", "--passes", "clean", "--no-ledger")
+
+    assert {"clean": 6} == found.steps
+    assert "log thread exit " == (project.root / "runs").read_text()
 
 
 # A language model whose weights are updated by hand, in a module of its own, as many tutorials have it.

@@ -22,6 +22,8 @@ from perfkit.profiling.read.summary_file import load_summary
 from perfkit.report.console import as_text
 from perfkit.report.profiles import summary_view
 
+pytestmark = pytest.mark.usefixtures("one_launcher")
+
 DISTRIBUTED = """
 import os, sys, time
 import torch

@@ -1,19 +1,24 @@
-"""A real cluster on this machine does each task once, loses workers, and refuses those that do not match."""
+"""A real cluster on this machine does each task once, loses workers, and serves commands."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
+from forked_commands import run_perfkit
+from gating import GitProject, benchmark, git_project, work
 
 from perfkit.commands.tasks import own_class, run_of
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.features.cluster.dask import DaskEngine, scheduler_address
+from perfkit.ledger.store import Ledger
 
 pytest.importorskip("distributed", reason="the extra `engine` is not installed")
 
@@ -36,7 +41,7 @@ def _expected(count: int, seconds: float = 0) -> list[tuple[str, str, str]]:
 
 
 def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> None:
-    tasks = simulated_tasks(5, seconds=0)
+    tasks = simulated_tasks(3, seconds=0)
     pile = Pile(waiting=tasks, ledger=tmp_path)
 
     with DaskEngine(shared.url) as engine:
@@ -45,20 +50,20 @@ def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> No
 
     assert (own_class(),) == classes
     assert [] == pile.failures
-    assert _expected(5) == recorded(tmp_path)
+    assert _expected(3) == recorded(tmp_path)
 
 
 def test_a_task_that_fails_is_tried_twice_and_reported(shared: Cluster, tmp_path: Path) -> None:
     output: list[str] = []
-    pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
+    pile = Pile(waiting=simulated_tasks(2, seconds=0, fails=[1]), ledger=tmp_path)
 
     with DaskEngine(shared.url, log=output.append) as engine:
         engine.classes()
         engine.perform(pile)
 
-    assert 4 == pile.given
+    assert 3 == pile.given
     assert ["1: it was set to fail"] == pile.failures
-    assert 2 == len(pile.filed)
+    assert 1 == len(pile.filed)
 
 
 def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_path: Path) -> None:
@@ -100,21 +105,21 @@ def test_a_worker_that_is_not_fit_is_refused_in_words(
     assert "perfkit engine check" in str(caught.value)
 
 
-def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_loses_nothing(shared: Cluster, tmp_path: Path) -> None:
     output: list[str] = []
-    with cluster(tmp_path / "cluster", workers=2) as made:
-        made.wait_for_workers(2)
-        pile = Pile(waiting=simulated_tasks(5, seconds=0.2), ledger=tmp_path / "ledger")
-        killer = threading.Thread(target=made.kill_worker_at_work)
+    pile = Pile(waiting=simulated_tasks(4, seconds=0.2), ledger=tmp_path)
+    killer = threading.Thread(target=shared.kill_worker_at_work)
 
-        with DaskEngine(made.url, log=output.append) as engine:
-            engine.classes()
-            killer.start()
-            engine.perform(pile)
-        killer.join()
+    with DaskEngine(shared.url, log=output.append) as engine:
+        engine.classes()
+        killer.start()
+        engine.perform(pile)
+    killer.join()
+    shared.start_worker()
+    shared.wait_for_workers(2)
 
     assert [] == pile.failures
-    assert _expected(5, 0.2) == recorded(tmp_path / "ledger")
+    assert _expected(4, 0.2) == recorded(tmp_path)
     assert any("is lost; its task is done anew" in line for line in output), output
 
 
@@ -167,3 +172,85 @@ def test_a_url_of_another_form_is_refused(url: str) -> None:
 
 def test_the_port_may_be_left_out() -> None:
     assert "tcp://host:8786" == scheduler_address("dask://host")
+
+
+BENCHMARKS = "import work\n" + benchmark("one", "work.one")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> GitProject:
+    """Return a project of three commits; only the last has the benchmark, and it is not committed."""
+    made = git_project(tmp_path, {"work.py": work(one=5)})
+    made.commit({"work.py": work(one=6)})
+    made.commit({"work.py": work(one=7)})
+    (made.root / "tests").mkdir()
+    (made.root / "tests/test_speed.py").write_text(BENCHMARKS)
+    return made
+
+
+def _perfkit(project: GitProject, shared: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_perfkit(
+        *arguments,
+        "--ledger",
+        str(project.ledger),
+        "--json",
+        "-",
+        cwd=project.root,
+        env={**project.environment(), "PYTHONPATH": shared.environment()["PYTHONPATH"]},
+    )
+
+
+@pytest.mark.slow
+def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, project: GitProject) -> None:
+    command = ("backfill", "..HEAD", "--launches", "1", "--benchmarks", "tests", "--engine", shared.url)
+
+    done = _perfkit(project, shared, *command)
+
+    assert 0 == done.returncode, done.stderr
+    rows = Ledger(project.ledger).rows()
+    assert 3 == len({row.commit.sha for row in rows}) == len({row.run_id for row in rows}) == len(rows)
+    assert {("ok", "tests/test_speed.py::test_one", False, own_class().machine_id)} == {
+        (row.outcome.status, row.outcome.benchmark.name, row.commit.dirty, row.machine.machine_id)
+        for row in rows
+    }
+    assert 1 == len(project.worktrees())
+    again = _perfkit(project, shared, *command)
+    message = json.loads(again.stdout)
+    assert (0, 0, 3) == (again.returncode, message["measured"], message["known"]), again.stderr
+    # Measured here, it is the same run of the same task.
+    here = _perfkit(project, shared, *command[:-2], "--every", "1")
+    assert 3 == json.loads(here.stdout)["known"], here.stderr
+
+
+@pytest.mark.slow
+def test_a_calibration_goes_to_workers(shared: Cluster, project: GitProject) -> None:
+    project.commit({}, "Keep the benchmark")
+    command = (
+        "calibrate", "--gates", "1", "--plant", "90%", "--margin", "40%", "--budget", "20",
+        "--benchmarks", "tests", "--engine", shared.url,
+    )  # fmt: skip
+
+    done = _perfkit(project, shared, *command)
+
+    report = json.loads(done.stdout)
+    assert (2, 2) == (report["planned"], report["gates"]), done.stderr
+    assert {"calibrate"} == {row.source for row in Ledger(project.ledger).rows()}
+    again = _perfkit(project, shared, *command)
+    assert "2 of 2 gates are done already" in again.stderr
+    assert report == json.loads(again.stdout)
+
+
+def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> None:
+    command = ["engine", "check", shared.url]
+    done = run_perfkit(*command, cwd=project.root, env=shared.environment())
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "2 of 2 workers may measure, on one class of machines" in done.stdout
+    assert 2 == done.stdout.count(own_class().machine_id)
+
+
+def test_what_is_no_engine_is_refused(project: GitProject) -> None:
+    done = run_perfkit("engine", "check", "somewhere", cwd=project.root, env=project.environment())
+
+    refused = "perfkit: an engine must read local or dask://HOST:PORT, found somewhere\n"
+    assert (2, refused) == (done.returncode, done.stderr)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cluster import simulated_tasks
+from forked_commands import run_pytest
 from object_server import BUCKET, object_server
 from repositories import Repository
 from synthetic import build_row
@@ -212,8 +211,7 @@ def test_code_from_an_address_is_cloned(
 
 def test_versions_by_source_are_those_of_rows(repository: Repository) -> None:
     repository.commit({"bench/test_a.py": BENCHMARKS, "bench/test_broken.py": "def ("})
-    command = [sys.executable, "-m", "pytest", "bench/test_a.py", "--perfkit-ledger=ledger"]
-    subprocess.run(command, cwd=repository.root, check=True, capture_output=True)
+    run_pytest("bench/test_a.py", "--perfkit-ledger=ledger", cwd=repository.root).check_returncode()
     rows = Ledger(repository.root / "ledger").rows()
 
     found = benchmark_versions(sorted((repository.root / "bench").glob("*.py")), repository.root)

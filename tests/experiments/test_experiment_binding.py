@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from experiment_targets import TRAINING
+from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
@@ -218,8 +219,7 @@ def _run(tmp_path: Path, experiment: str) -> subprocess.CompletedProcess[str]:
         f"{ARGPARSE}parser.add_argument('--seed', type=int)\nparser.add_argument('--epochs', choices=['1'])\n"
     )
     project.commit({"train.py": SCRIPT, "option.py": option, "size.toml": experiment})
-    command = [sys.executable, "-m", "perfkit", "experiment", "run", "size.toml"]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    return run_perfkit("experiment", "run", "size.toml", cwd=tmp_path)
 
 
 def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:

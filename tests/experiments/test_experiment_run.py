@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -79,23 +80,33 @@ class Kept:
         assert 0 <= share <= 1
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[TrialProcesses]:
+    """Return what starts trials, from one process that has imported torch for all of them."""
+    with TrialProcesses(os.environ) as made:
+        yield made
+
+
 def _run(
-    folder: Path, experiment: Experiment = EXPERIMENT, kept: Kept | None = None, **known: object
+    processes: TrialProcesses,
+    folder: Path,
+    experiment: Experiment = EXPERIMENT,
+    kept: Kept | None = None,
+    **known: object,
 ) -> tuple[ExperimentRecord, Kept]:
     kept = kept or Kept()
     (folder / "training.py").write_text(TRAINING)
-    with TrialProcesses(os.environ) as processes:
-        run = ExperimentRun(
-            experiment=experiment,
-            target=Target(name="train", place=experiment.target),
-            root=folder,
-            own=(),
-            processes=processes,
-            keeper=kept,
-            progress=kept,
-            **known,  # type: ignore[arg-type]
-        )
-        return run.run(), kept
+    run = ExperimentRun(
+        experiment=experiment,
+        target=Target(name="train", place=experiment.target),
+        root=folder,
+        own=(),
+        processes=processes,
+        keeper=kept,
+        progress=kept,
+        **known,  # type: ignore[arg-type]
+    )
+    return run.run(), kept
 
 
 def _with(mistake: str, *factors: Factor) -> Experiment:
@@ -104,6 +115,7 @@ def _with(mistake: str, *factors: Factor) -> Experiment:
 
 
 def _trial(
+    processes: TrialProcesses,
     folder: Path,
     task: Task,
     target: str = "training:train",
@@ -122,8 +134,7 @@ def _trial(
     )
     place = Target(name="train", place=target)
     spec = TrialSpec(task=task, target=place, experiment=experiment, number=0, seed=0, root=str(folder))
-    with TrialProcesses(os.environ) as processes:
-        return processes.run(spec)
+    return processes.run(spec)
 
 
 def test_later_trials_begin_with_what_earlier_ones_imported(tmp_path: Path) -> None:
@@ -154,9 +165,11 @@ def test_later_trials_begin_with_what_earlier_ones_imported(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentRecord, Kept]:
+def measured(
+    processes: TrialProcesses, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[ExperimentRecord, Kept]:
     """Return an experiment that was run once for all tests of what it gives."""
-    return _run(tmp_path_factory.mktemp("measured"))
+    return _run(processes, tmp_path_factory.mktemp("measured"))
 
 
 def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kept]) -> None:
@@ -183,10 +196,14 @@ def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kep
     assert None not in kept.environments
 
 
-def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[ExperimentRecord, Kept]) -> None:
+def test_what_is_known_is_not_measured_again(
+    processes: TrialProcesses, tmp_path: Path, measured: tuple[ExperimentRecord, Kept]
+) -> None:
     record, _ = measured
 
-    again, kept = _run(tmp_path, fingerprints=dict(record.fingerprints), trials=list(record.trials[:3]))
+    again, kept = _run(
+        processes, tmp_path, fingerprints=dict(record.fingerprints), trials=list(record.trials[:3])
+    )
 
     (anew,) = kept.trials
     assert {} == kept.fingerprints
@@ -203,11 +220,13 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[Exp
         pytest.param("leaked flag", "a flag has leaked: cudnn_benchmark", marks=pytest.mark.slow),
     ],
 )
-def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, said: str) -> None:
+def test_what_makes_an_experiment_void_stops_it(
+    processes: TrialProcesses, tmp_path: Path, mistake: str, said: str
+) -> None:
     kept = Kept()
 
     with pytest.raises(NotMeasuredError) as caught:
-        _run(tmp_path, _with(mistake), kept)
+        _run(processes, tmp_path, _with(mistake), kept)
 
     assert said in str(caught.value)
     assert [] == [trial for trial in kept.trials if trial.status == "ok"]
@@ -221,23 +240,25 @@ def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, sa
         ("half range", "float16 holds numbers up to 65504 at training.py:"),
     ],
 )
-def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> None:
-    found = _trial(tmp_path, "look", steps=8, mistake=mistake).fingerprint
+def test_mistakes_that_run_are_told(
+    processes: TrialProcesses, tmp_path: Path, mistake: str, said: str
+) -> None:
+    found = _trial(processes, tmp_path, "look", steps=8, mistake=mistake).fingerprint
 
     assert found is not None
     (told,) = found.mistakes
     assert said in told
 
 
-def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
-    problem = _trial(tmp_path, "look", steps=8, mistake="wrong width").problem
+def test_a_layer_of_the_wrong_width_is_named(processes: TrialProcesses, tmp_path: Path) -> None:
+    problem = _trial(processes, tmp_path, "look", steps=8, mistake="wrong width").problem
 
     assert problem is not None
     assert "Linear(48, 16) was given 32 features: make it Linear(32, 16)" in problem.message
 
 
-def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
-    found = _trial(tmp_path, "time", returned=("accuracy",), steps=4, mistake="diverged")
+def test_a_number_that_is_not_finite_costs_no_times(processes: TrialProcesses, tmp_path: Path) -> None:
+    found = _trial(processes, tmp_path, "time", returned=("accuracy",), steps=4, mistake="diverged")
 
     assert found.problem is None
     assert {"total_time", "step_time", "sample_time"} <= found.responses.keys()
@@ -245,18 +266,18 @@ def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
     assert ("accuracy is nan, no finite number, and is left out",) == found.notes
 
 
-def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
-    problem = _trial(tmp_path, "look", steps=8, mistake="died").problem
+def test_a_process_that_is_killed_ran_out_of_memory(processes: TrialProcesses, tmp_path: Path) -> None:
+    problem = _trial(processes, tmp_path, "look", steps=8, mistake="died").problem
 
     assert problem is not None
     assert "oom" == problem.status
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
+def test_a_cell_that_fails_is_a_result(processes: TrialProcesses, tmp_path: Path) -> None:
     sizes = Factor(name="batch_size", levels=(4, 8))
 
-    record, _ = _run(tmp_path, replace(_with("out of memory", sizes), blocks=4))
+    record, _ = _run(processes, tmp_path, replace(_with("out of memory", sizes), blocks=4))
 
     (failed,) = [trial for trial in record.trials if trial.status != "ok"]
     assert ("oom", "batch_size=8") == (failed.status, failed.variant)
@@ -267,7 +288,7 @@ def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None:
+def test_code_from_elsewhere_is_no_trial(processes: TrialProcesses, tmp_path: Path, *, fails: bool) -> None:
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
     for folder in (root, elsewhere):
         folder.mkdir()
@@ -275,33 +296,33 @@ def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None
     detour = f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport helper\n"
     (root / "detour.py").write_text(f"{detour}def train(): {'1 / 0' if fails else 'pass'}\n")
 
-    problem = _trial(root, "time", target="detour:train").problem
+    problem = _trial(processes, root, "time", target="detour:train").problem
 
     assert problem is not None
     assert f'"helper" was imported from {elsewhere}/helper.py' in problem.message
 
 
 @pytest.mark.slow
-def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_trial_that_takes_too_long_is_ended(processes: TrialProcesses, tmp_path: Path) -> None:
     with pytest.raises(NotMeasuredError, match="took longer than 3 s"):
-        _run(tmp_path, replace(EXPERIMENT, fixed={"steps": 10**9}, limit_s=3.0))
+        _run(processes, tmp_path, replace(EXPERIMENT, fixed={"steps": 10**9}, limit_s=3.0))
 
 
-def test_a_budget_too_small_for_a_block_is_told(tmp_path: Path) -> None:
+def test_a_budget_too_small_for_a_block_is_told(processes: TrialProcesses, tmp_path: Path) -> None:
     kept = Kept()
 
     with pytest.raises(UsageError, match="too small for one block of 2 variants"):
-        _run(tmp_path, replace(EXPERIMENT, budget_s=0.1), kept)
+        _run(processes, tmp_path, replace(EXPERIMENT, budget_s=0.1), kept)
 
     assert 2 == len(kept.fingerprints)
 
 
-def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_refused_level_is_told_before_anything_runs(processes: TrialProcesses, tmp_path: Path) -> None:
     kept = Kept()
     refused = Factor(name="batch_size", levels=(4, 0))
 
     with pytest.raises(UsageError, match="expected batch_size of at least 1, found 0"):
-        _run(tmp_path, replace(EXPERIMENT, factors=(refused,)), kept)
+        _run(processes, tmp_path, replace(EXPERIMENT, factors=(refused,)), kept)
 
     assert ({}, []) == (kept.fingerprints, kept.trials)
 

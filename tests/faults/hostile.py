@@ -62,7 +62,6 @@ PAYLOADS: Mapping[str, str] = {
 
 # What steers a terminal or turns the order of a line; an end of line is a view's own.
 _STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_OWN_TAGS = frozenset({"sup", "sub", "br", "details", "summary"})
 _ACTIVE = frozenset({"script", "img", "iframe", "object", "embed", "form", "input", "link", "base", "svg"})
 
 

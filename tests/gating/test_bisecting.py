@@ -261,16 +261,19 @@ def test_suspicion_follows_what_commits_change() -> None:
         CommitChange(touches_code=True, code={"tool.py": ("describe",)}),
         CommitChange(touches_code=True, code={"losses.py": ("Loss.forward",)}),
         CommitChange(touches_code=True, code={"losses.py": None}),
+        CommitChange(touches_code=True, code={}, touches_more=True),
     ]
-    reached = [("losses.py", "Loss.forward")]
+    ran = [("losses.py", "Loss.forward")]
 
-    plain = weigh(changes, reached=reached)
-    grown = weigh(changes, reached=reached, grown={("losses.py", "forward"): 0.5})
-    known = weigh(changes, reached=reached, steps=[(0, 2)])
+    plain = weigh(changes)
+    known = weigh(changes, ran=ran)
+    grown = weigh(changes, ran=ran, grown={("losses.py", "forward"): 0.5})
+    stepped = weigh(changes, steps=[(0, 2)])
 
-    assert [0.1, 1.0, 10.0, 10.0] == plain
-    assert grown[2] > 5 * plain[2]
-    assert [0.5, 5.0, 10.0, 10.0] == known
+    assert plain == [0.1, 1.0, 1.0, 1.0, 1.0]
+    assert known[2] == known[3] > plain[4] == known[4] > 10 * max(known[:2])
+    assert grown[2] > 5 * known[2]
+    assert stepped == [0.5, 5.0, 1.0, 1.0, 1.0]
 
 
 def test_growth_is_shared_among_the_functions_that_grew() -> None:

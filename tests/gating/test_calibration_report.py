@@ -1,7 +1,8 @@
-"""Reports of calibration and the doctor follow from their rows and launches."""
+"""Plans and reports of calibration and the doctor follow from what was asked, rows and launches."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic import MACHINE, build_row
 
-from perfkit.gating.aa_runs import calibration_of, finished_cases, judge_fitness
+from perfkit.gating.aa_runs import calibration_of, finished_cases, judge_fitness, plan_cases
 from perfkit.model import Row
 from perfkit.model.calibration import Calibration, Condition, Fitness, Noise
 from perfkit.model.comparisons import LaunchPair, Policy, Verdict
@@ -307,3 +308,25 @@ def test_too_few_launches_are_not_measured() -> None:
     found = _fitness(0.001, count=4)
 
     assert ((), False, 4) == (found.noises, found.fit, found.exit_code)
+
+
+PLANNED = ("a", "b", "c")
+
+
+def test_each_kind_has_its_number_and_each_benchmark_its_turn() -> None:
+    cases = plan_cases(PLANNED, gates=7, slowdowns=(0.03, 0.05), seed=1)
+
+    assert Counter({None: 7, 0.03: 7, 0.05: 7}) == Counter(case.slowdown for case in cases)
+    for plant in (0.03, 0.05):
+        turns = Counter(case.benchmark for case in cases if case.slowdown == plant)
+        assert {2, 3} == set(turns.values())
+    assert all((case.slowdown is None) == (case.benchmark is None) for case in cases)
+    assert list(range(1, 22)) == [case.number for case in cases]
+
+
+def test_the_order_is_drawn_from_the_seed() -> None:
+    first, again, other = (plan_cases(PLANNED, gates=9, slowdowns=(0.05,), seed=seed) for seed in (1, 1, 2))
+
+    assert first == again
+    assert first != other
+    assert [case.slowdown for case in first] != sorted((case.slowdown for case in first), key=str)

@@ -11,6 +11,7 @@ import perfkit
 from perfkit.errors import PerfkitError, UsageError
 from perfkit.interface import verbs
 
+pytestmark = pytest.mark.usefixtures("one_launcher")
 PASSES: verbs.Passes = ("clean", "cprofile")
 BENCHMARK = "def test_sum(benchmark):\n    benchmark(lambda: sum(range(3_000)))\n"
 SLOWER = BENCHMARK.replace("3_000", "9_000")
@@ -30,7 +31,10 @@ def train():
 @pytest.fixture(autouse=True)
 def _project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a repository whose last commit makes a benchmark slower, and go there."""
-    ini = '[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n[tool.perfkit.gate]\npreload = []\n'
+    ini = (
+        '[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n'
+        '[tool.perfkit]\nmargin = "50%"\n[tool.perfkit.gate]\npreload = []\nalpha = 0.2\n'
+    )
     repository.commit({"pyproject.toml": ini, "benchmarks/bench_sum.py": BENCHMARK, "training.py": TRAINING})
     repository.commit({"README.md": "A model.\n"})
     repository.commit({"benchmarks/bench_sum.py": SLOWER})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from forked_commands import run, run_pytest
 from repositories import Repository, create_repository
 
 from perfkit.agent.benchmark_fixture import OutOfTimeError, Timed
@@ -201,8 +201,7 @@ def _suite(root: Path, text: str) -> Repository:
 
 
 def _session(root: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}", *options]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    done = run_pytest(f"--perfkit-ledger={root / 'ledger'}", *options, cwd=root)
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
 
@@ -221,7 +220,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
     """Return what a session filed that counted all it could, and in which each warning is an error."""
     root = _suite(tmp_path_factory.mktemp("counted") / "project", SUITE).root
     (root / "conftest.py").write_text(WARNING)
-    output = _session(root, "--perfkit-counts", "-W", "error")
+    # A fresh process: pytest warns of plugins that were imported before a session.
+    options = (f"--perfkit-ledger={root / 'ledger'}", "--perfkit-counts", "-W", "error")
+    output = run([sys.executable, "-m", "pytest", *options], cwd=root).stdout
     assert re.search(r"^=+ 14 passed in ", output, re.MULTILINE)
     assert "perfkit: 13 benchmarks, commit " in output
     return _rows(root)

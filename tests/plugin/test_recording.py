@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb  # noqa: F401
 import git
 import pytest
+from forked_commands import run_pytest
 from repositories import create_repository
 
 from perfkit.ledger.store import Ledger
@@ -60,13 +61,19 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+def run_session(folder: Path, *arguments: str) -> pytest.RunResult:
+    """Run a session of pytest in a folder."""
+    done = run_pytest(*arguments, cwd=folder)
+    return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
+
+
 def _rows(folder: Path) -> dict[str, Row]:
     rows = (row for row in Ledger(folder).rows() if row.outcome.metric == WALL_TIME)
     return {row.outcome.benchmark.name: row for row in rows}
 
 
 def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("--benchmark-autosave", "--benchmark-sort=name")
+    result = run_session(suite.path, "--benchmark-autosave", "--benchmark-sort=name")
 
     result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
     assert 1 == len(list(suite.path.glob(".benchmarks/*/*.json"))), "the host's own file"
@@ -119,8 +126,8 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
             os.kill(os.getpid(), 9)
         """
     )
-    killed = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_deadly.py")
-    after = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
+    killed = run_session(suite.path, "--perfkit-ledger=rows", "test_deadly.py")
+    after = run_session(suite.path, "--perfkit-ledger=rows", "-k", "pedantic")
 
     assert -9 == killed.ret
     after.stderr.fnmatch_lines(["perfkit: a pytest session of * was cut off; its * rows are recovered in *"])
@@ -147,7 +154,7 @@ def test_a_session_that_is_asked_to_end_keeps_what_is_complete(suite: pytest.Pyt
             signal.pause()
         """
     )
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_ended.py")
+    done = run_session(suite.path, "--perfkit-ledger=rows", "test_ended.py")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret
     assert ["test_ended.py::test_first"] == list(_rows(suite.path / "rows"))
@@ -171,7 +178,7 @@ Recorder._finish = finish_late
 
 def test_an_interrupted_end_of_a_session_is_filed(suite: pytest.Pytester) -> None:
     suite.makeconftest(INTERRUPTED)
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+    done = run_session(suite.path, "--perfkit-ledger=rows", "-k", "sum")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret
     assert 1 == len(Ledger(suite.path / "rows").files())
@@ -202,7 +209,7 @@ def test_what_ends_a_session_before_others_have_finished_it_finds_it_filed(
         """
     )
 
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+    done = run_session(suite.path, "--perfkit-ledger=rows", "-k", "sum")
 
     assert code == done.ret
     assert 1 == len(Ledger(suite.path / "rows").files())
@@ -219,7 +226,7 @@ def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pyte
         """
     )
 
-    assert -15 == suite.runpytest_subprocess("test_ended.py").ret
+    assert -15 == run_session(suite.path, "test_ended.py").ret
 
 
 @pytest.mark.parametrize("broken", ["after_rounds", "_counts"])
@@ -234,7 +241,7 @@ def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) ->
         recorder.{broken} = fail
         """
     )
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+    done = run_session(suite.path, "--perfkit-ledger=rows", "-k", "sum")
 
     assert 70 == done.ret
     done.assert_outcomes(passed=2, deselected=5)
@@ -254,7 +261,7 @@ def test_an_internal_error_before_the_first_test_is_no_failure_either(suite: pyt
         recorder.read_machine = fail
         """
     )
-    done = suite.runpytest_subprocess("--perfkit-ledger=rows")
+    done = run_session(suite.path, "--perfkit-ledger=rows")
 
     assert 70 == done.ret
     done.stderr.fnmatch_lines(["*perfkit: internal error: KeyError: 'unforeseen'*"])
@@ -278,7 +285,7 @@ def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -
             benchmark(sum, range(10))
         """
     )
-    suite.runpytest_subprocess("--perfkit-ledger=rows", "test_late.py")
+    run_session(suite.path, "--perfkit-ledger=rows", "test_late.py")
 
     rows = _rows(suite.path / "rows")
     assert "OSError: cannot clean up" == rows["test_late.py::test_late"].outcome.message
@@ -289,13 +296,13 @@ def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -
 
 @pytest.mark.parametrize("arguments", [(), ("--benchmark-autosave", "--collect-only")])
 def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[str, ...]) -> None:
-    suite.runpytest_subprocess("-k", "sum", *arguments)
+    run_session(suite.path, "-k", "sum", *arguments)
 
     assert not (suite.path / "benchmarks").exists()
 
 
 def test_a_ledger_without_benchmarks_that_run_is_a_mistake(suite: pytest.Pytester) -> None:
-    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "--benchmark-skip", "-k", "sum")
+    asked = run_session(suite.path, "--perfkit-ledger=rows", "--benchmark-skip", "-k", "sum")
 
     assert pytest.ExitCode.USAGE_ERROR == asked.ret
     asked.stderr.fnmatch_lines(["ERROR: perfkit: --perfkit-ledger needs benchmarks that run*"])
@@ -305,9 +312,9 @@ def test_a_ledger_without_benchmarks_that_run_is_a_mistake(suite: pytest.Pyteste
 def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester, switches: list[str]) -> None:
     suite.makeini(f"[pytest]\naddopts = --benchmark-max-time=0.01 {' '.join(switches)}\n")
 
-    off = suite.runpytest_subprocess("--benchmark-autosave", "-k", "pedantic")
+    off = run_session(suite.path, "--benchmark-autosave", "-k", "pedantic")
     line = next(line for line in off.outlines if line.startswith("perfkit: nothing was added"))
-    on = suite.runpytest_subprocess("--benchmark-autosave", "-k", "pedantic", *line.split(" add ")[1].split())
+    on = run_session(suite.path, "--benchmark-autosave", "-k", "pedantic", *line.split(" add ")[1].split())
 
     assert 1 == sum(one.startswith("perfkit:") for one in off.outlines)
     on.assert_outcomes(passed=1)
@@ -340,7 +347,7 @@ def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest
     repository.git.add("--all")
     repository.git.commit("--quiet", "-m", "Add a suite")
 
-    result = pytester.runpytest_subprocess("--benchmark-autosave")
+    result = run_session(pytester.path, "--benchmark-autosave")
 
     result.assert_outcomes(passed=3)
     rows = _rows(pytester.path / "benchmarks/ledger")
@@ -355,7 +362,7 @@ def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest
 def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
     suite.makepyfile(test_suite=SUITE + "\n# changed\n")
 
-    result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
+    result = run_session(suite.path, "--perfkit-ledger=rows", "-k", "pedantic")
 
     assert {True} == {row.commit.dirty for row in Ledger(suite.path / "rows").rows()}
     result.stdout.fnmatch_lines(["*(uncommitted changes: left out of the log)*"])
@@ -363,9 +370,9 @@ def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
 
 def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_a="def test_a(benchmark):\n    open('ran', 'w')\n    benchmark(sum, [])\n")
-    outside = pytester.runpytest_subprocess("--benchmark-autosave")
+    outside = run_session(pytester.path, "--benchmark-autosave")
     git.Repo.init(pytester.path)
-    empty = pytester.runpytest_subprocess("--benchmark-autosave")
+    empty = run_session(pytester.path, "--benchmark-autosave")
 
     outside.stderr.fnmatch_lines(["ERROR: perfkit: * is in no git repository*PERFKIT_COMMIT*"])
     empty.stderr.fnmatch_lines(["ERROR: perfkit: * has no commit yet*"])
@@ -388,13 +395,13 @@ def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(suite:
     inner = _add_inner_repository(suite.path)
     tests = str(inner / "tests")
 
-    result = suite.runpytest_subprocess(tests, "--benchmark-autosave")
+    result = run_session(suite.path, tests, "--benchmark-autosave")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*these tests are of the git repository {inner}, but pytest takes*"])
     assert not (suite.path / "benchmarks").exists()
 
-    own = suite.runpytest_subprocess(tests, "--benchmark-autosave", f"--rootdir={inner}")
+    own = run_session(suite.path, tests, "--benchmark-autosave", f"--rootdir={inner}")
 
     own.assert_outcomes(passed=1)
     (row,) = _rows(inner / "benchmarks/ledger").values()
@@ -411,7 +418,7 @@ def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
     )
     repository.git.commit("--quiet", "-m", "Add a submodule")
 
-    result = suite.runpytest_subprocess("sub/tests", "--benchmark-autosave")
+    result = run_session(suite.path, "sub/tests", "--benchmark-autosave")
 
     result.assert_outcomes(passed=1)
     (row,) = _rows(suite.path / "benchmarks/ledger").values()
@@ -420,7 +427,7 @@ def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
 
 
 def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester) -> None:
-    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "-n1", "-k", "pedantic")
+    asked = run_session(suite.path, "--perfkit-ledger=rows", "-n1", "-k", "pedantic")
 
     assert 4 == asked.ret
     asked.stdout.fnmatch_lines(
@@ -461,7 +468,7 @@ def test_a_test_that_is_run_again_is_judged_by_its_last_run(suite: pytest.Pytest
             assert not first
         """
     )
-    suite.runpytest_subprocess("--perfkit-ledger=rows", "test_again.py").assert_outcomes(passed=1)
+    run_session(suite.path, "--perfkit-ledger=rows", "test_again.py").assert_outcomes(passed=1)
 
     (row,) = _rows(suite.path / "rows").values()
     assert "ok" == row.outcome.status
@@ -473,7 +480,7 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
     root.mkdir()
     (root / "test_suite.py").write_text("")
 
-    result = suite.runpytest_subprocess("--perfkit-ledger=rows", f"--perfkit-prove-root={root}", "-k", "sum")
+    result = run_session(suite.path, "--perfkit-ledger=rows", f"--perfkit-prove-root={root}", "-k", "sum")
 
     assert 4 == result.ret
     result.stdout.fnmatch_lines(["perfkit: wrong code imported: test_suite came from *"])
@@ -500,7 +507,7 @@ def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
         """
     )
 
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    run_session(pytester.path).assert_outcomes(passed=1)
 
 
 def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
@@ -512,21 +519,21 @@ def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
             benchmark(sum, [])
     """)
 
-    marked = pytester.runpytest_subprocess("--strict-markers", "--benchmark-disable")
-    listed = pytester.runpytest_subprocess("--markers")
+    marked = run_session(pytester.path, "--strict-markers", "--benchmark-disable")
+    listed = run_session(pytester.path, "--markers")
 
     marked.assert_outcomes(passed=1)
     listed.stdout.fnmatch_lines(["@pytest.mark.perfkit(margin, gate, limit): how `perfkit gate` treats a *"])
 
 
 def test_a_session_shows_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:
-    first = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
+    first = run_session(suite.path, "--benchmark-autosave", "-k", "sum")
     ledger = Ledger(suite.path / "benchmarks/ledger")
     _repeat_faster(ledger)
     git.Repo(suite.path).git.commit("--quiet", "--allow-empty", "-m", "Another one")
 
-    second = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
-    quiet = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum", "-q")
+    second = run_session(suite.path, "--benchmark-autosave", "-k", "sum")
+    quiet = run_session(suite.path, "--benchmark-autosave", "-k", "sum", "-q")
 
     assert "against the last runs" not in first.stdout.str()
     second.stdout.fnmatch_lines(

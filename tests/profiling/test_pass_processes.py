@@ -131,8 +131,10 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
     } == facts
 
 
-def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
-    """A signal, or an exit status that nobody expected."""
+def test_a_pass_that_dies_is_told_and_takes_nothing_from_the_next(
+    tmp_path: Path, either: PassLauncher
+) -> None:
+    """It ends by a signal, or with an exit status that nobody expected."""
     for call, said in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
         problem = _run(tmp_path / call, call, either).problem
@@ -140,14 +142,7 @@ def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
         assert problem is not None
         assert said in problem.message
 
-
-def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) -> None:
-    """One that dies takes nothing from the next."""
-    for name, call in (("first", "dies"), ("second", "main")):
-        (tmp_path / name).mkdir()
-        result = _run(tmp_path / name, call, either, str(tmp_path / "facts.json"))
-
-    assert None is result.problem
+    assert None is _run(tmp_path, "main", either, str(tmp_path / "facts.json")).problem
     assert (tmp_path / "facts.json").exists()
 
 

@@ -152,12 +152,12 @@ def test_ranks_that_hang_are_ended_and_the_one_they_wait_for_is_named(
     tmp_path: Path, launcher: PassLauncher
 ) -> None:
     specs = _specs(tmp_path, "clean", "hang")
-    found = _run(specs, launcher, stall_limit_s=8.0)
+    found = _run(specs, launcher, stall_limit_s=4.0)
 
     assert found.problem is not None
     assert 1 == found.failed
     assert_match(
-        r"^no rank of train\.py made a step for 8 s: rank 1 made 3 steps in all \(rank 0 3\) and stands at"
+        r"^no rank of train\.py made a step for 4 s: rank 1 made 3 steps in all \(rank 0 3\) and stands at"
         r" train\.py:23 in act; --stall-limit SECONDS waits longer$",
         found.problem.message,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.repo.source import changed_code, marked_benchmarks
+from perfkit.repo.source import changed_functions, marked_benchmarks
 
 MARK = "@pytest.mark.perfkit(sentinel=True)"
 
@@ -81,19 +81,10 @@ class Kind:
         pytest.param("LIMIT = 3", "LIMIT = 3 +", None, id="what cannot be read"),
     ],
 )
-def test_what_differs_is_named(tmp_path: Path, old: str, new: str, found: tuple[str, ...] | None) -> None:
+def test_what_differs_is_named(old: str, new: str, found: tuple[str, ...] | None) -> None:
     assert old in OLD
-    for side, text in (("base", OLD), ("head", OLD.replace(old, new))):
-        (tmp_path / side).mkdir()
-        (tmp_path / side / "module.py").write_text(text)
-
-    expected = {} if found == () else {"module.py": found}
-    assert expected == changed_code(["module.py", "notes.md"], tmp_path / "base", tmp_path / "head")
+    assert found == changed_functions(OLD.encode(), OLD.replace(old, new).encode())
 
 
-def test_a_new_file_differs_as_a_whole(tmp_path: Path) -> None:
-    (tmp_path / "new.py").write_text("x = 1\n")
-
-    assert {"new.py": None} == changed_code(["new.py"], tmp_path / "none", tmp_path)
-    many = [f"module{number}.py" for number in range(100)]
-    assert dict.fromkeys(many) == changed_code(many, tmp_path, tmp_path)
+def test_a_new_file_differs_as_a_whole() -> None:
+    assert changed_functions(b"", b"x = 1\n") is None

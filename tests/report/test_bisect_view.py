@@ -131,14 +131,6 @@ def test_the_answer_is_a_sentence(report: BisectionReport, sentence: str) -> Non
     assert f"\n\n{escape(sentence)}\n" in bisection_markdown(report)
 
 
-def test_the_commit_is_described() -> None:
-    shown = _shown(REPORT)
-
-    assert 'cccccccccc "Change c", A Tester, 2026-01-02, 1 file +2 -3' in shown
-    assert "before: mean 1.00 ms, sd 20.0 us over 4 launches; after: mean 1.05 ms, sd 30.0 us" in shown
-    assert "3 of 4 commits measured, 12 launches (4 of them by earlier runs), 0 skipped, 34.0 s" in shown
-
-
 def test_causes_of_a_count_and_skipped_commits_are_reported() -> None:
     assert "+1 Tensor.item at a.py:3" in _shown(COUNTED)
     assert 'skipped bbbbbbbbbb "Change b": no module' in _shown(MANY)

@@ -264,31 +264,8 @@ def test_the_whole_log_is_as_it_was() -> None:
     assert (MACHINE, ENVIRONMENT) == (rows[0].machine, rows[0].environment)
 
 
-def test_a_column_links_to_the_picture_of_its_trend() -> None:
-    rows = [build_row(1.0), build_row(2.0, name="benchmarks/bench_a.py::test_b")]
-    columns = (COLUMN, Column(title="other", benchmark="test_b"))
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(Path(folder))
-        ledger.append(rows)
-        found = ledger.measurements(["test_a", "test_b"])
-
-    log = build_change_log(
-        found,
-        columns,
-        HISTORY,
-        gate_ratio_of=functools.partial(gate_ratio, ledger.times_of),
-        picture_of=lambda name, machine: f"trends/{machine}.svg" if name.endswith("test_a") else None,
-    )
-
-    assert "| [`loss`](trends/m1.svg) | other |" in render_change_log(log)
-
-
 BEGIN = "<!-- perfkit:log begin (written by perfkit; notes outside the markers are kept) -->"
 END = "<!-- perfkit:log end -->"
-
-
-def test_an_empty_text_gets_markers_and_block() -> None:
-    assert f"{BEGIN}\n\nrows\n\n{END}\n" == replace_between_markers("", "rows\n", name="log")
 
 
 def test_notes_around_the_markers_stay() -> None:
@@ -304,11 +281,6 @@ def test_writing_twice_changes_nothing() -> None:
 def test_begin_marker_without_its_note_is_known() -> None:
     text = f"<!-- perfkit:log begin -->\nold\n{END}\n"
     assert f"{BEGIN}\n\nnew\n\n{END}\n" == replace_between_markers(text, "new", name="log")
-
-
-def test_other_names_are_other_blocks() -> None:
-    other = replace_between_markers("", "profiles", name="profiles")
-    assert replace_between_markers(other, "rows", name="log").startswith(other)
 
 
 def test_backslashes_in_the_block_are_text() -> None:

@@ -97,27 +97,6 @@ def test_the_view_fits_80_columns(found: Difference) -> None:
     assert all(row.endswith("… 1.00 s 4.00 s +3.00 s 1") for row in cut)
 
 
-def test_phases_stand_in_order_and_all() -> None:
-    assert [
-        "phases base head moved calls",
-        "data wait 1.00 s 500 ms -500 ms 1",
-        "forward 1.00 s 1.00 s +0 s 1",
-        "backward 1.00 s 1.30 s +300 ms 1",
-        "residual 1.00 s 1.00 s +0 s 1",
-        "all 4.00 s 3.80 s -200 ms",
-    ] == rows(difference(PHASES))[1:]
-
-
-def test_functions_stand_by_their_move_and_the_rest_in_a_line() -> None:
-    by_move = [own(f"f{number}", -0.1 * number) for number in range(12, 0, -1)]
-    found = rows(difference(section(*by_move, own("still", 1e-6))))
-    assert "f12 src/train.py:7 1.00 s -200 ms -1.20 s 1" == found[2]
-    assert [f"f{number}" for number in range(12, 2, -1)] == [row.split()[0] for row in found[2:12]]
-    assert ["3 more, together 3.00 s 2.70 s -300 ms", "all 13.0 s 5.20 s -7.80 s"] == found[12:14]
-    alike = rows(difference(section(*(own("f", 1.0) for _ in range(12)))))
-    assert "2 more, together 2.00 s 4.00 s +2.00 s" in alike
-
-
 @pytest.mark.parametrize(
     ("missing_s", "base_s", "row"),
     [(0.5, 1.0, "+500 ms"), (-0.5, 1.0, "-500 ms"), (0.0, 1.0, None), (1e-9, 0.0, None)],
@@ -142,21 +121,6 @@ def test_callees_that_took_the_move_are_named_below() -> None:
     assert ["conv"] == [callee.name for callee in main_callees(part)]
     assert "through conv 1.00 s 1.60 s +600 ms 1" == rows(difference(section(part)))[3]
     assert [] == list(main_callees(own("f", 0.0, Part(name="conv", kind="library", amount=moved(0.0)))))
-
-
-def test_where_it_was_stands_beside_it() -> None:
-    renamed = Part(name="g", kind="own code", place="a.py:1", was="f  a.py:1", amount=moved(1.0))
-    assert "g a.py:1 was f a.py:1 1.00 s 2.00 s +1.00 s 1" in rows(difference(section(renamed)))
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "text"),
-    [(2.0, 2.0, " 2"), (1.0, 2.5, " 1 -> 2.5"), (0.0, 3.0, " 0 -> 3"), (None, 3.0, ""), (3.0, None, "")],
-)
-def test_calls_stand_once_where_they_are_equal(base: float | None, head: float | None, text: str) -> None:
-    amount = Amount(base_s=1.0, head_s=2.0, base_calls=base, head_calls=head)
-    found = rows(difference(section(Part(name="f", kind="own code", amount=amount))))
-    assert f"f 1.00 s 2.00 s +1.00 s{text}" in found
 
 
 @pytest.fixture
@@ -256,15 +220,6 @@ def test_the_page_is_whole_and_needs_no_other_file(found: Difference) -> None:
     for text in ("a step takes longer", "2 steps", HOSTILE, "was old_name train.py:1", "+30.0 ms"):
         assert text in page.text
     assert "through torch.dist" in page.text
-
-
-def test_bars_are_of_one_scale(found: Difference) -> None:
-    page = difference_page(found)
-
-    assert ["75.00", "100.00"] == re.findall(r'class="bar" style="width: ([\d.]+)%', page)
-    for bar in page.split('class="bar"')[1:]:
-        pieces = map(float, re.findall(r'<span style="width: ([\d.]+)%', bar))
-        assert pytest.approx(100, abs=0.1) == sum(pieces)
 
 
 def _function(name: str, own_s: float, all_s: float, caller: int | None, file: str) -> FunctionTime:
@@ -389,33 +344,6 @@ def test_differences_add_up_to_the_difference_of_totals(real: Pair) -> None:
             assert pytest.approx(_of_side(frame.amount, side), abs=1e-12) == math.fsum(parts)
     moved_s = math.fsum(frame.own.moved_s for frame in _all(root))
     assert pytest.approx(explain(*real).whole.moved_s, rel=1e-6) == moved_s
-
-
-def test_frames_show_in_signs_and_words_what_moved(small: Pair) -> None:
-    page = Page(_page(small))
-
-    assert {
-        "all": "shrank",
-        "main": "shrank",
-        "load": "grew",
-        "step": "shrank",
-        HOSTILE: "new",
-    } == page.named(0)
-    assert {"log_everything": "gone"} == page.named(1)
-    sums = (
-        "+500 ms in 1 frame slower +500 ms in 1 frame only in head -500 ms in 1 frame faster"
-        " -1.00 s in 1 frame only in base together -500 ms"
-    )
-    assert sums in page.text
-    assert "+ load +500 ms" in page.text
-    assert "only in base: 1.00 s a step that head does not spend" in page.text
-    load = next(one for one in page.details[0] if one.startswith("load"))
-    assert [
-        "load",
-        "data.py:1  called by all → main",
-        "base 2.00 s → head 2.50 s: +500 ms, slower; 55.6 % of head",
-        "in itself: base 2.00 s → head 2.50 s: +500 ms",
-    ] == load.split("\n")
 
 
 def test_a_renamed_function_is_one_frame(small: Pair) -> None:

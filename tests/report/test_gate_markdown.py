@@ -166,18 +166,6 @@ def test_an_error_is_shown_at_the_line_that_raised_it(message: str, place: str) 
     assert place in line
 
 
-def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
-    cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
-    grown = build_count("test_a", "operators", 10.0, 12.0, cause)
-    unknown = build_count("test_a", "peak", 10.0, 12.0, unit="B")
-
-    lines = annotation_lines(replace(build_report(), exact=(grown, unknown)))
-
-    assert lines[0].startswith("::error file=src/a.py,line=3,title=perfkit::")
-    assert lines[0].endswith("REGRESSED, from 10 to 12; aten::mul")
-    assert lines[1].startswith("::error title=perfkit::")
-
-
 def test_a_count_is_reported_in_its_unit_and_never_rounded_to_no_move() -> None:
     tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
     peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
@@ -216,16 +204,3 @@ def test_no_result_never_reads_like_a_pass() -> None:
     assert "NOT MEASURED: the gate ended before it had a result." in without
     assert "see [its output](https://example.test/1)" in without
     assert "It is not known whether this change makes them slower." in failed
-
-
-def test_a_long_table_folds_what_did_not_change() -> None:
-    same = [build_comparison(f"test_{number}", "UNCHANGED", 1.0, 0.99, 1.01) for number in range(12)]
-    slower = build_comparison("test_slow", "REGRESSED", 1.031, 1.026, 1.036)
-
-    comment = render_comment(build_report(slower, *same))
-
-    before, _, folded = comment.partition("<summary>12 benchmarks UNCHANGED</summary>")
-    assert "| `test_slow` |" in before
-    assert "| `test_3` |" not in before
-    assert "| `test_3` |" in folded
-    assert "benchmarks UNCHANGED</summary>" not in render_comment(build_report(slower, *same[:5]))

@@ -116,19 +116,6 @@ def test_one_sentence_states_what_would_be_found(
     assert plan_markdown(plan).splitlines()[2] == sentence
 
 
-def test_each_line_states_where_it_is_known_from() -> None:
-    shown = _shown(_plan(_benchmark("test_a", 0.032), _benchmark("test_b", 0.5, known_from="usual")))
-
-    words = " ".join(shown.split())
-    assert "test_a 2 % 1.5 % 3 gates 60 18 s +3.2 %" in words
-    assert "test_b 2 % 1.5 % usual 60 18 s +50.0 %" in words
-    assert "Known from usual: the ledger has no gate on this machine" in words
-    assert "(also 300 ms for a launch)" in words
-    assert "Known from other benchmarks" not in words
-    assert "where nothing has changed, this gate would end after about 83 s" in words
-    assert 80 >= max(map(len, shown.splitlines()))
-
-
 def test_what_is_not_timed_is_named() -> None:
     plan = _plan(_benchmark("test_a", 0.032), _benchmark("test_b", None, decided="REGRESSED", gating=False))
     plan = replace(plan, findings=(build_comparison("test_c", "NEW"),), notes=("a | note",))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,21 +86,6 @@ def _explanation() -> Explanation:
     )
 
 
-def test_what_time_and_counts_state_needs_no_profile() -> None:
-    output = "the same counts, 9.0 % slower: the machine, a library or the cache, not more work"
-    explanation = Explanation(benchmark=A_SLOWER.benchmark.name, section=None, findings=(output,))
-    report = build_report(A_SLOWER, explanations=(explanation,))
-
-    assert (
-        "test_a: its time and its counts\n"
-        "  - the same counts, 9.0 % slower: the machine, a library or the cache, not more\n"
-        "    work\n"
-    ) in _text(report)
-    assert (
-        f"<summary><code>test_a</code>: its time and its counts</summary>\n\n- {output}\n\n</details>"
-    ) in render_comment(report)
-
-
 @pytest.mark.parametrize(
     ("verdict", "code"),
     [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("INCONCLUSIVE", "33")],
@@ -111,13 +95,6 @@ def test_verdicts_have_colours(verdict: str, code: str) -> None:
 
     assert f"\x1b[{code}m{verdict}" in _text(build_report(found), colours=True)
     assert "\x1b" not in _text(build_report(found))
-
-
-def test_a_recomputed_verdict_is_reported() -> None:
-    text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
-
-    assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[2]
-    assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[4]
 
 
 @pytest.mark.parametrize(
@@ -372,13 +349,6 @@ def test_a_verdict_by_all_calls_is_reported() -> None:
     assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
 
 
-def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
-    name = f"test_{'x' * 50}"
-    text = _text(build_report(build_comparison(name, "MISSING")))
-
-    assert f'  perfkit accept {name} \\\n    --reason "…"\n' in text
-
-
 def test_names_are_cut_to_what_reports_them_apart() -> None:
     names = ["x/a.py::test_one", "x/a.py::test_two[b/c::d]", "x/b.py::test_two[b/c::d]", "y/a.py::test_three"]
     shown = ["test_one", "a.py::test_two[b/c::d]", "b.py::test_two[b/c::d]", "test_three"]
@@ -496,26 +466,6 @@ FOUR_SIZES = [count for size in SIZES for count in _of_one_size(size)]
 def _lines(exact: Sequence[ExactComparison], width: int = 100) -> list[str]:
     texts = [rendered(section, width) for section in counter_sections(exact)]
     return [line.rstrip() for text in texts for line in text.splitlines()]
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
-    lines = _lines(FOUR_SIZES, width)
-
-    assert 25 >= len(lines)
-    assert width >= max(map(len, lines))
-    assert " ".join(lines[1:3]).startswith("test_nearest[32-euclidean] and 3 more like it")
-    shown = {" ".join(line.split()) for line in lines}
-    assert {
-        "operators dispatched 64 96 ×1.5 to ×17 REGRESSED",
-        "bytes allocated 32.0 KiB 64.0 KiB +32.0 KiB (+100.0 %) REGRESSED",
-        "Python function calls 20 30 +10 (+50.0 %) informs",
-    } <= shown
-    for what, line in (("aten::sub", 41), ("aten::mul", 57)):
-        (cause,) = (one for one in lines if what in one)
-        assert re.fullmatch(rf"  {what}, from …/\S+/distances_between_everything\.py:{line}:.*", cause)
-    output = " ".join(" ".join(lines).split())
-    assert "operators dispatched +32, bytes allocated +32 B, peak live bytes +32 B aten::mul" in output
 
 
 def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:

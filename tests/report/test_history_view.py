@@ -9,7 +9,7 @@ from synthetic_history import step_of, trend
 
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
-from perfkit.report.history import history_verdict, history_view, sparkline
+from perfkit.report.history import history_verdict, history_view
 
 WIDTH = 80
 
@@ -25,25 +25,6 @@ def _lines(report: HistoryReport) -> str:
 def _report(**changes: object) -> HistoryReport:
     measured = trend(steps={30: 1.1}, runs=60)
     return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
-
-
-def test_nothing_to_look_at_is_stated_in_a_sentence() -> None:
-    assert "Nothing to look at: no open change point in 60 runs of 1 benchmark." == history_verdict(_report())
-
-
-def test_an_open_step_comes_first_with_its_commits() -> None:
-    report = _report()
-    point = replace(step_of(report.trends[0], 30), commits=1, chance=0.002)
-    facts = {point.first_after: CommitFacts(sha=point.first_after, subject="Exact distances")}
-
-    text = _lines(replace(report, points=(point,), commits=facts))
-
-    assert text.startswith("1 unreviewed regression, in 60 runs of 1 benchmark.")
-    assert f"{point.point_id} " in text
-    assert " % slower (" in text
-    assert "99.8 % sure" in text
-    assert f'by commit {point.first_after[:10]} "Exact distances"' in text
-    assert "in 30 runs, then " in text
 
 
 def test_what_a_gate_found_stands_beside_a_step() -> None:
@@ -133,10 +114,3 @@ def test_a_name_in_a_command_is_quoted() -> None:
     text = _lines(_report(trends=many))
 
     assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[9]'`" in text
-
-
-def test_a_sparkline_shows_where_it_went() -> None:
-    assert "▁▁▁▁" == sparkline([1.0, 1.0005, 1.0, 1.001])
-    assert "▁▁██" == sparkline([1.0, 1.0, 2.0, 2.0])
-    assert 24 == len(sparkline([1.0 + number for number in range(1000)]))
-    assert "" == sparkline([])

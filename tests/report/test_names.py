@@ -17,27 +17,6 @@ from perfkit.report.names import BrokenName, NamedTable, broken, fitted
 NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "lines"),
-    [
-        ("test_a", 10, ["test_a"]),
-        (
-            NODE,
-            40,
-            ["benchmarks/bench_distances.py::", "test_compute_intercluster_metrics", "[200-5-cosine]"],
-        ),
-        ("test_compute_metrics", 14, ["test_compute_", "metrics"]),
-        ("b.py::test_a: no such thing", 12, ["b.py::", "test_a: no", "such thing"]),
-        ("abcdefghijklmnop", 9, ["abcd…mnop"]),
-        ("a/abcdefghijklmnop", 9, ["a/", "abcd…mnop"]),
-        ("", 9, [""]),
-    ],
-)
-def test_a_name_is_broken_between_its_parts(name: str, columns: int, lines: list[str]) -> None:
-    assert lines == list(broken(name, columns))
-    assert all(len(line) <= columns for line in lines)
-
-
 @pytest.mark.parametrize("columns", range(1, 60))
 def test_no_width_is_too_small(columns: int) -> None:
     assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
@@ -113,13 +92,6 @@ def _run(**changes: object) -> RunSummary:
         "machine_id": "m1",
     }
     return RunSummary(**{**values, **changes})  # type: ignore[arg-type]
-
-
-def test_a_run_is_one_whole_line() -> None:
-    text = rendered(runs_table([_run(failed=3, dirty=True)]))
-
-    expected = ["4e596ef1", "2026-01-02", "03:04", "backfill", "aaaaaaa", "dirty", "42", "1", "3"]
-    assert expected == text.strip().splitlines()[-1].split()
 
 
 def test_many_commits_are_counted() -> None:

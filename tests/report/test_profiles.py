@@ -125,11 +125,6 @@ def test_a_reading_has_totals_steps_phases_and_waits() -> None:
     assert reading_sentence(CPROFILE).endswith("2 steps of 164.3 s each")
 
 
-@pytest.mark.parametrize("reading", [CPROFILE, TRACE], ids=["cprofile", "trace"])
-def test_an_empty_profile_is_shown(reading: Reading) -> None:
-    assert reading.name in rendered(reading_view(replace(reading, total_s=0.0)))
-
-
 def test_what_keeps_numbers_from_being_compared_is_noted() -> None:
     assert ["only 2 steps"] == [note.partition(",")[0] for note in notes(CPROFILE)]
     assert ["no optimizer and no backward pass was called: there is no time per step"] == notes(
@@ -145,18 +140,6 @@ def test_a_name_with_brackets_is_no_markup() -> None:
     )
     assert "[red]x[/].stat" in text
     assert "f[bold]" in text
-
-
-def test_the_text_has_header_totals_and_every_function() -> None:
-    recursive = replace(function("f"), calls=5, primitive_calls=2)
-    lines = reading_text(replace(CPROFILE, functions=(*CPROFILE.functions, recursive))).splitlines()
-
-    assert "first_profile.stat: 904343 calls in 328.638 seconds, 2 steps (by optimizer.step)" == lines[0]
-    header = lines.index("   ncalls  tottime  percall  cumtime  percall filename:lineno(function)")
-    assert 4 == len(lines[header + 1 :])
-    assert lines[header + 1].endswith("328.000    0.000 src/lib/trainers.py:149(train)")
-    assert lines[header + 2].endswith("{method 'acquire' of '_thread.lock' objects}")
-    assert "      5/2    1.000    0.200    2.000    1.000 src/lib/trainers.py:149(f)" == lines[header + 4]
 
 
 def test_own_code_alone_keeps_the_totals() -> None:
@@ -283,15 +266,6 @@ def test_a_slow_loop_makes_samples_too() -> None:
     assert "waiting for data 1.00 s 25.0 % of the total; loaded in the process itself" in fast
 
 
-def test_unknown_is_left_out() -> None:
-    bare = with_passes(replace(CLEAN, samples=None, data_wait_s=None, data_workers=None))
-    text = rendered(summary_view(bare))
-    assert "per sample" not in text
-    assert "waiting for data" not in text
-    assert bare.waiting_share is None
-    assert 0.25 == SUMMARY.waiting_share
-
-
 @pytest.mark.parametrize(
     ("summary", "warning"),
     [
@@ -368,15 +342,6 @@ def test_device_memory_by_phase_is_shown_where_it_was_recorded(kind: str) -> Non
     assert "device memory" not in rendered(summary_view(SUMMARY)) + rendered(reading_view(TRACE))
 
 
-def test_backward_is_shown_for_the_steps_that_the_trace_holds() -> None:
-    window = replace(SUMMARY, backward=BACKWARD)
-    everything = replace(with_passes(CLEAN, replace(TORCH, profiled_from=0)), backward=BACKWARD)
-
-    assert "backward, by operator (torch pass) calls a step share" in rows(summary_view(window))
-    assert "MulBackward0 4 350 ms 35.0 %" in rows(summary_view(window))
-    assert "SumBackward0 4 87.5 ms 10.0 %" in rows(summary_view(everything))
-
-
 def test_without_a_step_times_are_of_the_whole_run() -> None:
     line = LineTime(file="loop.py", line=3, text="loss.backward()", hits=6, seconds=0.5)
     lines = PassSummary(name="lines", total_s=2.0, step_s=(), samples=None)
@@ -428,16 +393,6 @@ def test_memory_by_line_names_what_leaks(memory: MemoryProfile, sentence: str) -
     table = text[text.index("tensors, by bytes allocated in a step") : text.index("memory that stays")]
     assert table.index("train.py:3") == max(table.rfind("train.py:3"), table.rfind("training.py"))
     assert "by bytes" not in rendered(summary_view(SUMMARY))
-
-
-def test_a_saved_profile_is_a_row_of_the_index() -> None:
-    assert (
-        "| first_profile | 2026-01-02 03:04 | aaaaaaaaaa | `train --epochs 1` | 4 | 4.00 s | 500 ms | 50.0 ms"
-        " | 25.0 % | [stat](first_profile.stat), trace.json.gz, [json](first_profile.json) |"
-    ) == index_markdown([SUMMARY]).splitlines()[2]
-    bare = replace(with_passes(PassSummary(name="clean", total_s=4.0, step_s=(), samples=None)), commit=None)
-    assert " | - | `train --epochs 1` | 0 | 4.00 s | - | - | - | " in index_markdown([bare])
-    assert r"a\|b" in index_markdown([replace(SUMMARY, arguments=("a|b",))])
 
 
 def test_the_index_is_in_order_of_time() -> None:

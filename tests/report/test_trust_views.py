@@ -1,4 +1,4 @@
-"""Results of doctor, calibration and comparison are rendered for a terminal."""
+"""Results of doctor, calibration and comparison, and surroundings, are rendered for a terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from perfkit.model.calibration import (
     Steadiness,
 )
 from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
+from perfkit.model.surroundings import FactChange
 from perfkit.report.calibration import calibration_view, doctor_view, offered_configuration
 from perfkit.report.gate.terminal import compare_view
+from perfkit.report.surroundings import change_words, difference_of_sides, options_of
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80
@@ -190,29 +192,44 @@ def _apart(*comparisons: Comparison) -> ApartReport:
     )
 
 
-def test_a_comparison_states_that_it_was_not_interleaved() -> None:
-    words = _words(compare_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
-
-    assert words.startswith("compare, from the ledger: not interleaved")
-    assert "widened by how much sessions of the same code differ" in words
-    assert "note: left out, measured with uncommitted changes: 1 run" in words
-    assert words.endswith(
-        "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
-        " 1 %."
-    )
-
-
 def test_runs_that_state_nothing_are_not_called_unmeasured() -> None:
     few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
 
     assert "nothing known yet)" in _words(compare_view(_apart(few)))
 
 
-def test_what_holds_for_many_benchmarks_is_stated_once() -> None:
-    few = "base was measured in 1 session and head in 1 (runs less than an hour apart are one)"
-    alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
+@pytest.mark.parametrize(
+    ("fact", "before", "after", "shown"),
+    [
+        ("torch", "2.12.1", "2.13.0", "torch 2.12.1 became 2.13.0"),
+        ("package numpy", "2.4.0", "absent", "numpy 2.4.0 is not there any more"),
+        ("package numpy", "absent", "2.4.0", "numpy 2.4.0 came in"),
+        ("governor", None, "powersave", "CPU governor is powersave in one and not known in the other"),
+        ("gpus", "", "H100", "GPUs none became H100"),
+        ("OMP_NUM_THREADS", "1", "2", "OMP_NUM_THREADS 1 became 2"),
+        ("gpu_driver", "550", "570", "driver of the GPUs 550 became 570"),
+        ("gpu0_sm_mhz_before", "1980", "1410", "GPU 0: clock in MHz, before 1980 became 1410"),
+        ("gpu10_compute_mode", "default", "prohibited", "GPU 10: compute mode default became prohibited"),
+    ],
+)
+def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, shown: str) -> None:
+    change = FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
+    assert shown == change_words(change)
 
-    words = _words(compare_view(_apart(*alike)))
 
-    assert f"INCONCLUSIVE test_a, test_b: {few}" in words
-    assert 1 == words.count("base was measured")
+def test_a_report_reports_how_its_sides_differ() -> None:
+    report = build_report()
+    packages = {f"package p{number}": "absent" for number in range(5)}
+    base = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **packages, "package x": "1"})
+    head = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **dict.fromkeys(packages, "3"), "package x": "2"})
+    assert None is difference_of_sides(report)
+    alike = replace(report, base_environment=report.environment)
+    assert "environments  alike on both sides" == difference_of_sides(alike)
+    differing = replace(report, base_environment=base, environment=head)
+    shown = "environments  x 1 became 2; only head has p0, p1, p2 and 2 more"
+    assert shown == difference_of_sides(differing)
+
+
+def test_what_was_asked_for_can_be_typed_again() -> None:
+    expected = ["--base-with", "a==1", "--base-with", "b", "--head-with", "c"]
+    assert expected == options_of({"head": ("c",), "base": ("a==1", "b")})

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from asv_project import asv_files
+from forked_commands import run_pytest
 from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
@@ -38,8 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _pytest(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    return run_pytest("-p", "no:cacheprovider", "-q", *arguments, cwd=project)
 
 
 def _listed(project: Path, *arguments: str) -> list[str]:

@@ -61,9 +61,9 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
         "time.sleep(600)\n"
     )
 
-    result = _launch(tmp_path, limit_s=3)
+    result = _launch(tmp_path, limit_s=2)
 
-    assert LaunchResult(status="timeout", tail="it took longer than 3 s, the limit") == result
+    assert LaunchResult(status="timeout", tail="it took longer than 2 s, the limit") == result
     child = read_process(int((tmp_path / "child").read_text()))
     assert child is None or "Z" == child.state
 

@@ -69,6 +69,6 @@ def test_messages_arrive_whatever_happens_next(
 
 def test_a_child_that_takes_too_long_is_ended(environment: dict[str, str]) -> None:
     """Its messages until then are there."""
-    reply = ask(f"{__name__}:do", Deed(name="wait", answers=1), Done, limit_s=5.0, environment=environment)
+    reply = ask(f"{__name__}:do", Deed(name="wait", answers=1), Done, limit_s=2.5, environment=environment)
 
     assert (1, None) == (len(reply.messages), reply.ending.status)

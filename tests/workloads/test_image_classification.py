@@ -253,31 +253,6 @@ def test_main_trains_as_the_command_line_states(few_digits: Path, monkeypatch: p
     assert summary(main()).startswith("2 steps (0 skipped), 8 images; ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--epochs", "many"], "invalid int value: 'many'"),
-        (["--batch-size", "0"], "batch_size of at least 1, found 0"),
-        (["--batch-size", "25"], "batch_size=25 images to train with, found 24"),
-        (["--batch-size", "1", "--image-size", "8"], "batch_size of at least 2 for images of 8 pixels"),
-        (["--batches", "-1"], "batches of at least 0, found -1"),
-        (["--precision", "int8"], "invalid choice: 'int8'"),
-        (["--learning-rate", "0"], "learning_rate above 0, found 0.0"),
-        (["--warmup-share", "2"], "warmup_share from 0 to 1, found 2.0"),
-        (["--data", "/nowhere"], "/nowhere: expected a folder"),
-    ],
-)
-def test_mistakes_of_the_user_give_one_line(
-    arguments: list[str], message: str, few_digits: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["--data", str(few_digits), *arguments])
-    assert 2 == caught.value.code
-    lines = capsys.readouterr().err.splitlines()
-    assert 1 == len(lines)
-    assert message in lines[0]
-
-
 def shares(*, warmup_steps: int, steps: int) -> list[float]:
     """Return the shares of all steps of a run, and of the one after it."""
     return [learning_rate_share(step, warmup_steps=warmup_steps, steps=steps) for step in range(steps + 1)]

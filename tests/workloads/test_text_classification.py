@@ -12,9 +12,7 @@ from workloads.text_classification.batches import EncodedTexts, batch_loader, co
 from workloads.text_classification.model import EncoderClassifier
 from workloads.text_classification.texts import (
     TOPICS,
-    DataError,
     LabelledTexts,
-    find_texts,
     standard_library_texts,
 )
 from workloads.text_classification.tokens import SPECIAL, Vocabulary
@@ -33,24 +31,6 @@ from workloads.text_classification.training import (
 def documentation() -> LabelledTexts:
     """Return the standard library's documentation, read once for this module."""
     return standard_library_texts()
-
-
-@pytest.mark.parametrize(
-    ("folders", "found"),
-    [
-        ([], "found no folder"),
-        (["data"], "at least 2 subfolders, one per class, found 0"),
-        (["data", "data/cats"], "found 1"),
-        (["data", "data/cats", "data/dogs"], "cats: expected .txt files, found none"),
-    ],
-)
-def test_missing_texts_are_named_in_one_line(tmp_path: Path, folders: list[str], found: str) -> None:
-    for name in folders:
-        (tmp_path / name).mkdir()
-    with pytest.raises(DataError, match=f"{tmp_path / 'data'}.*expected .*; ") as caught:
-        find_texts(tmp_path / "data")
-    assert found in str(caught.value)
-    assert 1 == len(str(caught.value).splitlines())
 
 
 TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
@@ -181,32 +161,3 @@ def test_main_runs_as_the_command_line_states(few_texts: Path, monkeypatch: pyte
     classified = main()
     assert isinstance(classified, InferenceResult)
     assert summary(classified).startswith("3 batches, 24 texts; ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--epochs", "many"], "invalid int value: 'many'"),
-        (["--epochs", "0"], "epochs of at least 1, found 0"),
-        (["--task", "sleeping"], "invalid choice: 'sleeping'"),
-        (["--precision", "int8"], "invalid choice: 'int8'"),
-        (["--max-length", "1"], "max_length of at least 2, found 1"),
-        (["--hidden-size", "30", "--heads", "4"], "hidden_size that 4 heads can share evenly, found 30"),
-        (["--learning-rate", "0"], "learning_rate above 0, found 0.0"),
-        (["--weight-decay", "-1"], "weight_decay of at least 0, found -1.0"),
-        (["--data", "/nowhere"], "/nowhere: expected a folder"),
-    ],
-)
-def test_mistakes_of_the_user_give_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in line_of_mistake(arguments, capsys)
-
-
-def line_of_mistake(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the only line that main writes before it ends with status 2."""
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert 2 == caught.value.code
-    (line,) = capsys.readouterr().err.splitlines()
-    return line

@@ -142,6 +142,10 @@ class RemotePairMeter(PairMeter):
         unusable = self.open(places[0], places[-1])
         return {**{place: self._values[place] for place in places if place in self._values}, **unusable}
 
+    def ran(self) -> frozenset[tuple[str, str]]:
+        """Return nothing: nothing runs here."""
+        return frozenset()
+
     def explain(self, base: int, head: int) -> Explanation | None:  # noqa: ARG002 (as on this machine)
         """Return nothing: a profile is no row of a ledger."""
         return None

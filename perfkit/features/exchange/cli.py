@@ -60,8 +60,8 @@ def import_(
 ) -> None:
     """Add what other tools measured to the ledger: every result, its commit, its time and its machine.
 
-    Read are results of pytest-benchmark, asv, pyperf, Google Benchmark and github-action-benchmark, and plain
-    series. A file for each commit is added, and what was imported before is not added again.
+    Reads results of pytest-benchmark, asv, pyperf, Google Benchmark and github-action-benchmark, and plain
+    series. What was imported before is not added again.
     """
     from perfkit.features.exchange.command import ImportRequest, import_files
     from perfkit.features.exchange.formats import FORMATS
@@ -115,8 +115,8 @@ def export(
 ) -> None:
     """Write rows of the ledger in a format that other tools read.
 
-    csv and json have a record for each row of the ledger, with all of its columns. asv gets a folder of
-    results, and pytest-benchmark a file for each run and commit, with times alone.
+    csv and json have all columns of each row. asv gets a folder of results, and pytest-benchmark a file for
+    each run and commit, with times alone.
     """
     from perfkit.features.exchange.command import EXPORT_FORMATS, ExportRequest, export_rows
 

@@ -41,8 +41,7 @@ def comment(
 ) -> None:
     """Post a gate's result where the change is read: in a pull request, a job's summary, a merge request.
 
-    It measures nothing, and takes from the file only data. A service that refuses it is a
-    line of output, and no failure: the gate itself ended with the exit code that counts.
+    If the service refuses it, it prints one line and ends with exit code 0: the gate's own exit code counts.
     """
     from perfkit.commands.text_files import add_text
     from perfkit.features.hosting.command import (

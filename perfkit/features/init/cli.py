@@ -40,9 +40,8 @@ def init(
 ) -> None:
     """Look at this repository, and write a configuration and first benchmarks that run.
 
-    It shows each file before it writes, asks on a terminal, and overwrites nothing. A benchmark is written
-    only if it ran, in a limited process of its own. Where nothing can be called it names the
-    command that measures the training script as it is.
+    It shows each file first, asks on a terminal, and overwrites nothing. A benchmark is written only if it
+    ran, in a limited process of its own.
     """
     from perfkit.errors import UsageError
     from perfkit.features.init.cli import starting_sentence, starting_view

@@ -39,8 +39,7 @@ def report(
     """Write static pages of the history: an overview, a chart for each benchmark, gates, profiles, machines.
 
     They open from a disk and from any web server, and load nothing from elsewhere. Equal ledgers give equal
-    files, and only those that differ are written. The table `tool.perfkit.report` of the
-    configuration links commits to a forge.
+    files. The table `tool.perfkit.report` of the configuration links commits to a forge.
     """
     from perfkit.config import load_project
     from perfkit.errors import UsageError

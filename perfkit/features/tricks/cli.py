@@ -68,8 +68,8 @@ def tricks(
 ) -> None:
     """Measure which speed tricks pay on this machine and for a training loop, each against going without.
 
-    Both sides are checked to give the same, measured in turns and judged by the gate's rule. Exit code: 0
-    tried, 4 a trick failed or its sides do not give the same.
+    Both sides are checked to give the same results and measured interleaved. Exit code: 0 tried, 4 a trick
+    failed or its results differ.
     """
     # Even to show what was recorded, the catalogue is read, whose tricks are code for torch.
     need("torch", by="perfkit tricks")

@@ -7,8 +7,10 @@ import contextlib
 import faulthandler
 import gc
 import importlib
+import io
 import os
 import sys
+import threading
 import time
 import traceback
 from dataclasses import replace
@@ -60,8 +62,9 @@ def main(request: PassSpec, parent: Parent) -> None:
     # What still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
     reporter.send(PassNews(result=result))
-    if request.rank_place is not None:
-        leave_rank()
+    if request.rank_place is None:
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 (there is no public name)
+    leave()
 
 
 class Reporter:
@@ -199,13 +202,16 @@ def become_rank(spec: PassSpec, place: RankPlace) -> None:
     _kept_alive.append(stack)
 
 
-def leave_rank() -> NoReturn:
+def leave() -> NoReturn:
     """End the process as its interpreter would, but for the objects that are still alive.
 
-    The group of ranks is one of them, and its end waits for threads that may need the interpreter for theirs.
+    Taking torch apart takes a second. The end of a group of ranks waits for threads that may need the
+    interpreter for theirs.
     """
     atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name)
-    for stream in (sys.stdout, sys.stderr):
+    text, binary = io.TextIOWrapper, io.BufferedWriter
+    files = [one for one in gc.get_objects() if type(one) is text or type(one) is binary]
+    for stream in (*files, sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(0)

@@ -14,6 +14,7 @@ from perfkit.model.comparisons import (
     Comparison,
     ExactComparison,
     GateReport,
+    Runs,
     Verdict,
     exit_code,
     uncounted_instructions,
@@ -41,6 +42,15 @@ _INSTEAD: Mapping[Verdict, str] = {
     "FAILED": "ended with an error",
     "TIMEOUT": "took too long",
 }
+_RUNS: Mapping[Runs, str] = {
+    "timed": "",
+    "first call": ", runs in the first call alone",
+    "set-up": ", runs in set-up alone",
+    "import": ", runs at import alone",
+    "never": "",
+}
+# So many changed functions that are not measured are named.
+_MOST_FUNCTIONS = 5
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
@@ -65,16 +75,37 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     skipped = [one.benchmark for one in report.comparisons if one.verdict == "SKIPPED"]
     files = [one.name for one in skipped if one.is_file]
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, besides)).items())
-    reasons = ", and ".join(_reasons(report, named, counts, names))
+    reasons = ", and ".join(_reasons(report, named, counts, names)) + _but_not_covered(report)
     lines = (
         f"{_more_cpu(report, names)}{_decision(report)}: {reasons}.",
         _rule(report, causes),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
+        *coverage_lines(report),
         f"Besides: {kinds}." if besides else "",
         f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}." if files else "",
         " ".join(closing),
     )
     return [line for line in lines if line]
+
+
+def coverage_lines(report: Report) -> Iterator[str]:
+    """Yield how many benchmarks were not timed, and which changed functions no timed call runs."""
+    same = sum(one.verdict == "SAME CODE" for one in report.comparisons)
+    if same:
+        verb = "runs" if same == 1 else "run"
+        yield f"{same} of {counted(len(report.comparisons), 'benchmark')} {verb} no changed code (SAME CODE)."
+    coverage = report.coverage if isinstance(report, GateReport) else None
+    if coverage is None or not coverage.functions:
+        return
+    left, every = coverage.uncovered, len(coverage.functions)
+    if not left:
+        return
+    which = listed(
+        [f"`{one.name}` ({one.file}:{one.line}{_RUNS[one.runs]})" for one in left], _MOST_FUNCTIONS
+    )
+    measured = f"{every - len(left)} of {counted(every, 'changed function')}"
+    verb = "is" if every == 1 else "are"
+    yield f"{measured} {verb} measured; not measured: {which}."
 
 
 def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
@@ -196,6 +227,7 @@ def _judged(report: Report) -> Report:
 def _sureness(report: Report, *, brief: bool) -> Iterator[str]:
     """Yield the probability of an error, and whether anything was recorded."""
     answered = not brief or report.exit_code != EXIT_NOT_MEASURED
+    answered &= not all(one.verdict == "SAME CODE" for one in report.comparisons) or not report.comparisons
     if answered and (report.comparisons or not report.exact):
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.
@@ -324,6 +356,8 @@ def _without_cause(report: Report) -> str:
     """Return why no benchmark decided."""
     if isinstance(report, GateReport) and report.cut_off:
         return "the gate was cut off before all was measured"
+    if any(one.verdict == "SAME CODE" for one in report.comparisons):
+        return _without_changed_code(report)
     if report.comparisons and all(one.verdict in _NOTHING_TO_COMPARE for one in report.comparisons):
         kinds = sorted({_NOTHING_TO_COMPARE[one.verdict] for one in report.comparisons})
         skipped = (one.message for one in report.comparisons if one.verdict == "SKIPPED")
@@ -338,6 +372,21 @@ def _without_cause(report: Report) -> str:
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
     return "nothing was compared" if nothing else "the notes above give the reason"
+
+
+def _but_not_covered(report: Report) -> str:
+    """Return a warning where a gate passes whose timed calls run no changed function."""
+    coverage = report.coverage if isinstance(report, GateReport) else None
+    if coverage is None or report.exit_code != EXIT_PASS or coverage.same == coverage.benchmarks:
+        return ""
+    none = coverage.functions and len(coverage.uncovered) == len(coverage.functions)
+    return ", but no timed call runs a changed function" if none else ""
+
+
+def _without_changed_code(report: Report) -> str:
+    return "no benchmark runs any changed code, so nothing was timed" + (
+        ", and --uncovered asks that all of it is measured" if report.exit_code == EXIT_NOT_MEASURED else ""
+    )
 
 
 def _range(changes: Iterable[float]) -> str:

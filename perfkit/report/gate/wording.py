@@ -53,8 +53,12 @@ _LINE = re.compile(r"\.py:\d+$")
 
 
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first."""
-    return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
+    """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first.
+
+    Those of SAME CODE are left out: a sentence counts them.
+    """
+    shown = [found for found in comparisons if found.verdict != "SAME CODE"]
+    return sorted(shown, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
 
 
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
@@ -76,7 +80,9 @@ def is_excused(comparison: Comparison | ExactComparison) -> bool:
 
 def is_timed(report: GateReport) -> bool:
     """Return whether a gate timed anything, or would have."""
-    return any(found.estimate is not None for found in report.comparisons) or not report.exact
+    if any(found.estimate is not None for found in report.comparisons):
+        return True
+    return not report.exact and not all(found.verdict == "SAME CODE" for found in report.comparisons)
 
 
 def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:

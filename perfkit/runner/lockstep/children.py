@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
@@ -31,6 +31,19 @@ _PLACES = ("inifile:", "rootdir:")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tracing:
+    """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
+
+    Benchmarks that begin after so many ``seconds`` are left out, and one is ended after ``limit_s``.
+    """
+
+    top: str
+    file: str
+    seconds: float
+    limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assignment:
     """The request to a child: run ``nodes`` of ``paths`` in ``root`` by pytest, or list all where it is None.
 
@@ -43,11 +56,11 @@ class Assignment:
         began: when the comparison began, in seconds since the epoch. Native libraries that were built outside
             of the checkouts since then are refused.
         oldest: when the oldest side was committed, likewise, for libraries in caches.
-        changed: functions by file, None for all of one; a listing names the benchmarks that may run them.
         asv: the suite of asv of the project, if it has one.
         layout: the seed from which its memory's layout is drawn.
         serves: it lists the benchmarks, then forks a child for each launch.
         training: a function or script of which the last of ``steps`` steps is counted, and no benchmark run.
+        tracing: how the benchmarks are traced, None where they are measured.
     """
 
     root: str
@@ -61,12 +74,12 @@ class Assignment:
     caches: str
     began: float
     oldest: float
-    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     asv: AsvSuite | None = None
     layout: int = 0
     serves: bool = False
     training: str | None = None
     steps: int = 0
+    tracing: Tracing | None = None
 
 
 class Child:

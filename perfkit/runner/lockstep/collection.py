@@ -28,16 +28,13 @@ _FIRST_WORD_S = 10.0
 class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker sets.
 
-    ``changed`` means that it may run a function that differs between the sides. ``reached`` are the functions
-    that it may run in files that differ: file and qualified name. A benchmark of an ``asv`` suite sets itself
-    how many seconds it may take, and a ``number`` of it is measured instead of a time.
+    A benchmark of an ``asv`` suite sets itself how many seconds it may take, and a ``number`` of it is
+    measured instead of a time.
     """
 
     benchmark: Benchmark
     file: str
     settings: Mapping[str, str]
-    changed: bool = True
-    reached: tuple[tuple[str, str], ...] = ()
     limit_s: float | None = None
     asv: bool = False
     number: bool = False
@@ -152,8 +149,6 @@ def _read(item: Message) -> Found:
         benchmark=benchmark,
         file=item["file"],
         settings=item["settings"],
-        changed=item["changed"],
-        reached=tuple((file, name) for file, name in item["reached"]),
         limit_s=item["limit_s"],
         asv=item["asv"],
         number=item["number"],

@@ -31,6 +31,7 @@ from perfkit.runner.lockstep.children import (
     ForkServers,
     FreshProcesses,
     Source,
+    Tracing,
     Zygote,
 )
 from perfkit.runner.lockstep.collection import Listing, expected_imports, ignore_log, plugins, read_listing
@@ -66,8 +67,7 @@ _CORES_FOR_A_PAIR, _MOST_PAIRS = 2, 4
 class MeasuredTrees:
     """What is measured: the two trees, the user's own trees that they were made from, and pytest's paths.
 
-    ``slowdowns`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
-    functions that differ between the trees, by file relative to their roots, where that is known.
+    ``slowdowns`` maps benchmarks to the share by which head is made slower on purpose.
     ``interpreters`` are those of the sides that are not measured by this process's own. ``asv`` is the suite
     of asv that both have, if any. The measuring ``began``, and the older tree was ``committed``, at these
     seconds since the epoch.
@@ -78,7 +78,6 @@ class MeasuredTrees:
     paths: tuple[str, ...]
     select: str | None = None
     slowdowns: Mapping[str, float] = field(default_factory=dict)
-    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
     asv: AsvSuite | None = None
     began: float = field(default_factory=time.time)
@@ -131,6 +130,7 @@ class Launcher:
         self.launches_per_fork_server = launches_per_fork_server
         self._started_together = 1 if trees.apart or cores < _STARTED_TOGETHER else _STARTED_TOGETHER
         self._trees, self._folder = trees, folder
+        self.folder = folder
         self._environment = environment
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._layout = 0
@@ -385,6 +385,10 @@ class Launcher:
         """Start a child that counts the last of ``steps`` training steps of a function or a script."""
         return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
+    def start_tracing(self, side: Side, nodes: Sequence[str], tracing: Tracing) -> Child:
+        """Start a child that imports the code of a side anew and traces what each benchmark runs."""
+        return self._repeated_once(lambda: self._start(side, nodes=tuple(nodes), tracing=tracing))
+
     def _start(
         self,
         side: Side,
@@ -393,6 +397,7 @@ class Launcher:
         serves: bool = False,
         training: str | None = None,
         steps: int = 0,
+        tracing: Tracing | None = None,
     ) -> Child:
         if self._source is None:
             self.renew()
@@ -407,11 +412,11 @@ class Launcher:
             origins=tuple(str(origin) for origin in self._trees.origins),
             paths=self._trees.paths,
             nodes=nodes,
-            changed=self._trees.changed,
             asv=self._trees.asv,
             serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,
+            tracing=tracing,
             select=self._trees.select,
             temporary=str(place),
             log=f"{place}.log",
@@ -421,7 +426,7 @@ class Launcher:
             oldest=self._trees.oldest,
             layout=self._layout,
         )
-        if nodes and side in self._zygotes:
+        if nodes and side in self._zygotes and tracing is None:
             return self._zygotes[side].start(assignment)
         return self._source.start(side, assignment)
 

@@ -1,0 +1,664 @@
+"""Records which code each benchmark runs, without timing: a process forked for each of them after import."""
+
+from __future__ import annotations
+
+import _posixsubprocess
+import _thread
+import contextlib
+import functools
+import gc
+import hashlib
+import importlib
+import json
+import os
+import re
+import select
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
+
+import pytest
+
+from .fork_server import try_fork
+from .processes import die_with, kill, kill_descendants
+
+if TYPE_CHECKING:
+    from .benchmark_fixture import Work
+
+# A benchmark is called again for so long, so that code of rare calls may show.
+_CALLS_S, _MOST_CALLS = 0.01, 20
+# Where there are more benchmarks than that, so many of one function share a process.
+_MANY, _MOST_TOGETHER = 100, 16
+_FORK_LIMIT_S = 5.0
+# One that has begun when the time is over may take so long.
+_GRACE_S = 5.0
+# A call that takes longer is made once, and counts as the first one and as a later one.
+_LONG_CALL_S = 0.5
+_TOOL = 4  # of sys.monitoring; the numbers below are those of debuggers, coverage and profilers
+_OPTIMIZED = 0x1  # the flag of code that is a function and no module or class body
+_PROCESSES = frozenset({
+    "subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "os.system",
+    "pty.spawn", "cpython.PyInterpreterState_New",
+})  # fmt: skip
+_TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
+_READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
+_LIBRARIES = frozenset({"ctypes.dlopen"})
+_EVENTS = _PROCESSES | _TRACERS | _READS | _LIBRARIES
+# Programs that run no code of the project.
+_HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
+# Functions of libraries after which Python no longer sees what runs, by the end of their file.
+_HIDING = {
+    ("torch/jit/_script.py", "script"): "torch.jit compiles code",
+    ("torch/jit/_trace.py", "trace"): "torch.jit compiles code",
+    ("torch/__init__.py", "compile"): "torch.compile compiles code",
+    ("torch/_dynamo/eval_frame.py", "optimize"): "torch.compile compiles code",
+    ("numba/core/decorators.py", "jit"): "numba compiles code",
+    ("jax/_src/api.py", "jit"): "jax compiles code",
+    ("multiprocessing/util.py", "spawnv_passfds"): "it starts a process",
+}
+_HIDING_NAMES = frozenset(name for _, name in _HIDING)
+_STDLIB = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 (a text that others begin with)
+_OPENERS = frozenset({f"{_STDLIB}pathlib.py", f"{_STDLIB}pathlib/_local.py", f"{_STDLIB}pathlib/__init__.py"})
+# They read lines of code, these to show them.
+_LINES = frozenset({f"{_STDLIB}tokenize.py", f"{_STDLIB}linecache.py"})
+_TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
+_IMPORTERS = ("<frozen importlib", "<frozen zipimport")
+_REWRITER = "/_pytest/assertion/rewrite.py"
+# Methods of importers that read data for their callers.
+_GETTERS = frozenset({"get_data", "get_source"})
+# By these names libraries look at all names, headers or docstrings of what they are given.
+_LOOKS = frozenset({
+    "dir", "vars", "__subclasses__", "getmembers", "signature", "get_type_hints", "get_annotations", "getdoc",
+    "getsource", "getsourcelines", "__code__", "__doc__",
+})  # fmt: skip
+# They hand docstrings on.
+_COPIERS = frozenset({f"{_STDLIB}contextlib.py", f"{_STDLIB}functools.py"})
+_WORD = re.compile(r"[^\W\d]\w*")
+_GENERATED = "<generated>"
+
+
+class _Recorder(Protocol):
+    """Finds which code objects start in this process."""
+
+    def begin(self) -> None:
+        """Record anew."""
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since, each with some that it called."""
+
+
+class _Profiled:
+    """The profiler in C of Python 3.11, which sees the main thread."""
+
+    def __init__(self) -> None:
+        self._profiler: Any = None
+
+    def begin(self) -> None:
+        """Record anew."""
+        import _lsprof
+
+        self._profiler = _lsprof.Profiler(subcalls=True, builtins=False)
+        self._profiler.enable()
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since ``begin``, and what they called."""
+        self._profiler.disable()
+        for entry in self._profiler.getstats():
+            if isinstance(entry.code, CodeType):
+                called = [one.code for one in entry.calls or ()]
+                yield entry.code, [code for code in called if isinstance(code, CodeType)]
+
+
+class _Monitored:
+    """The monitoring of Python 3.12 and later, which reports each code object once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[CodeType, set[CodeType]]] = {}
+        monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        monitoring.use_tool_id(_TOOL, "perfkit")
+        events = monitoring.events.PY_START | monitoring.events.PY_RESUME
+        for event in (monitoring.events.PY_START, monitoring.events.PY_RESUME):
+            monitoring.register_callback(_TOOL, event, self._started)
+        monitoring.set_events(_TOOL, events)
+        self._monitoring = monitoring
+
+    def _started(self, code: CodeType, _offset: int) -> object:
+        # Codes are distinguished by identity, as comparing them takes long; kept, no identity comes twice.
+        self._found.setdefault(id(code), (code, set()))
+        if code.co_name in _HIDING_NAMES:
+            caller = sys._getframe(1).f_back  # noqa: SLF001 (the documented way to the caller)
+            if caller is not None:
+                self._found.setdefault(id(caller.f_code), (caller.f_code, set()))[1].add(code)
+            return None
+        return self._monitoring.DISABLE
+
+    def begin(self) -> None:
+        """Record anew."""
+        self._found = {}
+        self._monitoring.restart_events()
+
+    def take(self) -> Iterator[tuple[CodeType, Iterable[CodeType]]]:
+        """Yield the code objects that started since ``begin``, with what they called of ``_HIDING``."""
+        yield from list(self._found.values())
+
+
+class Trace:
+    """The record of what runs in this process and in those forked from it, written line by line.
+
+    Args:
+        top: the checkout; code in it is the project's own.
+        file: where the lines go.
+        count: how many benchmarks there are.
+        seconds: benchmarks that begin later than that are left out.
+        limit_s: a benchmark is ended after that.
+        caches: a folder that each benchmark finds empty, None for none.
+    """
+
+    def __init__(
+        self, top: Path, file: Path, *, count: int, seconds: float, limit_s: float, caches: Path | None
+    ) -> None:
+        self._top = f"{os.path.realpath(top)}/"
+        self._out = file.open("wb")
+        self._together = _MOST_TOGETHER if count > _MANY else 1
+        self._until, self._limit_s, self._caches = time.monotonic() + seconds, limit_s, caches
+        self._kept: list[CodeType] = []
+        self._keys: dict[int, tuple[str, str, str] | None] = {}
+        self._files: dict[str, str | None] = {}
+        self._generated: dict[str, list[str]] = {}
+        self._looks: set[str] = set()
+        self._opened: set[str] = set()
+        self._known_reads: set[tuple[str, bool]] = set()
+        self._resolves = False
+        self._unknown: set[str] = set()
+        self._parts: dict[str, set[tuple[str, str, str]]] = {}
+        self._part = "import"
+        self._sending: BinaryIO | None = None
+        self._node, self._is_sent = "", False
+        # In a forked process, those of this process.
+        self._traced: set[str] = set()
+        self._early = [
+            own
+            for module in list(sys.modules.values())
+            if isinstance(place := getattr(module, "__file__", None), str)
+            and (own := self._own(place))
+            and own != _GENERATED
+        ]
+        self._recorder: _Recorder | None = None
+        self._modules: frozenset[str] = frozenset()
+        self._imports_over = False
+
+    def install(self) -> None:
+        """Record from now on, in all threads."""
+        self._recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
+        sys.addaudithook(self._audit)
+        if sys.version_info < (3, 12):
+            self._watch_threads()
+        fork_exec = _posixsubprocess.fork_exec
+        _posixsubprocess.fork_exec = self._noting(fork_exec, "it starts a process")
+        for name in ("stat", "lstat", "access", "readlink"):
+            setattr(os, name, self._reading(getattr(os, name)))
+        self._recorder.begin()
+
+    def _watch_threads(self) -> None:
+        for module in (_thread, threading):
+            for name in ("start_new_thread", "start_new", "_start_new_thread"):
+                if hasattr(module, name):
+                    why = "it starts a thread, which Python's profiler does not see"
+                    setattr(module, name, self._noting(getattr(module, name), why))
+
+    def _noting(self, call: Callable[..., Any], why: str) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def noted(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 (those of any function)
+            if self._part != "import" or self._is_below_own(sys._getframe(1)):  # noqa: SLF001
+                self._unknown.add(why)
+            return call(*arguments, **more)
+
+        return noted
+
+    def _reading(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that asks for a file, and notes which one that is."""
+
+        @functools.wraps(call)
+        def read(path: Any, *arguments: Any, **more: Any) -> Any:  # noqa: ANN401 (those of any function)
+            if not self._resolves:
+                relative = more.get("dir_fd") is not None
+                self._read((path,), sys._getframe(1), asked=True, relative=relative)  # noqa: SLF001
+            return call(path, *arguments, **more)
+
+        return read
+
+    def switch(self, part: str) -> None:
+        """Have what runs from now on belong to another part of the record."""
+        self._take()
+        self._begin(part)
+
+    def repeat(self, part: str) -> None:
+        """Take what ran in another part as run in this one as well."""
+        self._parts.setdefault(self._part, set()).update(self._parts.get(part, ()))
+
+    def _begin(self, part: str) -> None:
+        self._part = part
+        if self._recorder is not None:
+            self._recorder.begin()
+
+    def _take(self) -> None:
+        """Keep what ran since the last part began."""
+        found = self._parts.setdefault(self._part, set())
+        for code, called in self._recorder.take() if self._recorder is not None else ():
+            key = self._key(code)
+            if key is not None:
+                found.add(key)
+            elif self._part in ("first", "later") and code.co_filename not in _COPIERS:
+                self._looks |= _LOOKS.intersection(code.co_names)
+            if self._part != "import" or key is not None:
+                self._unknown.update(filter(None, map(_hides, called)))
+
+    def _key(self, code: CodeType) -> tuple[str, str, str] | None:
+        """Return the file, name and hash of own code, those of generated code without a file, or None."""
+        number = id(code)
+        if number not in self._keys:
+            self._kept.append(code)
+            self._keys[number] = self._new_key(code)
+        return self._keys[number]
+
+    def _new_key(self, code: CodeType) -> tuple[str, str, str] | None:
+        file = self._own(code.co_filename)
+        if file is None:
+            return None
+        if "get_num_threads" in code.co_names:
+            self._unknown.add("it asks for the number of threads, which is another one while traced")
+        if not file.endswith(".py"):
+            digest = _digest(_whole(code, self._top))
+            self._generated[digest] = sorted(_words(code))
+            return "", code.co_name, digest
+        if code.co_flags & _OPTIMIZED or "<locals>" in code.co_qualname:
+            return file, code.co_qualname, _digest(_function(code, self._top))
+        return file, code.co_qualname, ""
+
+    def _own(self, file: str) -> str | None:
+        """Return a file relative to the top, None for a library's, and the name of what is no file."""
+        if file not in self._files:
+            place = self._real(file)
+            if file.startswith("<"):
+                self._files[file] = None if file.startswith("<frozen") else _GENERATED
+            elif place.startswith(self._top):
+                self._files[file] = place.removeprefix(self._top)
+            else:
+                self._files[file] = None if self._resolved(os.path.isfile, place) else _GENERATED
+        return self._files[file]
+
+    def _is_own(self, frame: FrameType | None) -> bool:
+        return frame is not None and (self._own(frame.f_code.co_filename) or "").endswith(".py")
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _EVENTS:
+            return
+        frame = sys._getframe(1)  # noqa: SLF001 (the documented way to the caller)
+        if event in _READS:
+            self._read(arguments, frame)
+        elif event in _TRACERS:
+            if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
+                self._unknown.add("it sets a tracer or profiler of its own")
+        elif event in _LIBRARIES:
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(f"{_STDLIB}ctypes/"):
+                frame = frame.f_back
+            if self._is_own(frame):
+                self._unknown.add("it calls a library of C, of which Python sees nothing")
+        elif self._matters(event, arguments, frame):
+            self._unknown.add("it starts a process or an interpreter")
+
+    def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
+        if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
+            return False
+        return self._is_below_own(frame) or (self._part != "import" and event != "os.fork") or self.is_forked
+
+    def _is_below_own(self, frame: FrameType | None) -> bool:
+        """Return whether own code led to a frame, or may have begun its thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return True
+        while frame is not None and not self._is_own(frame):
+            frame = frame.f_back
+        return frame is not None
+
+    def _real(self, path: str) -> str:
+        """Return where a path leads to, without noting that it was asked for."""
+        return str(self._resolved(os.path.realpath, path))
+
+    def _resolved(self, ask: Callable[[str], object], path: str) -> object:
+        before, self._resolves = self._resolves, True
+        try:
+            return ask(path)
+        finally:
+            self._resolves = before
+
+    def _read(
+        self,
+        arguments: tuple[Any, ...],
+        frame: FrameType | None,
+        *,
+        asked: bool = False,
+        relative: bool = False,
+    ) -> None:
+        """Note which file of the checkout is read: while benchmarks run by anybody, before by own code.
+
+        A folder that is only ``asked`` for is not listed.
+        """
+        name = arguments[0] if arguments else None
+        if _imports(frame) or not (self.is_forked or self._is_below_own(frame)):
+            return
+        if relative and isinstance(name, (str, bytes)) and not os.path.isabs(name):  # noqa: PTH117 (as below)
+            self._unknown.add("it reads files relative to a folder that it has opened")
+        if isinstance(name, int):
+            return
+        try:
+            path = os.path.abspath(os.fsdecode("." if name is None else name))  # noqa: PTH100 (asks for no file)
+        except (TypeError, ValueError, OSError):
+            return
+        if (path, asked) not in self._known_reads:
+            self._known_reads.add((path, asked))
+            real = self._real(path)
+            if not (asked and self._resolved(os.path.isdir, real)):
+                self._opened |= {
+                    one.removeprefix(self._top) if f"{one}/" != self._top else "."
+                    for one in (path, real)
+                    if f"{one}/".startswith(self._top)
+                }
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked for benchmarks."""
+        return self._sending is not None
+
+    def fork(self, node: str) -> bool:
+        """Fork a process for a benchmark: return False in it, and True in this process when it is over.
+
+        It goes on to run the next ones of the same function, which have then run here as well.
+        """
+        if not self._imports_over:
+            self._end_imports()
+        if self._unknown or node in self._traced or time.monotonic() > self._until:
+            return True
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            die_with(parent)
+            os.close(reading)
+            self._sending = os.fdopen(writing, "wb")
+            self._traced.clear()
+            self._generated.clear()
+            self._keys.clear()
+            self._looks.clear()
+            self._opened.clear()
+            self._known_reads.clear()
+            self._parts.clear()
+            self._begin_node(node)
+            return False
+        os.close(writing)
+        left_s = max(self._until - time.monotonic(), _GRACE_S)
+        for line in _received(reading, min(self._limit_s, left_s)):
+            self._out.write(line)
+            found = json.loads(line)
+            self._traced.add(found["node"])
+            if found["imports"]:
+                self._import_libraries(found["imports"])
+        os.close(reading)
+        kill(pid)
+        os.waitpid(pid, 0)
+        if self._caches is not None:
+            shutil.rmtree(self._caches, ignore_errors=True)
+        return True
+
+    def _libraries(self) -> list[str]:
+        """Return the modules of libraries that this process has imported since it was forked, in order."""
+        places = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+        return [
+            name
+            for name, place in places.items()
+            if name not in self._modules and isinstance(place, str) and self._own(place) is None
+        ]
+
+    def _import_libraries(self, names: Sequence[str]) -> None:
+        """Import what one benchmark did, so that it takes time in none of the next ones."""
+        for name in names:
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+        self._modules |= frozenset(names)
+
+    def goes_on(self, node: str) -> bool:
+        """Return whether this forked process runs the next benchmark as well, and begin it."""
+        self.send()
+        function = node.partition("[")[0]
+        over = len(self._traced) >= self._together or time.monotonic() > self._until
+        if over or function != self._node.partition("[")[0]:
+            return False
+        self._begin_node(node)
+        return True
+
+    def _begin_node(self, node: str) -> None:
+        # What the earlier ones ran may have made what this one uses.
+        self._parts = {"before": set().union(*self._parts.values())}
+        self._node, self._is_sent = node, False
+        self._begin("setup")
+
+    def _end_imports(self) -> None:
+        self._imports_over = True
+        self._take()
+        self._leave_threads()
+        if reason := try_fork(_FORK_LIMIT_S):
+            self._unknown.add(f"no process can be forked for a benchmark: {reason}")
+        self._modules = frozenset(sys.modules)
+        gc.freeze()
+
+    def _leave_threads(self) -> None:
+        """Have torch compute in one thread from now on, as a forked process would wait for its others."""
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)
+
+    def send(self) -> None:
+        """Send what the benchmark of this process has run, once."""
+        if self._sending is None or self._is_sent:
+            return
+        self._is_sent = True
+        self._traced.add(self._node)
+        gc.collect()
+        self._take()
+        if sys.version_info < (3, 12) and _uses_cuda():
+            self._unknown.add("threads of an accelerator run code that Python's tracing misses")
+        threads = threading.active_count() > 1
+        self._sending.write(self._line(node=self._node, imports=[] if threads else self._libraries()))
+        self._sending.flush()
+
+    def finish(self) -> NoReturn:
+        """End a forked process."""
+        self.send()
+        kill_descendants()
+        os._exit(0)
+
+    def close(self) -> None:
+        """Write what all benchmarks have in common."""
+        if not self._imports_over:
+            self._end_imports()
+        self._out.write(self._line(early=sorted(self._early)))
+        self._out.close()
+
+    def _line(self, **more: object) -> bytes:
+        names = sys.stdlib_module_names
+        modules = [
+            one for one in sys.modules if one.partition(".")[0] not in names and one not in self._before()
+        ]
+        line = {
+            **more,
+            **{part: sorted(codes) for part, codes in self._parts.items()},
+            "generated": self._generated,
+            "looks": sorted(self._looks),
+            "opened": sorted(self._opened),
+            "unknown": sorted(self._unknown),
+            "modules": modules,
+        }
+        return json.dumps(line).encode() + b"\n"
+
+    def _before(self) -> frozenset[str]:
+        """Return the modules that a line leaves out: those of the import, in a benchmark's process."""
+        return self._modules if self.is_forked else frozenset()
+
+
+def _received(descriptor: int, limit_s: float) -> Iterator[bytes]:
+    """Yield the lines that a pipe brings until its other end closes, or none comes for some seconds."""
+    until, found = time.monotonic() + limit_s, bytearray()
+    while select.select([descriptor], [], [], max(until - time.monotonic(), 0.0))[0]:
+        more = os.read(descriptor, 1 << 16)
+        if not more:
+            return
+        found += more
+        *lines, rest = found.split(b"\n")
+        found = bytearray(rest)
+        if lines:
+            until = time.monotonic() + limit_s
+        yield from (bytes(line) + b"\n" for line in lines)
+
+
+class TracePlugin:
+    """Has each benchmark run in a process of its own, and report what it ran when it is over."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Fork a process that runs a test, and run nothing here."""
+        if self._trace.is_forked:
+            if self._trace.goes_on(item.nodeid):
+                return None
+            self._trace.finish()
+        return self._trace.fork(item.nodeid) or None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self) -> None:
+        """Send what a test has run that is over."""
+        self._trace.send()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """End a process whose test has ended the session."""
+        if self._trace.is_forked:
+            self._trace.finish()
+
+
+class TracingLoop:
+    """A timing loop that calls each benchmark some times and times nothing."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def time(self, work: Work) -> None:
+        """Make the first call, and some later ones where the benchmark allows them."""
+        loops = work.loops or 1
+        # Where each process makes one call, that is the one that is timed.
+        single = work.rounds is not None and work.rounds * loops < 2  # noqa: PLR2004
+        begun = time.perf_counter()
+        self._trace.switch("later" if single else "first")
+        _call(work, loops)
+        self._trace.switch("later")
+        until, made = time.perf_counter() + _CALLS_S, 1
+        if not single and until - begun > _LONG_CALL_S:
+            self._trace.repeat("first")
+            return
+        most = _MOST_CALLS if work.rounds is None else min(work.rounds, _MOST_CALLS)
+        while made < most and (made == 1 or time.perf_counter() < until):
+            _call(work, loops)
+            made += 1
+
+
+def _call(work: Work, loops: int) -> None:
+    if work.number is not None:
+        work.number()
+    else:
+        work.block(loops)
+
+
+def _hides(code: CodeType) -> str | None:
+    if code.co_name not in _HIDING_NAMES:
+        return None
+    return next((why for (file, name), why in _HIDING.items()
+                 if code.co_name == name and code.co_filename.endswith(file)), None)  # fmt: skip
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Return whether a file is opened, or a folder listed, to import what is in it or to show its lines."""
+    while frame is not None and frame.f_code.co_filename in _OPENERS:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    while frame.f_code.co_filename in _LINES and frame.f_back is not None:
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    if file in _TRACEBACKS:
+        return True
+    if file.endswith(_REWRITER) or file.startswith(f"{_STDLIB}importlib/metadata/"):
+        return True
+    importers: list[str] = []
+    while frame is not None and frame.f_code.co_filename.startswith(
+        ("<frozen importlib", "<frozen zipimport")
+    ):
+        importers.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return not _GETTERS.issuperset(importers)
+
+
+def _uses_cuda() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _words(code: CodeType) -> set[str]:
+    """Return the global names and the words in texts of a code object and all that is in it."""
+    found = {*code.co_names}
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            found |= _words(value)
+        elif isinstance(value, str):
+            found |= {*_WORD.findall(value)}
+        elif isinstance(value, tuple):
+            found |= {one for one in value if isinstance(one, str)}
+    return found
+
+
+def _header(code: CodeType) -> Sequence[object]:
+    return (
+        *(code.co_name, code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars),
+        *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags),
+    )
+
+
+def _function(code: CodeType, top: str) -> str:
+    """Describe a function but for its docstring and what is defined in it, which runs for itself."""
+    docs = bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    consts = code.co_consts[docs:]
+    return _described((*_header(code), *(one for one in consts if not isinstance(one, CodeType))), top)
+
+
+def _whole(code: CodeType, top: str) -> str:
+    return _described((*_header(code), *code.co_consts), top)
+
+
+def _described(value: object, top: str) -> str:
+    """Describe a constant of a code object alike on both sides."""
+    if isinstance(value, CodeType):
+        return f"code({_whole(value, top)})"
+    if isinstance(value, (tuple, frozenset)):
+        items = [_described(item, top) for item in value]
+        return f"{type(value).__name__}({','.join(sorted(items) if isinstance(value, frozenset) else items)})"
+    if isinstance(value, str):
+        return repr(value.replace(top, ""))
+    return f"{type(value).__name__}:{value!r}"

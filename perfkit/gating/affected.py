@@ -1,0 +1,456 @@
+"""Decides which benchmarks a change can affect, from what they ran on both sides and what differs.
+
+What is not known counts as affected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from pathlib import PurePosixPath
+
+from perfkit.gating.code_units import (
+    MODULE,
+    READS_CODE,
+    READS_DOCS,
+    READS_HEADERS,
+    Item,
+    Mentions,
+    Units,
+    looks_around,
+    units_of,
+    watched_classes,
+)
+from perfkit.model import SIDES, Side
+from perfkit.model.comparisons import ChangedFunction, Runs
+from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
+
+_TEXT_SUFFIXES = frozenset({".md", ".rst", ".pyi", ".typed", ".lock"})
+_TEXT_NAMES = re.compile(
+    r"(?i)(licen[cs]e|copying|notice|authors|contributors|codeowners|changelog|changes|news|citation\.cff"
+    r"|readme|makefile|\.gitignore|\.gitattributes|\.gitmodules|\.mailmap|\.editorconfig|\.dockerignore"
+    r"|\.pre-commit-config\.yaml|\.pre-commit-hooks\.yaml|\.readthedocs\.ya?ml|\.coveragerc|\.flake8|\.pylintrc"
+    r"|mypy\.ini|\.?ruff\.toml|renovate\.json|dependabot\.yml|poetry\.lock|pdm\.lock|pipfile\.lock"
+    r"|package-lock\.json|dockerfile|docker-compose\.ya?ml|mkdocs\.ya?ml|noxfile\.py|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
+    r"|(requirements|constraints)([-_.][\w.-]*)?\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
+)
+_TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
+# Tables of pyproject.toml that change nothing that runs.
+_HARMLESS_TOOLS = frozenset({
+    "bandit", "black", "bumpversion", "check-manifest", "codespell", "commitizen", "coverage", "cspell",
+    "flake8", "interrogate", "isort", "mypy", "pydocstyle", "pylint", "pyright", "ruff", "semantic_release",
+    "towncrier", "tox", "ty", "typos", "vulture", "yapf",
+})  # fmt: skip
+_HARMLESS_DATA = frozenset({
+    "authors", "classifiers", "dependencies", "description", "keywords", "license", "license-files",
+    "maintainers", "optional-dependencies", "readme", "requires-python", "urls", "version",
+})  # fmt: skip
+# Python imports these by itself.
+_SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
+_WORD = re.compile(r"[^\W\d]\w*")
+_READERS_OF_DOCS = frozenset({
+    "click", "cmd", "docopt", "doctest", "fastapi", "fire", "ply", "pydantic", "pydoc", "sly", "typer",
+})  # fmt: skip
+_STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """The files that differ, relative to the top, by kind, and a reader of any file of a side."""
+
+    python: frozenset[str]
+    texts: frozenset[str]
+    others: frozenset[str]
+    read: Callable[[Side, str], bytes | None]
+
+
+def sort_changed(files: Iterable[str], read: Callable[[Side, str], bytes | None]) -> Changed:
+    """Sort files that differ into Python, what nothing runs, and everything else."""
+    python: set[str] = set()
+    texts: set[str] = set()
+    others: set[str] = set()
+    for file in files:
+        path = PurePosixPath(file)
+        if read("base", file) == read("head", file):
+            # It is a link, or may be executed on one side alone.
+            others.add(file)
+        elif path.suffix == ".py":
+            python.add(file)
+        elif path.name == "pyproject.toml":
+            (texts if _same_tables(read("base", file), read("head", file)) else others).add(file)
+        elif (
+            path.suffix in _TEXT_SUFFIXES
+            or _TEXT_NAMES.match(path.name)
+            or not _TEXT_FOLDERS.isdisjoint(path.parts)
+        ):
+            texts.add(file)
+        else:
+            others.add(file)
+    return Changed(python=frozenset(python), texts=frozenset(texts), others=frozenset(others), read=read)
+
+
+def _same_tables(base: bytes | None, head: bytes | None) -> bool:
+    try:
+        old, new = (tomllib.loads((text or b"").decode()) for text in (base, head))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return False
+    for document in (old, new):
+        for table, harmless in (("tool", _HARMLESS_TOOLS), ("project", _HARMLESS_DATA)):
+            for name in harmless:
+                document.get(table, {}).pop(name, None)
+        document.pop("dependency-groups", None)
+    return old == new
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Why each affected benchmark may differ, and by which hash the code of the others is the same.
+
+    ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
+    of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
+    """
+
+    affected: Mapping[str, str]
+    same: Mapping[str, str]
+    functions: tuple[ChangedFunction, ...] = ()
+    everything: str | None = None
+    loaded: frozenset[str] = frozenset()
+    direct: frozenset[str] = frozenset()
+
+
+def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
+    """Decide which benchmarks a change can affect, and how the functions that it changed are run."""
+    deciding = _Deciding(traces=traces, changed=changed)
+    why = deciding.why_all()
+    found = {node: why or deciding.why(node) for node in nodes}
+    affected = {node: why for node, why in found.items() if why is not None}
+    return Decision(
+        affected=affected,
+        same={node: deciding.digest(node) for node in nodes if node not in affected},
+        functions=tuple(deciding.functions(nodes)),
+        everything=why,
+        loaded=deciding.imported,
+        direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Name:
+    """A name of a file ("" for any) that only one side binds, or binds otherwise.
+
+    That of a ``function`` does nothing where it is only called: what it runs is known.
+    """
+
+    file: str
+    name: str
+    function: bool
+
+
+@dataclass(kw_only=True)
+class _Differences:
+    """What differs between the files that were loaded.
+
+    Attributes:
+        modules: why what runs at import differs, by file.
+        functions: the names of functions that differ, by file.
+        headers: those of which also the header does.
+        names: what else is bound otherwise.
+        files: the words in the names of files that nothing opened.
+        python: whether any file that was loaded differs.
+        docs: whether a docstring does.
+        free: the statements by which names come and go, which mention nothing that matters.
+    """
+
+    modules: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, frozenset[str]] = field(default_factory=dict)
+    headers: bool = False
+    names: set[_Name] = field(default_factory=set)
+    files: set[frozenset[str]] = field(default_factory=set)
+    python: bool = False
+    docs: bool = False
+    free: set[Item] = field(default_factory=set)
+
+    def reasons(self, file: str, mentions: Mentions) -> Iterator[str]:
+        """Yield the differences that code in a file depends on."""
+        every = mentions.every
+        if self.names and mentions.looks_around:
+            yield "looks at all names"
+        for one in self.names:
+            known = mentions.words if one.file not in ("", file) else every
+            if one.name in known and not (one.function and one.name in mentions.called):
+                yield f"mentions {one.name}, which differs"
+        for words in self.files:
+            if words <= every or ("__file__" in every and words & every & _SUFFIXES):
+                yield f"mentions the file {'.'.join(sorted(words))}, which differs"
+        used = every - mentions.imported
+        if self.headers and used & READS_HEADERS:
+            yield "reads the headers of functions"
+        if self.python and used & READS_CODE:
+            yield "reads code or its lines"
+        if self.docs and used & READS_DOCS:
+            yield "reads docstrings"
+
+
+@dataclass(kw_only=True, eq=False)
+class _Deciding:
+    """The change seen through the traces of both sides."""
+
+    traces: Mapping[Side, SideTrace]
+    changed: Changed
+    _units: dict[tuple[Side, str], Units | None] = field(default_factory=dict)
+    _found: _Differences = field(default_factory=_Differences)
+    _known: dict[Code, str | None] = field(default_factory=dict)
+
+    @cached_property
+    def imported(self) -> frozenset[str]:
+        """The own files of which anything ran on either side."""
+        return frozenset(
+            file
+            for trace in self.traces.values()
+            for ran in (trace.imported, *trace.ran.values())
+            for file, _, _ in ran.codes
+            if file
+        )
+
+    def why_all(self) -> str | None:
+        """Return why every benchmark may be affected, None where that depends on the benchmark."""
+        return next(self._reasons(), None)
+
+    def _reasons(self) -> Iterator[str]:
+        base, head = (self.traces[side].imported for side in SIDES)
+        yield from (f"at import {why}" for why in (*base.unknown, *head.unknown))
+        yield from (f"{file} differs" for file in sorted(self.changed.others))
+        early = self.traces["base"].early | self.traces["head"].early
+        for file in sorted(early & self.changed.python):
+            yield f"{file} was loaded before tracing began"
+        yield from (f"{one} differs" for one in self.changed.python if PurePosixPath(one).name in _STARTUP)
+        self._compare_files()
+        yield from filter(None, (self._why_ran(base, head, ", which is at import"),))
+
+    def why(self, node: str) -> str | None:
+        """Return why a benchmark may be affected, None where it cannot be."""
+        if any(node not in self.traces[side].ran for side in SIDES):
+            return "it did not pass while it was traced"
+        base, head = (self.traces[side].ran[node] for side in SIDES)
+        return next(iter((*base.unknown, *head.unknown)), None) or self._why_ran(base, head, "")
+
+    def _why_ran(self, base: Ran, head: Ran, at: str) -> str | None:
+        """Return why what ran may differ."""
+        why = next(self._reasons_of(base, head), None)
+        return f"{why}{at}" if why else None
+
+    def _reasons_of(self, base: Ran, head: Ran) -> Iterator[str]:
+        yield from (f"it reads {one}" for one in self._opened(base.opened | head.opened))
+        looks = base.looks | head.looks
+        words = Mentions(words=looks, looks_around=looks_around(looks))
+        yield from (f"a library that it calls {why}" for why in self._found.reasons("", words))
+        generated = {**base.generated, **head.generated}
+        yield from filter(None, (self._why_code(one, generated) for one in sorted(base.codes | head.codes)))
+        for side, own, others in (("base", base.codes, head.codes), ("head", head.codes, base.codes)):
+            names = {code[:2] for code in others}
+            for code in sorted(own - others):
+                if not (code[:2] in names and self._has_other_docs(code)):
+                    yield f"{side} alone runs {f'{code[1]} ({code[0]})' if code[0] else 'generated code'}"
+        if base.modules != head.modules:
+            yield "the sides import other modules, or in another order"
+        modules = (*head.modules, *self.traces["head"].imported.modules)
+        readers = _READERS_OF_DOCS.intersection(name.partition(".")[0] for name in modules)
+        if self._found.docs and readers:
+            yield f"docstrings differ, and {min(readers)} reads them"
+
+    def _has_other_docs(self, code: Code) -> bool:
+        """Return whether code differs in its docstring, which moves its constants; the rest was compared."""
+        base, head = (self._of(side, code[0]) or Units() for side in SIDES)
+        unit = head.unit_of(code[1])
+        return unit != MODULE and base.docs.get(unit) != head.docs.get(unit)
+
+    def _opened(self, opened: Collection[str]) -> Iterator[str]:
+        """Yield the changed files that were opened, and those in a folder that was listed."""
+        for file in sorted(self.changed.texts | self.changed.python):
+            if file in opened or str(PurePosixPath(file).parent) in opened:
+                yield file
+
+    def _why_code(self, code: Code, generated: Mapping[str, frozenset[str]]) -> str | None:
+        """Return why code that ran may do something else on the other side."""
+        file, qualified, digest = code
+        if not file:
+            words = generated.get(digest, frozenset())
+            mentions = Mentions(
+                words=words - READS_HEADERS - READS_CODE - READS_DOCS, looks_around=looks_around(words)
+            )
+            why = next(self._found.reasons(file, mentions), None)
+            return f"generated code {why}" if why else None
+        if not digest and file in self._found.modules:
+            return self._found.modules[file]
+        if code not in self._known:
+            try:
+                self._known[code] = self._why_text(file, qualified)
+            except RecursionError:
+                self._known[code] = f"{file} cannot be read"
+        return self._known[code]
+
+    def _why_text(self, file: str, qualified: str) -> str | None:
+        sides: tuple[Side, ...] = SIDES if file in self.changed.python else ("head",)
+        for side in sides:
+            units = self._of(side, file)
+            if units is None:
+                return f"{file} cannot be read"
+            unit = units.unit_of(qualified)
+            if unit in self._found.functions.get(file, ()):
+                return f"{unit} differs ({file})"
+            found = [one.mentions for one in units.functions.get(unit, ())]
+            for mentions in found or [units.mentions(frozenset(self._found.free))]:
+                if why := next(self._found.reasons(file, mentions), None):
+                    return f"{unit} ({file}) {why}"
+        return None
+
+    def _of(self, side: Side, file: str) -> Units | None:
+        """Return the parts of a file on a side; a file that is not there has none."""
+        if side == "base" and file not in self.changed.python:
+            side = "head"
+        key = side, file
+        if key not in self._units:
+            text = self.changed.read(side, file)
+            try:
+                found: Units | None = Units() if text is None else units_of(text)
+                if found is not None and file in self.changed.python:
+                    found.describe()
+            except (SyntaxError, ValueError, RecursionError):
+                found = None
+            self._units[key] = found
+        return self._units[key]
+
+    def _compare_files(self) -> None:
+        """Find what differs."""
+        found = self._found
+        for file in sorted(self.changed.python):
+            path = PurePosixPath(file)
+            there = [self.changed.read(side, file) is not None for side in SIDES]
+            if not all(there):
+                found.names.add(_Name(file="", name=_module(file), function=False))
+                found.files.add(_file_words(path))
+            found.python = True
+            if file in self.imported:
+                base, head = (self._of(side, file) for side in SIDES)
+                if base is None or head is None:
+                    found.modules[file] = f"{file} cannot be read"
+                else:
+                    self._compare(file, base, head)
+        found.files |= {_file_words(PurePosixPath(one)) for one in self.changed.texts}
+        if found.names and any(units.has_stars for units in self._loaded("head").values()):
+            # What one file binds may be a name of another one.
+            found.names = {replace(one, file="") for one in found.names}
+
+    def _compare(self, file: str, base: Units, head: Units) -> None:
+        old, new = Counter(base.items), Counter(head.items)
+        gone = [one for one in base.items if not new[one]]
+        come = [one for one in head.items if not old[one]]
+        for one in (*gone, *come):
+            free = one.free and (old[one], new[one]) in {(1, 0), (0, 1)}
+            if not free or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
+                where = f"{file}:{one.line}"
+                found = f"{one.kind} {one.name}" if one.name else "a statement that runs at import"
+                self._found.modules.setdefault(file, f"{found} differs ({where})")
+            self._found.free.add(one)
+            self._found.names |= set(_names_of(file, one))
+        if [one for one in base.items if one not in gone] != [one for one in head.items if one not in come]:
+            self._found.modules.setdefault(file, f"{file} is in another order")
+        both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
+        self._found.headers |= any((one.owner, one.name) in both for one in come if one.kind == "function")
+        self._found.functions[file] = frozenset(
+            name
+            for name in base.functions.keys() | head.functions.keys()
+            if [one.text for one in base.functions.get(name, ())]
+            != [one.text for one in head.functions.get(name, ())]
+        )
+        common = base.docs.keys() & head.docs.keys()
+        self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
+
+    def _is_watched(self, one: Item) -> bool:
+        """Return whether somebody may look at the members of a class, one of which comes or goes."""
+        return bool(one.owner) and any(
+            one.owner.rpartition(".")[2] in self._watched(side) or self._has_protocols(side) for side in SIDES
+        )
+
+    def _loaded(self, side: Side) -> Mapping[str, Units]:
+        units = {file: self._of(side, file) for file in self.imported}
+        return {file: one for file, one in units.items() if one is not None}
+
+    @lru_cache  # noqa: B019 (it decides once)
+    def _watched(self, side: Side) -> frozenset[str]:
+        return watched_classes(self._loaded(side))
+
+    @lru_cache  # noqa: B019 (it decides once)
+    def _has_protocols(self, side: Side) -> bool:
+        """Return whether classes may be searched for the methods of a protocol."""
+        found = (units.mentions(frozenset()) for units in self._loaded(side).values())
+        return any({"runtime_checkable", "__subclasshook__"} & one.every for one in found)
+
+    def runs_directly(self, node: str) -> bool:
+        """Return whether the timed calls of a benchmark run a function that differs."""
+        ran = self.traces["head"].ran.get(node, Ran()).parts.get("later", frozenset())
+        return any(
+            name.partition(".<locals>")[0] in self._found.functions.get(file, ()) for file, name, _ in ran
+        )
+
+    def digest(self, node: str) -> str:
+        """Return a hash of what a benchmark ran."""
+        trace = self.traces["head"]
+        codes = sorted(trace.imported.codes | trace.ran[node].codes)
+        return hashlib.sha256(json.dumps(codes).encode()).hexdigest()[:16]
+
+    def functions(self, nodes: Sequence[str]) -> Iterator[ChangedFunction]:
+        """Yield the functions that head changed or added, and where they run."""
+        head = self.traces["head"]
+        rans = [head.ran.get(node, Ran()) for node in nodes]
+        none = frozenset[Code]()
+        parts: tuple[tuple[Runs, frozenset[Code]], ...] = (
+            ("timed", none.union(*(ran.parts.get("later", none) for ran in rans))),
+            ("first call", none.union(*(ran.parts.get("first", none) for ran in rans))),
+            ("set-up", none.union(*(ran.parts.get("setup", none) for ran in rans))),
+            ("import", head.imported.codes),
+        )
+        for file in sorted(self.changed.python):
+            old, new = self._of("base", file), self._of("head", file)
+            if old is None or new is None or _is_test(file):
+                continue
+            for name, found in new.functions.items():
+                if [one.text for one in found] == [one.text for one in old.functions.get(name, ())]:
+                    continue
+                ran = (
+                    where
+                    for where, codes in parts
+                    if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
+                )
+                yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
+
+
+def _module(file: str) -> str:
+    path = PurePosixPath(file)
+    return path.parent.name if path.name == "__init__.py" else path.stem
+
+
+def _names_of(file: str, one: Item) -> Iterator[_Name]:
+    """Yield the names by which others know what a statement binds."""
+    if not one.name:
+        return
+    is_import = one.kind in ("import", "alias")
+    place = file if is_import and not one.owner else ""
+    yield _Name(file=place, name=one.name, function=one.kind == "function")
+    if one.owner and one.name.startswith("__"):
+        mangled = f"_{one.owner.rpartition('.')[2].lstrip('_')}{one.name}"
+        yield _Name(file="", name=mangled, function=one.kind == "function")
+
+
+def _file_words(path: PurePosixPath) -> frozenset[str]:
+    return frozenset(_WORD.findall(path.name))
+
+
+def _is_test(file: str) -> bool:
+    return PurePosixPath(file).name.startswith(("test_", "bench_", "conftest"))

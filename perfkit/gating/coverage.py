@@ -1,0 +1,179 @@
+"""What the benchmarks run of a change: those that run none of it are not timed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from perfkit.gating.affected import Changed, Decision, decide, sort_changed
+from perfkit.gating.rules import finding_on
+from perfkit.gating.sides import OpenSides
+from perfkit.gating.survey import Survey
+from perfkit.model import SIDES, Side
+from perfkit.model.comparisons import ChangeCoverage
+from perfkit.repo.checkout import subfolder
+from perfkit.repo.files import differing_files, has_replaced, original
+from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
+
+# Tracing may take this share of the budget, and so many seconds in any case.
+_SHARE, _LEAST_S = 0.25, 10.0
+_SAME = "runs the same code on both sides"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """A survey without the benchmarks that run no changed code, and what the others run of it.
+
+    ``loaded`` are the project's files of which anything ran.
+    """
+
+    survey: Survey
+    coverage: ChangeCoverage | None = None
+    loaded: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+
+def cover(
+    sides: OpenSides,
+    surveyed: Survey,
+    *,
+    time_all: bool,
+    always: bool,
+    budget_s: float | None,
+    outputs: Collection[Path],
+    log: Callable[[str], None],
+) -> Covered:
+    """Trace what each benchmark runs, and take those that run the same code on both sides from a survey.
+
+    With ``time_all`` none is taken away. Nothing is traced where the sides do not differ, or differ in their
+    environments, and unless that is to be done ``always``, where a file differs that affects all of them.
+    Where tracing fails, all are measured and the coverage has the reason.
+    """
+    compared = (*surveyed.compared, *surveyed.numbers)
+    changed = _differing(sides, surveyed, outputs)
+    if not compared or sides.environments or not changed:
+        return Covered(survey=surveyed)
+    nodes = [one.benchmark.name for one in compared]
+    read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
+    sorted_files = sort_changed(changed, read)
+    if sorted_files.others and not always:
+        why = f"{min(sorted_files.others)} differs"
+        coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
+        return Covered(survey=surveyed, coverage=coverage, notes=_note(why, nodes))
+    log("tracing what each benchmark runs")
+    gate = sides.project.config.gate
+    usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
+    seconds = max(_LEAST_S, _SHARE * (budget_s or usual_s))
+    try:
+        decision = _decide(sides, nodes, sorted_files, seconds)
+    except NotTracedError as error:
+        coverage = ChangeCoverage(benchmarks=len(nodes), not_traced=str(error))
+        note = f"all benchmarks count as affected, since what they run could not be traced: {error}"
+        return Covered(survey=surveyed, coverage=coverage, notes=(note,))
+    coverage = ChangeCoverage(
+        same=len(decision.same),
+        benchmarks=len(nodes),
+        functions=decision.functions,
+        affected=decision.affected,
+        everything=decision.everything,
+    )
+    folder = _project(sides)
+    places = map(PurePosixPath, decision.loaded)
+    loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
+    covered = Covered(survey=_marked(surveyed, decision), coverage=coverage, loaded=loaded)
+    surveyed = covered.survey
+    if decision.everything is not None:
+        covered = replace(covered, notes=_note(decision.everything, nodes))
+    if time_all:
+        return covered
+    findings = (
+        finding_on(one, "SAME CODE", f"{_SAME} ({decision.same[one.benchmark.name]})")
+        for one in (*surveyed.compared, *surveyed.numbers)
+        if one.benchmark.name in decision.same
+    )
+    kept = replace(
+        surveyed,
+        compared=tuple(one for one in surveyed.compared if one.benchmark.name not in decision.same),
+        numbers=tuple(one for one in surveyed.numbers if one.benchmark.name not in decision.same),
+        findings=(*surveyed.findings, *findings),
+    )
+    return replace(covered, survey=kept)
+
+
+def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
+    sides.launcher.narrow(nodes)
+    limit_s = min(seconds, sides.project.config.gate.limit)
+    traces = trace_sides(sides.launcher, nodes, tops_of(sides), seconds=seconds, limit_s=limit_s)
+    return decide(nodes, traces, changed)
+
+
+def _marked(surveyed: Survey, decision: Decision) -> Survey:
+    """Mark the benchmarks whose timed calls run what differs: they are measured first where time is short."""
+    marked = (replace(one, changed=one.benchmark.name in decision.direct) for one in surveyed.compared)
+    return replace(surveyed, compared=tuple(marked))
+
+
+def _note(why: str, nodes: Sequence[str]) -> tuple[str, ...]:
+    return (f"all benchmarks count as affected: {why}",) if len(nodes) > 1 else ()
+
+
+def _project(sides: OpenSides) -> PurePosixPath:
+    return PurePosixPath(subfolder(sides.project, sides.pair, "head").as_posix())
+
+
+def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
+    """Return the checkouts of both sides, of which the project may be a folder."""
+    found = {}
+    for side in SIDES:
+        top = sides.roots.root(side)
+        for _ in subfolder(sides.project, sides.pair, side).parts:
+            top = top.parent
+        found[side] = top
+    return found
+
+
+def _differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
+    """Return the files that differ between the checkouts, or did before head's were laid over base."""
+    tops, folder = tops_of(sides), _project(sides)
+    found = set(differing_files(tops["base"], tops["head"]))
+    found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
+    ignored = [*_relative(outputs, sides.pair.head.source)]
+    return frozenset(file for file in found if not any(_lies_in(file, place) for place in ignored))
+
+
+def _replaced(base: Path, laid: Sequence[str]) -> Iterator[str]:
+    for file in laid:
+        if has_replaced(base, file) or PurePosixPath(file).name == "conftest.py":
+            yield file
+
+
+def _relative(places: Collection[Path], top: Path) -> Iterator[str]:
+    for place in places:
+        if place.is_relative_to(top) and place != top:
+            yield place.relative_to(top).as_posix()
+
+
+def _lies_in(file: str, place: str) -> bool:
+    return file == place or file.startswith(f"{place}/")
+
+
+def _read(
+    tops: Mapping[Side, Path], project: PurePosixPath, laid: Collection[str], side: Side, file: str
+) -> bytes | None:
+    """Read a file of a side, base's as it was before head's were laid over it."""
+    path = tops[side] / file
+    own = PurePosixPath(file)
+    if side == "base" and own.is_relative_to(project):
+        name = own.relative_to(project).as_posix()
+        if name in laid:
+            root = tops["base"] / project
+            replaced = has_replaced(root, name)
+            if not replaced and own.name == "conftest.py":
+                return None
+            path = original(root, name)
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None

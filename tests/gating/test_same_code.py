@@ -1,0 +1,62 @@
+"""What differs where it hides affects a benchmark, and what no benchmark can notice does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from changes import BENCH, HARMLESS, HIDDEN, MORE_HIDDEN, Change
+
+from perfkit.gating.affected import Decision, decide, sort_changed
+from perfkit.model import SIDES, Side
+from perfkit.repo.files import differing_files
+from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
+from perfkit.runner.lockstep.tracing import trace_sides
+
+
+def _decide(change: Change, folder: Path) -> Decision:
+    """Write both sides of a change, trace them, and decide which benchmarks it can affect."""
+    roots: dict[Side, Path] = {side: folder / side for side in SIDES}
+    for side, root in roots.items():
+        root.mkdir()
+        (root / "pytest.ini").write_text("[pytest]\n")
+        change.write(side, root)
+    launches = folder / "launches"
+    launches.mkdir()
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(BENCH,))
+    text = (roots["head"] / BENCH).read_text()
+    nodes = [f"{BENCH}::{name}" for name in ("test_a", "test_it") if f"def {name}" in text]
+    nodes = [f"{BENCH}::test_it[10]"] if "parametrize" in text else nodes
+    with Launcher(trees, folder=launches, environment=os.environ, seed=1, preload=[], cores=1) as launcher:
+        traces = trace_sides(launcher, nodes, roots, seconds=20, limit_s=20)
+
+    def read(side: Side, file: str) -> bytes | None:
+        path = roots[side] / file
+        return path.read_bytes() if path.is_file() else None
+
+    return decide(nodes, traces, sort_changed(differing_files(*roots.values()), read))
+
+
+# All of them take a minute: one of three is tried at every push.
+_EVERY = {**HIDDEN, **MORE_HIDDEN}
+_TRIED = [
+    name if number % 3 == 0 else pytest.param(name, marks=pytest.mark.slow)
+    for number, name in enumerate(_EVERY)
+]
+
+
+@pytest.mark.parametrize("name", _TRIED)
+def test_a_hidden_change_affects_the_benchmark(name: str, tmp_path: Path) -> None:
+    """Nothing that may run differently is called the same code."""
+    decision = _decide(_EVERY[name], tmp_path)
+
+    assert {} == dict(decision.same)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path) -> None:
+    """Comments, documents and code that nothing runs need no timing."""
+    decision = _decide(HARMLESS[name], tmp_path)
+
+    assert {} == dict(decision.affected)
