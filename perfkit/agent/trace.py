@@ -559,6 +559,13 @@ class TracingLoop:
 
     def time(self, work: Work) -> None:
         """Make the first call, and some later ones where the benchmark allows them."""
+        try:
+            self._call(work)
+        finally:
+            # What runs afterwards is no call of the benchmark.
+            self._trace.switch("setup")
+
+    def _call(self, work: Work) -> None:
         loops = work.loops or 1
         # Where each process makes one call, that is the one that is timed.
         single = work.rounds is not None and work.rounds * loops < 2  # noqa: PLR2004

@@ -1057,6 +1057,9 @@ HARMLESS: dict[str, Change] = {
         "def step():\n    return A().run()\n", "return 2", "return 3",
     ),
     "default of another function": _change(_STEP + "def other(n=1):\n    return n\n", "n=1", "n=2"),
+    "default that does more": _change(
+        "def step(n=10): return n\ndef other(n=3000): return sum(range(n))\n", "n=3000", "n=3000000"
+    ),
     "new function": _change(_STEP, "def step", "def other():\n    return 1\n\n\ndef step"),
     "module that nobody imports": _change(
         _STEP, "1", "2", file="other.py", more={"other.py": "print(1)\n"}
