@@ -1,4 +1,4 @@
-"""Functions of benchmarks: their source, whether their calls run anything, and what they may call."""
+"""Functions of benchmarks: their source, and whether their calls run anything."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ _PROCESSES = frozenset({
 })  # fmt: skip
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
 _READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
-_LIBRARIES = frozenset({"ctypes.dlopen"})
-_EVENTS = _PROCESSES | _TRACERS | _READS | _LIBRARIES
+_LIBRARY = "ctypes.dlopen"
+_EVENTS = _PROCESSES | _TRACERS | _READS | {_LIBRARY}
 # Programs that run no code of the project.
 _HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
 # Functions of libraries after which Python no longer sees what runs, by the end of their file.
@@ -59,7 +59,6 @@ _HIDING = {
     ("torch/_dynamo/eval_frame.py", "optimize"): "torch.compile compiles code",
     ("numba/core/decorators.py", "jit"): "numba compiles code",
     ("jax/_src/api.py", "jit"): "jax compiles code",
-    ("multiprocessing/util.py", "spawnv_passfds"): "it starts a process",
 }
 _HIDING_NAMES = frozenset(name for _, name in _HIDING)
 _STDLIB = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 (a text that others begin with)
@@ -188,13 +187,12 @@ class Trace:
             and (own := self._own(place))
             and own != _GENERATED
         ]
-        self._recorder: _Recorder | None = None
+        self._recorder: _Recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         self._modules: frozenset[str] = frozenset()
         self._imports_over = False
 
     def install(self) -> None:
         """Record from now on, in all threads."""
-        self._recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         sys.addaudithook(self._audit)
         if sys.version_info < (3, 12):
             self._watch_threads()
@@ -214,7 +212,7 @@ class Trace:
     def _noting(self, call: Callable[..., Any], why: str) -> Callable[..., Any]:
         @functools.wraps(call)
         def noted(*arguments: Any, **more: Any) -> Any:  # noqa: ANN401 (those of any function)
-            if self._part != "import" or self._is_below_own(sys._getframe(1)):  # noqa: SLF001
+            if self.is_forked or self._is_below_own(sys._getframe(1)):  # noqa: SLF001
                 self._unknown.add(why)
             return call(*arguments, **more)
 
@@ -243,13 +241,12 @@ class Trace:
 
     def _begin(self, part: str) -> None:
         self._part = part
-        if self._recorder is not None:
-            self._recorder.begin()
+        self._recorder.begin()
 
     def _take(self) -> None:
         """Keep what ran since the last part began."""
         found = self._parts.setdefault(self._part, set())
-        for code, called in self._recorder.take() if self._recorder is not None else ():
+        for code, called in self._recorder.take():
             key = self._key(code)
             if key is not None:
                 found.add(key)
@@ -304,7 +301,7 @@ class Trace:
         elif event in _TRACERS:
             if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
                 self._unknown.add("it sets a tracer or profiler of its own")
-        elif event in _LIBRARIES:
+        elif event == _LIBRARY:
             while frame.f_back is not None and frame.f_code.co_filename.startswith(f"{_STDLIB}ctypes/"):
                 frame = frame.f_back
             if self._is_own(frame):
@@ -315,7 +312,7 @@ class Trace:
     def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
             return False
-        return self._is_below_own(frame) or (self._part != "import" and event != "os.fork") or self.is_forked
+        return self.is_forked or self._is_below_own(frame)
 
     def _is_below_own(self, frame: FrameType | None) -> bool:
         """Return whether own code led to a frame, or may have begun its thread."""
@@ -490,9 +487,8 @@ class Trace:
 
     def _line(self, **more: object) -> bytes:
         names = sys.stdlib_module_names
-        modules = [
-            one for one in sys.modules if one.partition(".")[0] not in names and one not in self._before()
-        ]
+        before = self._modules if self.is_forked else frozenset[str]()
+        modules = [one for one in sys.modules if one.partition(".")[0] not in names and one not in before]
         line = {
             **more,
             **{part: sorted(codes) for part, codes in self._parts.items()},
@@ -503,10 +499,6 @@ class Trace:
             "modules": modules,
         }
         return json.dumps(line).encode() + b"\n"
-
-    def _before(self) -> frozenset[str]:
-        """Return the modules that a line leaves out: those of the import, in a benchmark's process."""
-        return self._modules if self.is_forked else frozenset()
 
 
 def _received(descriptor: int, limit_s: float) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from perfkit.gating.code_units import (
@@ -26,6 +26,7 @@ from perfkit.gating.code_units import (
     looks_around,
     units_of,
     watched_classes,
+    words_of,
 )
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import ChangedFunction, Runs
@@ -37,7 +38,8 @@ _TEXT_NAMES = re.compile(
     r"|readme|makefile|\.gitignore|\.gitattributes|\.gitmodules|\.mailmap|\.editorconfig|\.dockerignore"
     r"|\.pre-commit-config\.yaml|\.pre-commit-hooks\.yaml|\.readthedocs\.ya?ml|\.coveragerc|\.flake8|\.pylintrc"
     r"|mypy\.ini|\.?ruff\.toml|renovate\.json|dependabot\.yml|poetry\.lock|pdm\.lock|pipfile\.lock"
-    r"|package-lock\.json|dockerfile|docker-compose\.ya?ml|mkdocs\.ya?ml|noxfile\.py|\.gitlab-ci\.yml|\.travis\.yml|justfile|manifest\.in"
+    r"|package-lock\.json|dockerfile|docker-compose\.ya?ml|mkdocs\.ya?ml|noxfile\.py|\.gitlab-ci\.yml"
+    r"|\.travis\.yml|justfile|manifest\.in"
     r"|(requirements|constraints)([-_.][\w.-]*)?\.(txt|in)|environment[\w-]*\.ya?ml)(\.(md|rst|txt))?$"
 )
 _TEXT_FOLDERS = frozenset({".github", ".circleci", ".gitlab", ".vscode", ".idea"})
@@ -51,12 +53,11 @@ _HARMLESS_DATA = frozenset({
     "authors", "classifiers", "dependencies", "description", "keywords", "license", "license-files",
     "maintainers", "optional-dependencies", "readme", "requires-python", "urls", "version",
 })  # fmt: skip
-# Python imports these by itself.
 _SUFFIXES = frozenset({"md", "rst", "svg", "txt", "py", "pyi", "toml", "cfg", "ini", "yml", "yaml", "json"})
-_WORD = re.compile(r"[^\W\d]\w*")
 _READERS_OF_DOCS = frozenset({
     "click", "cmd", "docopt", "doctest", "fastapi", "fire", "ply", "pydantic", "pydoc", "sly", "typer",
 })  # fmt: skip
+# Python imports these by itself.
 _STARTUP = frozenset({"sitecustomize.py", "usercustomize.py"})
 
 
@@ -197,7 +198,7 @@ class _Differences:
             yield "reads docstrings"
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True)
 class _Deciding:
     """The change seen through the traces of both sides."""
 
@@ -206,6 +207,7 @@ class _Deciding:
     _units: dict[tuple[Side, str], Units | None] = field(default_factory=dict)
     _found: _Differences = field(default_factory=_Differences)
     _known: dict[Code, str | None] = field(default_factory=dict)
+    _modules: dict[tuple[Side, str], Mentions] = field(default_factory=dict)
 
     @cached_property
     def imported(self) -> frozenset[str]:
@@ -305,10 +307,16 @@ class _Deciding:
             if unit in self._found.functions.get(file, ()):
                 return f"{unit} differs ({file})"
             found = [one.mentions for one in units.functions.get(unit, ())]
-            for mentions in found or [units.mentions(frozenset(self._found.free))]:
+            for mentions in found or [self._mentions_of_module(side, file, units)]:
                 if why := next(self._found.reasons(file, mentions), None):
                     return f"{unit} ({file}) {why}"
         return None
+
+    def _mentions_of_module(self, side: Side, file: str, units: Units) -> Mentions:
+        """Return what runs at import mentions, found once for all class bodies of a file."""
+        if (side, file) not in self._modules:
+            self._modules[side, file] = units.mentions(frozenset(self._found.free))
+        return self._modules[side, file]
 
     def _of(self, side: Side, file: str) -> Units | None:
         """Return the parts of a file on a side; a file that is not there has none."""
@@ -363,33 +371,27 @@ class _Deciding:
             self._found.modules.setdefault(file, f"{file} is in another order")
         both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
         self._found.headers |= any((one.owner, one.name) in both for one in come if one.kind == "function")
-        self._found.functions[file] = frozenset(
-            name
-            for name in base.functions.keys() | head.functions.keys()
-            if [one.text for one in base.functions.get(name, ())]
-            != [one.text for one in head.functions.get(name, ())]
-        )
+        self._found.functions[file] = _differing(base, head)
         common = base.docs.keys() & head.docs.keys()
         self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
 
     def _is_watched(self, one: Item) -> bool:
         """Return whether somebody may look at the members of a class, one of which comes or goes."""
-        return bool(one.owner) and any(
-            one.owner.rpartition(".")[2] in self._watched(side) or self._has_protocols(side) for side in SIDES
-        )
+        return bool(one.owner) and (one.owner.rpartition(".")[2] in self._watched or self._has_protocols)
 
     def _loaded(self, side: Side) -> Mapping[str, Units]:
         units = {file: self._of(side, file) for file in self.imported}
         return {file: one for file, one in units.items() if one is not None}
 
-    @lru_cache  # noqa: B019 (it decides once)
-    def _watched(self, side: Side) -> frozenset[str]:
-        return watched_classes(self._loaded(side))
+    @cached_property
+    def _watched(self) -> frozenset[str]:
+        """The classes whose members somebody may look at on either side."""
+        return frozenset[str]().union(*(watched_classes(self._loaded(side)) for side in SIDES))
 
-    @lru_cache  # noqa: B019 (it decides once)
-    def _has_protocols(self, side: Side) -> bool:
-        """Return whether classes may be searched for the methods of a protocol."""
-        found = (units.mentions(frozenset()) for units in self._loaded(side).values())
+    @cached_property
+    def _has_protocols(self) -> bool:
+        """Whether classes may be searched for the methods of a protocol."""
+        found = (units.mentions(frozenset()) for side in SIDES for units in self._loaded(side).values())
         return any({"runtime_checkable", "__subclasshook__"} & one.every for one in found)
 
     def runs_directly(self, node: str) -> bool:
@@ -420,8 +422,9 @@ class _Deciding:
             old, new = self._of("base", file), self._of("head", file)
             if old is None or new is None or _is_test(file):
                 continue
+            differing = _differing(old, new)
             for name, found in new.functions.items():
-                if [one.text for one in found] == [one.text for one in old.functions.get(name, ())]:
+                if name not in differing:
                     continue
                 ran = (
                     where
@@ -429,6 +432,16 @@ class _Deciding:
                     if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
                 )
                 yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
+
+
+def _differing(base: Units, head: Units) -> frozenset[str]:
+    """Return the names of functions that differ, or that one side lacks."""
+
+    def texts(units: Units, name: str) -> list[str]:
+        return [one.text for one in units.functions.get(name, ())]
+
+    names = base.functions.keys() | head.functions.keys()
+    return frozenset(name for name in names if texts(base, name) != texts(head, name))
 
 
 def _module(file: str) -> str:
@@ -449,7 +462,7 @@ def _names_of(file: str, one: Item) -> Iterator[_Name]:
 
 
 def _file_words(path: PurePosixPath) -> frozenset[str]:
-    return frozenset(_WORD.findall(path.name))
+    return frozenset(words_of(path.name))
 
 
 def _is_test(file: str) -> bool:

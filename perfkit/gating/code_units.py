@@ -395,7 +395,7 @@ def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
             own.add(node.arg)
             valued.add(node.arg)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.update(_WORD.findall(node.value))
+            texts.update(words_of(node.value))
         elif isinstance(node, ast.alias):
             words.update(node.name.split("."))
             imported.update(node.name.split("."))
@@ -412,6 +412,11 @@ def _mentions(nodes: Iterable[ast.AST]) -> Mentions:
         imported=frozenset(imported - called - valued - texts),
         looks_around=around,
     )
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text that may be names."""
+    return _WORD.findall(text)
 
 
 def looks_around(words: Iterable[str]) -> bool:

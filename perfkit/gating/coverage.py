@@ -82,15 +82,14 @@ def cover(
     folder = _project(sides)
     places = map(PurePosixPath, decision.loaded)
     loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
-    covered = Covered(survey=_marked(surveyed, decision), coverage=coverage, loaded=loaded)
-    surveyed = covered.survey
-    if decision.everything is not None:
-        covered = replace(covered, notes=_note(decision.everything, nodes))
+    surveyed = _marked(surveyed, decision)
+    notes = () if decision.everything is None else _note(decision.everything, nodes)
+    covered = Covered(survey=surveyed, coverage=coverage, loaded=loaded, notes=notes)
     if time_all:
         return covered
     findings = (
         finding_on(one, "SAME CODE", f"{_SAME} ({decision.same[one.benchmark.name]})")
-        for one in (*surveyed.compared, *surveyed.numbers)
+        for one in compared
         if one.benchmark.name in decision.same
     )
     kept = replace(

@@ -129,8 +129,7 @@ class Launcher:
     ) -> None:
         self.launches_per_fork_server = launches_per_fork_server
         self._started_together = 1 if trees.apart or cores < _STARTED_TOGETHER else _STARTED_TOGETHER
-        self._trees, self._folder = trees, folder
-        self.folder = folder
+        self._trees, self.folder = trees, folder
         self._environment = environment
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._layout = 0
@@ -265,7 +264,7 @@ class Launcher:
             started = ForkServers(
                 number=self._fork_servers,
                 environment=self._next_environment(),
-                folder=self._folder,
+                folder=self.folder,
                 interpreters=self._trees.interpreters,
             )
             self._spares.append(self._stack.enter_context(started))
@@ -406,7 +405,7 @@ class Launcher:
             self._collected(SIDES)
         self._children += 1
         # Both sides have paths of the same length, since a longer path moves what follows it in memory.
-        place = self._folder / f"{self._children:06}-{side}"
+        place = self.folder / f"{self._children:06}-{side}"
         assignment = Assignment(
             root=str(self._trees.roots[side]),
             origins=tuple(str(origin) for origin in self._trees.origins),
@@ -421,7 +420,7 @@ class Launcher:
             temporary=str(place),
             log=f"{place}.log",
             slowdowns=self._trees.slowdowns if side == "head" else {},
-            caches=str(self._folder / f"caches-{side}"),
+            caches=str(self.folder / f"caches-{side}"),
             began=self._trees.began,
             oldest=self._trees.oldest,
             layout=self._layout,
