@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from unittest.mock import call
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from perfkit.agent.benchmark_fixture import group_of, read_fixture
+from perfkit.agent.functions import source_of
 
 
 @pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)
@@ -40,3 +42,7 @@ def test_an_unused_fixture_has_no_reading(benchmark: BenchmarkFixture) -> None:
 
     assert None is before
     assert None is read_fixture(object())
+
+
+def test_what_makes_its_attributes_up_has_no_source() -> None:
+    assert source_of(call).startswith("unittest.mock.")
