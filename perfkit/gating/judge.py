@@ -232,16 +232,18 @@ def first_call(
     if not known:
         return None
     first = np.array([(pair.base_first_s, pair.head_first_s) for pair in known], dtype=np.float64)
-    later = np.array([[np.median(side) for side in pair.sides("typical")] for pair in known])
     base_s, head_s = map(float, np.median(first, axis=0))
+    is_long = max(base_s, head_s) >= _LEAST_UNLIKE_S
+    # Finding the later calls' times takes long, and those of a short first call mean nothing.
+    medians = [[np.median(side) for side in pair.sides("typical")] for pair in known if is_long]
+    later = np.array(medians) if is_long else np.ones_like(first)
     # A first call that is slower as later ones are is their finding.
     allowed = first[:, 0] * np.maximum(later[:, 1] / later[:, 0], 1.0)
     beyond = (first[:, 1] > _FIRST_CALL_RATIO * allowed) & (first[:, 1] - allowed > _FIRST_CALL_S)
     # What all launches of one zygote have in common is no property of the code.
     enough = len(known) >= _FEWEST_FIRST_CALLS and len({pair.group for pair in known}) > 1
     times = float(np.median(first / later, axis=0).max())
-    works_less = times >= _UNLIKE and max(base_s, head_s) >= _LEAST_UNLIKE_S
-    less = f"it takes {float(f'{times:.2g}'):,.0f} times as long as a later one" if works_less else None
+    less = f"it takes {float(f'{times:.2g}'):,.0f} times as long as a later one" if times >= _UNLIKE else None
     return FirstCall(
         base_s=base_s,
         head_s=head_s,
