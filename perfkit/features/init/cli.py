@@ -66,8 +66,10 @@ def init(
     if yes and dry_run:
         raise UsageError("--yes and --dry-run contradict each other; leave one of them out")
     services = [_service(name) for name in dict.fromkeys(ci or ())]
-    if (ci and for_change) or (base and not for_change):
-        raise UsageError("BASE is for --for-change, which --ci contradicts")
+    if ci and for_change:
+        raise UsageError("--ci and --for-change contradict each other; leave one of them out")
+    if base and not for_change:
+        raise UsageError(f"{base} is a base for --for-change: run `perfkit init --for-change {base}`")
     project = options.project_in(repo)
     if for_change:
         from perfkit.features.init.for_change import plan_for_change

@@ -28,7 +28,7 @@ VARIABLE = "PERFKIT_RECORDED_CALLS"
 # So many calls of a function are looked at, and kept; after some seconds a call of each is enough.
 _MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 20.0
 _MOST_CHARACTERS, _MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 1500, 8, 40, 32, 2000
-_PLAIN = (bool, int, str, bytes, type(None))
+_PLAIN = (bool, int, float, str, bytes, type(None))
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 _BRACKETS: Mapping[type, str] = {list: "[{}]", tuple: "({},)", set: "set([{}])", frozenset: "frozenset([{}])"}
 _ARRAYS = {("torch", "Tensor"): ("torch", "tensor"), ("numpy", "ndarray"): ("numpy", "array")}
@@ -101,7 +101,7 @@ class _Recorder:
             self._record(*key, frame)
 
     def _record(self, file: str, name: str, frame: types.FrameType) -> None:
-        by, module = self.item.nodeid if self.item else self._script, frame.f_globals["__name__"]
+        by = self.item.nodeid if self.item else self._script or "an import"
         attempt, problem = self._tried(f"# As {by} calls it.", self._body, frame)
         direct = attempt is not None
         if attempt is None:
@@ -112,7 +112,7 @@ class _Recorder:
         call = Call(
             file=file,
             name=name,
-            module=self._module(module),
+            module=self._module(frame.f_globals["__name__"]),
             by=by,
             direct=direct,
             attempt=attempt,
@@ -152,7 +152,7 @@ class _Recorder:
             function += ".__wrapped__"
         elif name == "__init__":
             made, given = self._made[id(given[0][1])]
-            function = self._text(type(made))
+            function, static = self._text(type(made)), type(made).__init__
         lines, texts = self._arguments(_without_defaults(given, static))
         if code.co_flags & inspect.CO_GENERATOR:
             return [*lines, f"benchmark(lambda: list({function}({', '.join(texts)})))"]
@@ -169,12 +169,12 @@ class _Recorder:
         imported = f"from {file.removesuffix('.py').replace('/', '.')} import {function.__name__}"
         return [imported, *lines, f"benchmark({', '.join((function.__name__, *texts))})"]
 
-    def _arguments(self, given: _Given) -> tuple[list[str], list[str]]:
-        """Return the lines that make large arguments, and what stands in the brackets of the call."""
+    def _arguments(self, given: _Given, most: int = _MOST_INLINE) -> tuple[list[str], list[str]]:
+        """Return the lines that make arguments of ``most`` characters, and what is in the call's brackets."""
         lines, texts = [], []
         for label, value in given:
             text, name = self._text(value), label.rstrip("=")
-            if len(text) > _MOST_INLINE and name:
+            if len(text) > most and name:
                 lines.append(f"{name} = {text}")
                 text = name
             texts.append(f"{label}{text}" if label.endswith("=") else text)
@@ -193,18 +193,14 @@ class _Recorder:
         kind = type(value)
         if kind in _PLAIN or value is ...:
             return repr(value)
-        if kind is float:
-            return repr(value) if abs(value) < float("inf") else f'float("{value}")'
         if kind is dict:
             return f"{{{', '.join(f'{self._text(key)}: {self._text(one)}' for key, one in value.items())}}}"
         if brackets := _BRACKETS.get(kind):
             return brackets.format(", ".join(map(self._text, value))) if value else f"{kind.__name__}()"
+        if value is type(None):
+            return "type(None)"
         if isinstance(value, _NAMED) and value.__module__:
-            return (
-                "type(None)"
-                if value is type(None)
-                else self._name(value.__module__, value.__qualname__, value)
-            )
+            return self._name(value.__module__, value.__qualname__, value)
         if array := _ARRAYS.get((kind.__module__, kind.__name__)):
             return self._array(value, *array)
         if isinstance(value, enum.Enum):
@@ -237,7 +233,9 @@ class _Recorder:
             raise _UnwritableError(f"a {kind.__module__}.{kind.__qualname__}")
         elif function.__name__ == "__newobj__":
             function, *given = (given[0][1], *given[1:])
-        text = self._called(function, _without_defaults(given, getattr(function, "__init__", function)))
+        given = _without_defaults(given, getattr(function, "__init__", function))
+        _, texts = self._arguments(given, most=_MOST_CHARACTERS)
+        text = f"{self._text(function)}({', '.join(texts)})"
         if made and "__eq__" in vars(kind) and not self._makes(text, value):
             raise _UnwritableError(f"a {kind.__qualname__} that has changed since it was made")
         return text
@@ -247,21 +245,12 @@ class _Recorder:
         exec("\n".join(self._imports), names)  # noqa: S102 (it is what the benchmark will do)
         return bool(eval(text, names) == value)  # noqa: S307 (as above)
 
-    def _called(self, function: object, given: _Given) -> str:
-        texts = [
-            f"{label}{self._text(one)}" if label.endswith("=") else self._text(one) for label, one in given
-        ]
-        return f"{self._text(function)}({', '.join(texts)})"
-
     def _array(self, value: Any, library: str, make: str) -> str:  # noqa: ANN401 (as above)
         """Return a small array by its values, and ones in the shape of a large one."""
         self._imports.add(f"import {library}")
         kind = str(value.dtype) if library == "torch" else f'"{value.dtype}"'
-        data = (
-            f"ones({tuple(value.shape)}"
-            if math.prod(value.shape) > _MOST_NUMBERS
-            else f"{make}({self._text(value.tolist())}"
-        )
+        is_large = math.prod(value.shape) > _MOST_NUMBERS
+        data = f"ones({tuple(value.shape)}" if is_large else f"{make}({self._text(value.tolist())}"
         device = str(getattr(value, "device", "cpu"))
         text = f"{library}.{data}, dtype={kind})" + (f'.to("{device}")' if device != "cpu" else "")
         return text + (".requires_grad_()" if getattr(value, "requires_grad", False) else "")
