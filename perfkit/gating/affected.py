@@ -32,6 +32,7 @@ from perfkit.repo.code_units import (
     words_of,
 )
 from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
+from perfkit.units import counted
 
 _TEXT_SUFFIXES = frozenset({".md", ".rst", ".pyi", ".typed", ".lock"})
 _TEXT_NAMES = re.compile(
@@ -128,6 +129,7 @@ class Decision:
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
+    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs.
     """
 
     affected: Mapping[str, str]
@@ -136,6 +138,7 @@ class Decision:
     everything: str | None = None
     loaded: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
+    first_only: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
@@ -151,6 +154,7 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
         everything=why,
         loaded=deciding.imported,
         direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
+        first_only={node: why for node in nodes if (why := deciding.first_only(node))},
     )
 
 
@@ -419,6 +423,17 @@ class _Deciding:
         return any(
             name.partition(".<locals>")[0] in self._found.functions.get(file, ()) for file, name, _ in ran
         )
+
+    def first_only(self, node: str) -> str | None:
+        """Return how few functions of the first call a later one runs on head, None for half or more."""
+        parts = self.traces["head"].ran.get(node, Ran()).parts
+        first, later = (
+            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
+            for part in ("first", "later")
+        )
+        common = len(first & later)
+        few = f"a later one runs {common} of its {counted(len(first), 'function')}"
+        return few if 2 * common < len(first) else None
 
     def digest(self, node: str) -> str:
         """Return a hash of what a benchmark ran."""

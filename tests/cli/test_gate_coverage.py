@@ -32,6 +32,32 @@ class Net:
     def run(self):
         return vocabulary()
 """
+FIRST = """
+import time
+from functools import lru_cache
+
+@lru_cache
+def vocabulary():
+    time.sleep(SECONDS)
+
+def order(numbers):
+    MORE
+    for place in range(1, len(numbers)):
+        number = numbers[place]
+        while place and numbers[place - 1] > number:
+            numbers[place] = numbers[place - 1]
+            place -= 1
+        numbers[place] = number
+"""
+FIRST_BENCHMARKS = """
+from app import order, vocabulary
+
+def test_vocabulary(benchmark):
+    benchmark(vocabulary)
+
+def test_order(benchmark):
+    benchmark(order, list(range(400, 0, -1)))
+"""
 FAST = ("--budget", "8")
 # Each is called in another way; "..." is what a change replaces.
 CALLED = (
@@ -263,6 +289,39 @@ def test_where_functions_run_is_told(tmp_path: Path) -> None:
     runs = {one["name"]: one["runs"] for one in gated.report["coverage"]["functions"]}
     assert {"vocabulary": "first call", "Net.__init__": "set-up"} == runs
     assert "SAME CODE" != gated.verdicts["test_net"]
+
+
+def test_a_first_call_is_compared_that_later_ones_do_not_repeat(tmp_path: Path) -> None:
+    fast = FIRST.replace("SECONDS", "0.001").replace("MORE", "pass")
+    project = _project(tmp_path, {BENCH: FIRST_BENCHMARKS, "app.py": fast})
+    project.commit({"app.py": FIRST.replace("SECONDS", "0.2").replace("MORE", "place = 0")})
+
+    gated = project.gate("--base", "HEAD^", "--budget", "20")
+
+    assert 1 == gated.exit_code
+    assert "REGRESSED" != gated.verdicts["test_vocabulary"]
+    (found,) = (one for one in gated.report["exact"] if one["verdict"] == "REGRESSED")
+    assert ("cold start", True) == (found["metric"]["name"], found["gating"])
+    assert found["head"] - found["base"] > 0.15
+    first = gated.comparisons["test_vocabulary"]["first_call"]
+    assert (True, found["base"], found["head"]) == (first["slower"], first["base_s"], first["head_s"])
+    # Fewer launches, or those of one zygote alone, would accuse nothing.
+    assert first["launches"] >= 6
+    assert "a later one runs 0 of its 1 function" in first["unlike"]
+    sorted_ = gated.comparisons["test_order"]["first_call"]
+    assert "times as long as a later one" in sorted_["unlike"]
+    assert not sorted_["slower"]
+    judged = project.judge(gated.run_id)
+    assert (1, gated.verdicts) == (judged.exit_code, judged.verdicts)
+
+    accepted = run_perfkit(
+        *("accept", "test_vocabulary", "--reason", "It must wait", "--ledger", str(project.ledger)),
+        cwd=project.root,
+    )
+    again = project.gate("--base", "HEAD^", "--budget", "20")
+
+    assert 0 == accepted.returncode
+    assert 0 == again.exit_code
 
 
 def test_a_suite_of_asv_is_traced(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.model import COLD_START
 from perfkit.model.comparisons import (
     UNDECIDED,
     ApartReport,
@@ -266,6 +267,11 @@ def _reasons(
     accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
     if not causes and not counts and not accepted:
         yield _without_cause(report)
+    calls = [one for one in counts if one.metric == COLD_START]
+    if calls and report.exit_code == EXIT_REGRESSED:
+        counts = [one for one in counts if one not in calls]
+        starts = "the first call is" if len(calls) == 1 else f"{len(calls)} first calls are"
+        yield f"{starts} slower in every launch ({_largest(calls, names)})"
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
         yield f"{several} grew by more than is allowed ({_largest(counts, names)})"
