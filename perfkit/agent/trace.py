@@ -547,7 +547,7 @@ class TracePlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Tell imports from what benchmarks run."""
+        """Separate imports from what benchmarks run."""
         self._trace.end_imports()
 
     @pytest.hookimpl(tryfirst=True)
