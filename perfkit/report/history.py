@@ -27,7 +27,7 @@ _SHA_DIGITS = 10
 # A smaller chance is not worth a number in a sentence, or in the terminal.
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
 # So many commits of a change point are named.
-_MOST_SUSPECTS = 4
+_MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
 
 def short_sha(sha: str) -> str:
@@ -130,9 +130,7 @@ def _commits_sentence(point: ChangePoint) -> str:
     if point.commits is None:
         return "Git does not know how many commits lie between."
     if point.acquitted:
-        who = listed([short_sha(sha) for sha in point.suspects], _MOST_SUSPECTS) or "none"
-        others = counted(len(point.acquitted), "other commit")
-        return f"Of the commits between {who} may have made it: it runs the same code at the {others}."
+        return _acquittal(point)
     if point.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
     if point.commits > 1:
@@ -140,6 +138,15 @@ def _commits_sentence(point: ChangePoint) -> str:
     if point.shift and point.cause == "code":
         return "Only one commit lies between, but other benchmarks changed there too: it may be the machine."
     return "Only one commit lies between, so it made this change."
+
+
+def _acquittal(point: ChangePoint) -> str:
+    if not point.commits:
+        return "The benchmark runs the same code at all commits between, so none of them made it."
+    who = listed([short_sha(sha) for sha in point.suspects], _MOST_SUSPECTS)
+    whole = f"Only {who}" if point.commits == 1 else f"One or more of {who}"
+    others = counted(len(point.acquitted), "other commit")
+    return f"{whole} can have made it: the benchmark runs the same code at the {others} between."
 
 
 def _chance_sentence(point: ChangePoint) -> str:
@@ -318,23 +325,6 @@ def _open(points: Iterable[ChangePoint]) -> list[ChangePoint]:
 
 def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, str]) -> Text:
     metric = point.metric
-    last = _titled(point.first_after, report)
-    many = "a commit" if point.commits is None else f"one of {counted(point.commits, 'commit')}"
-    by = (
-        f"commit {last}"
-        if point.commits == 1
-        else f"{many} after {short_sha(point.last_before)}, up to {last}"
-    )
-    if point.suspects:
-        named = (f"\n{_INDENT}   {_titled(sha, report)}" for sha in point.suspects[:_MOST_SUSPECTS])
-        more = len(point.suspects) - _MOST_SUSPECTS
-        by = (
-            f"commit {_titled(point.suspects[0], report)}"
-            if len(point.suspects) == 1
-            else f"{many}:{''.join(named)}{f'{chr(10)}{_INDENT}   and {more} more' if more > 0 else ''}"
-        )
-        others = listed([short_sha(sha) for sha in point.acquitted], _MOST_SUSPECTS)
-        by += f"\n{_INDENT}not by {others}: same code"
     sure = f"{100 * (1 - point.chance):.1f} % sure" if point.chance >= _HARDLY else "more than 99.9 % sure"
     sure = "counted exactly" if metric.exact else sure
     before, after = (
@@ -348,12 +338,29 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
         f"  {names[point.benchmark]}: ",
         (change_text(point.ratio, metric), "bold red" if point.worse else "bold green"),
         f" ({interval_text(point)}), {sure}",
-        f"\n{_INDENT}by {by}",
+        f"\n{_INDENT}by {_by_text(point, report)}",
         f"\n{_INDENT}{before}, then {after}",
     )
     if point.gate is not None:
         text.append(f"\n{_INDENT}{gate_sentence(point)}")
     return text
+
+
+def _by_text(point: ChangePoint, report: HistoryReport) -> str:
+    """Return which commits may have made a change point, and which cannot."""
+    last, many = _titled(point.first_after, report), counted(point.commits or 0, "commit")
+    if not point.suspects:
+        some = "a commit" if point.commits is None else f"one of {many}"
+        after = f"{some} after {short_sha(point.last_before)}, up to {last}"
+        return f"commit {last}" if point.commits == 1 else after
+    begin = f"\n{_INDENT}"
+    named = [_titled(sha, report) for sha in point.suspects]
+    shown = named[:_MOST_SUSPECTS]
+    if len(named) > len(shown):
+        shown.append(f"and {len(named) - len(shown)} more")
+    by = f"commit {named[0]}" if len(named) == 1 else f"{begin}   ".join((f"one of {many}:", *shown))
+    others = listed([short_sha(sha) for sha in point.acquitted], _MOST_ACQUITTED)
+    return f"{by}{begin}not by {others}: same code"
 
 
 def _titled(sha: str, report: HistoryReport) -> str:
