@@ -393,21 +393,17 @@ class BackfillPlan:
             for row in rows
             if row.outcome.same_as
         }
-        gaps.learn(
-            place,
-            {
-                **_levels_of(rows),
-                **{key: gaps.levels(self._tasks.shas.index(sha))[key] for key, sha in same.items()},
-            },
-        )
+        alike = {key: gaps.levels(self._tasks.shas.index(sha)).get(key) for key, sha in same.items()}
+        known = {key: level for key, level in alike.items() if level is not None}
+        gaps.learn(place, {**known, **_levels_of(rows)})
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
         self._same += len(same) == len(rows)
         outcome = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
         if same:
-            alike = f"same code as {listed(sorted({sha[:_SHA_DIGITS] for sha in same.values()}), 2)}"
+            words = f"same code as {listed(sorted({sha[:_SHA_DIGITS] for sha in same.values()}), 2)}"
             some = counted(len(same), "benchmark")
-            outcome = alike if len(same) == len(rows) else f"{outcome}, {some} {alike}"
+            outcome = words if len(same) == len(rows) else f"{outcome}, {some} {words}"
         self._log(
             f"{self._before + self._measured} of {self._all}: commit {task.commits[0][:_SHA_DIGITS]}"
             f" on {task.machine.machine_id}, {outcome}, {human_seconds(seconds)}{self._time_left()}"
