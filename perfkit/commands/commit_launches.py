@@ -22,7 +22,6 @@ from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
-from perfkit.model.tasks import Task
 from perfkit.repo.checkout import Generated, add_worktree, lay_out_commit, worktree_folder
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.files import overlay
@@ -197,13 +196,14 @@ def measure_commit(doing: Doing) -> None:
     with run, worktree_folder([top]) as folder:
         with collected:
             try:
-                today = _todays_files(task, top, folder / "today")
-                same = _same_code(doing, commit, today)
+                if task.code.overlay is not None:
+                    add_worktree(top, task.code.overlay, folder / "today")
+                same = _same_code(doing, commit, folder / "today" / task.code.folder)
                 for outcome in same.outcomes:
                     collected.add(outcome, slots[0], same.torch_settings)
                 if same.is_all:
                     return
-                root = _laid_out(doing, commit, top, folder / commit.sha[:12], today)
+                root = _laid_out(doing, commit, top, folder)
             except (RepositoryError, NotMeasuredError, ConfigError) as error:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slots[0], str(error))
                 return
@@ -211,30 +211,19 @@ def measure_commit(doing: Doing) -> None:
             for slot in slots:
                 doing.log(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
                 collected.measure(slot, root, terms)
-        if not run.rows:
+        if all(row.outcome.same_as for row in run.rows):
             for slot, result in collected.failed_launches:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slot, result.tail)
 
 
-def _todays_files(task: Task, top: Path, folder: Path) -> Scope:
-    """Check out the benchmark files that are laid over each commit, if there are any."""
-    scope = Scope(benchmarks=task.benchmarks, select=task.select or "", seed=task.seed)
-    if task.code.overlay is None:
-        return scope
-    add_worktree(top, task.code.overlay, folder)
-    project = folder / task.code.folder
-    return dataclasses.replace(
-        scope, files=tuple(list_with_git(project, "ls-files", "-z")), files_from=project
-    )
-
-
-def _laid_out(doing: Doing, commit: Commit, top: Path, tree: Path, today: Scope) -> Path:
+def _laid_out(doing: Doing, commit: Commit, top: Path, folder: Path) -> Path:
     """Check a commit out, make it ready, lay the benchmarks over it, and return its project folder."""
-    root = tree / doing.task.code.folder
+    task, tree, today = doing.task, folder / commit.sha[:12], folder / "today"
     for sentence in lay_out_commit(top, commit, tree, Generated.of(_project(doing))):
         doing.log(f"{commit.sha[:10]}: {sentence}")
-    overlay(today.files, source=today.files_from, target=root)
-    return root
+    if task.code.overlay is not None:
+        overlay(list_with_git(today, "ls-files", "-z"), source=today, target=tree)
+    return tree / task.code.folder
 
 
 def _project(doing: Doing) -> Project:
@@ -258,12 +247,22 @@ class _SameCode:
     torch_settings: Mapping[str, str] | None = None
 
 
-def _same_code(doing: Doing, commit: Commit, scope: Scope) -> _SameCode:
-    """Trace a commit beside the measured ones that its task names, until all benchmarks run the same code."""
-    project, short = _project(doing), commit.sha[:10]
+def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
+    """Trace a commit beside the measured ones that its task names, until all benchmarks run the same code.
+
+    The benchmark files of ``today``, if there are any, are laid over both.
+    """
+    task, project, short = doing.task, _project(doing), commit.sha[:10]
+    scope = Scope(
+        benchmarks=task.benchmarks,
+        select=task.select or "",
+        seed=task.seed,
+        files=tuple(list_with_git(today, "ls-files", "-z") if task.code.overlay else ()),
+        files_from=today,
+    )
     same: dict[str, Outcome] = {}
     found = _SameCode()
-    for sha, measured in doing.task.beside.items():
+    for sha, measured in task.beside.items():
         doing.log(f"tracing what runs at {sha[:10]} and {short}")
         pair = SidePair(base=named_side(project.root, sha), head=named_side(project.root, commit.sha))
         try:
