@@ -375,6 +375,7 @@ class SequentialComparison:
             and found.estimate.ratio > 1 + self.policy.threshold(found.margin),
             changed=state.compared.changed,
             begun=bool(state.own),
+            swept=len(state.pairs) >= self.policy.looks[0],
         )
 
     def _may_improve(self, found: Comparison) -> bool:
