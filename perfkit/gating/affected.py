@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from perfkit.gating.code_units import (
+from perfkit.model import SIDES, Side
+from perfkit.model.comparisons import ChangedFunction, Runs
+from perfkit.repo.code_units import (
     MODULE,
     READS_CODE,
     READS_DOCS,
@@ -23,13 +25,12 @@ from perfkit.gating.code_units import (
     Item,
     Mentions,
     Units,
+    differing_functions,
     looks_around,
     units_of,
     watched_classes,
     words_of,
 )
-from perfkit.model import SIDES, Side
-from perfkit.model.comparisons import ChangedFunction, Runs
 from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
 
 _TEXT_SUFFIXES = frozenset({".md", ".rst", ".pyi", ".typed", ".lock"})
@@ -389,7 +390,7 @@ class _Deciding:
             self._found.modules.setdefault(file, f"{file} is in another order")
         both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
         self._found.headers |= any((one.owner, one.name) in both for one in come if one.kind == "function")
-        self._found.functions[file] = _differing(base, head)
+        self._found.functions[file] = differing_functions(base, head)
         common = base.docs.keys() & head.docs.keys()
         self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
 
@@ -440,7 +441,7 @@ class _Deciding:
             old, new = self._of("base", file), self._of("head", file)
             if old is None or new is None or _is_test(file):
                 continue
-            differing = _differing(old, new)
+            differing = differing_functions(old, new)
             for name, found in new.functions.items():
                 if name not in differing:
                     continue
@@ -450,16 +451,6 @@ class _Deciding:
                     if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
                 )
                 yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
-
-
-def _differing(base: Units, head: Units) -> frozenset[str]:
-    """Return the names of functions that differ, or that one side lacks."""
-
-    def texts(units: Units, name: str) -> list[str]:
-        return [one.text for one in units.functions.get(name, ())]
-
-    names = base.functions.keys() | head.functions.keys()
-    return frozenset(name for name in names if texts(base, name) != texts(head, name))
 
 
 def _module(file: str) -> str:

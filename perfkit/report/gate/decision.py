@@ -115,6 +115,9 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
+    if report.coverage and report.coverage.uncovered and report.exit_code != EXIT_REGRESSED and not wanted:
+        step = "write benchmarks of the changed functions that are not measured, from calls in tests"
+        return step, f"perfkit init --for-change {report.base.sha[:12]}"
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
