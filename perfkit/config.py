@@ -25,7 +25,7 @@ COUNTS = (
     "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
     "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident", "instructions",
 )  # fmt: skip
-# So much slower code seems that does the same, since it lies elsewhere in memory.
+# Identical code can appear this much slower, since it lies elsewhere in memory.
 DEFAULT_NOISE_FLOOR = "0.5%"
 _ASV_FILES = ("asv.conf.json", "asv.conf.jsonc")
 _ASV_LIMIT_S = 60.0

@@ -9,7 +9,7 @@ _BYTE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def human_seconds(seconds: float | None, *, digits: int = 3) -> str:
-    """Return a duration with so many significant digits and its unit; "-" where it is not known."""
+    """Return a duration with this many significant digits and its unit; "-" where it is not known."""
     if seconds is None:
         return "-"
     for scale, unit in _TIME_UNITS:

@@ -47,7 +47,7 @@ NUMBERS: frozenset[Kind] = frozenset({"peakmem", "track", "mem"})
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONGEST_ID = 60
 _ID_DIGITS = 8
-# asv's default: so many samples, or so many seconds of them, whichever is less.
+# asv's default: this many samples, or this many seconds of them, whichever is less.
 _SAMPLES, _SAMPLES_S, _WARMUP_S = 10, 10.0, 0.1
 _IGNORED = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 _SKIPS = "SkipNotImplemented"
@@ -572,7 +572,7 @@ _PROGRAM = "import sys; exec(sys.stdin.read())"
 def raw_block(
     code: Callable[[], object], *, env: Mapping[str, object] | None, root: Path | None
 ) -> Callable[[int], float]:
-    """Return a block that times so many runs of a text in a fresh interpreter, in seconds."""
+    """Return a block that times this many runs of a text in a fresh interpreter, in seconds."""
 
     def block(iterations: int) -> float:
         made = code()

@@ -74,7 +74,7 @@ def cold_start(first: Callable[[], float]) -> ColdStart:
 
 
 def cold_start_since(before: CompileTimes | None, total_s: float) -> ColdStart:
-    """Return what a first call of so many seconds was made of, which ended just now."""
+    """Return what a first call of this many seconds was made of, which ended just now."""
     before = before or CompileTimes(seconds={}, graphs=0)
     after = read_compile_times()
     if after is None:
@@ -372,7 +372,7 @@ class BlockClock:
         return joined.wall_s
 
     def times(self, walls_s: Iterable[float], *, loops: int = 1) -> DeviceTimes | None:
-        """Return what is known of rounds that took so many seconds; None where nothing was waited for.
+        """Return what is known of rounds that took this many seconds; None where nothing was waited for.
 
         A round without a block of this clock was timed by another one, perhaps while the device was busy: all
         are marked.

@@ -23,7 +23,7 @@ _PREFIXES = frozenset(
     for place in (prefix, os.path.realpath(prefix))
 )
 _STANDARD_LIBRARY = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-# The search of a folder for modules ends after so many files, since it may hold data.
+# The search of a folder for modules ends after this many files, since it may hold data.
 _FILES_LOOKED_AT = 1000
 
 

@@ -100,7 +100,7 @@ def draw_layout(seed: int) -> int:
 
 
 def at_depth(depth: int, call: Callable[[], Value]) -> Value:
-    """Call from so many calls deeper: each takes some 700 bytes of the interpreter's own stack."""
+    """Call from this many calls deeper: each takes some 700 bytes of the interpreter's own stack."""
     # A call from Python to Python takes none of it; one through an iterator of the interpreter does.
     return next(map(functools.partial(at_depth, depth - 1), (call,))) if depth else call()
 

@@ -55,7 +55,7 @@ def _wait(seconds: float) -> float:
     return waited
 
 
-# Visiting so many objects takes as long as a round; those that were there before a fork are not visited.
+# Visiting this many objects takes as long as a round; those that were there before a fork are not visited.
 _MANY_OBJECTS = 100_000
 
 

@@ -40,7 +40,7 @@ def explain(
         str | None,
         typer.Option(help="What to profile at commits: a configured name, a function or a script (train)."),
     ] = None,
-    steps: Annotated[int, typer.Option(help="End each pass at commits after so many steps.")] = 40,
+    steps: Annotated[int, typer.Option(help="End each pass at commits after this many steps.")] = 40,
     own: Annotated[
         list[str] | None,
         typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),

@@ -77,12 +77,12 @@ def gate(
         typer.Option(
             metavar="REQUIREMENT|FILE|DIR",
             help="Measure base with this package (torch==2.12.1), file of requirements or lock, or existing"
-            " environment; may be given often. Both sides are then the same commit, unless they are named.",
+            " environment; can be repeated. Both sides are then the same commit, unless they are named.",
         ),
     ] = None,
     head_with: Annotated[
         list[str] | None,
-        typer.Option(metavar="REQUIREMENT|FILE|DIR", help="The same for head (default: as it is here)."),
+        typer.Option(metavar="REQUIREMENT|FILE|DIR", help="The same for head (default: this environment)."),
     ] = None,
     against: Annotated[
         str | None,

@@ -58,7 +58,7 @@ def show(
     ] = None,
     fits: Annotated[
         float | None,
-        typer.Option(metavar="GIB", help="Whether what a memory snapshot saw would fit so much memory."),
+        typer.Option(metavar="GIB", help="Whether what a memory snapshot saw would fit this much memory."),
     ] = None,
     speedscope: options.SpeedscopeOption = None,
     firefox: options.FirefoxOption = None,

@@ -38,9 +38,9 @@ from perfkit.units import counted, human_seconds
 _PREFIX = "training:"
 # The metric of a phase is named by this and the phase.
 _PART = "time in "
-# So many steps make a time worth filing.
+# This many steps make a time worth filing.
 _FEWEST_STEPS = 3
-# A line names so many parts of a step.
+# A line names this many parts of a step.
 _MOST_PARTS = 4
 _NO_STEP = "no optimizer's step was seen; where your loop steps in another way, call step() after each"
 _Given = ParamSpec("_Given")

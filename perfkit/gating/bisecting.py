@@ -51,12 +51,12 @@ _NO_CODE, _CODE, _RUN, _NOT_RUN = 0.1, 1.0, 10.0, 0.01
 _OF_ALL_GROWTH, _IN_A_STEP = 9.0, 5.0
 # Assumed until a pair has been opened and launched.
 _USUAL_COSTS = Costs(opening_s=8.0, launch_s=0.5)
-# So many steps of a counter are sought.
+# This many steps of a counter are sought.
 _MOST_STEPS = 3
 # Inexact counters that differ by less are taken as equal.
 _NEWS_OF_INEXACT = 0.05
 _INEXACT = frozenset({"resident", "python_peak"})
-# So many launches are made of a found commit beside the one before it.
+# This many launches are made of a found commit beside the one before it.
 _CONFIRMING = 4
 # With fewer commits, profiling the ends takes longer than it saves.
 _WORTH_PROFILING = 8

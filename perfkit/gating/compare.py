@@ -258,7 +258,7 @@ class _Comparing:
         return tuple(_missing_in_head(one) if one.benchmark.name in ran else one for one in comparisons)
 
     def _measure_numbers(self) -> CountResult:
-        """Measure what is no time first, since that needs few launches, and leave it half of the budget."""
+        """Measure numbers that are not times, which need few launches, in half of the budget at most."""
         method, until = self.method, self.began + self.method.budget_s / 2
         if not self.surveyed.numbers:
             return CountResult()

@@ -28,8 +28,8 @@ _OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
 _PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
 _FEWEST_NUMBERS = 3
 _MOST_CAUSES = 20
-# Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and so many times
-# as many where the time became shorter.
+# Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and this many
+# times as many where the time became shorter.
 _BENCHMARK_FLOOR = float(1 << 20)
 _STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
 _BESIDE_A_GAIN = 10

@@ -18,7 +18,7 @@ from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
 # Tracing may take this share of the budget, a larger one where only bodies of functions differ, which few
-# benchmarks run as a rule; and so many seconds in any case.
+# benchmarks run as a rule; and this many seconds in any case.
 _SHARE, _LARGE_SHARE, _LEAST_S = 0.25, 0.6, 10.0
 _SAME = "runs the same code on both sides"
 

@@ -38,10 +38,10 @@ _EARLY_SHARE = 0.05
 # No gate has time for more than some thousands of launches, so the list of looks ends there.
 _FIRST_LATE_LOOK, _GROWTH, _SHARE_OF_THE_LAST, _NEVER_REACHED = 12, 1.3, 0.9, 4000
 _LEAST_BUDGET_S = 60.0
-# Counting a benchmark takes about as long as so many of its launches and so many of its calls. The budget
+# Counting a benchmark takes about as long as this many of its launches and this many of its calls. The budget
 # keeps that time.
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
-# So many are measured together, so that they share the cost of a generation. The others wait until one of
+# This many are measured together, so that they share the cost of a generation. The others wait until one of
 # these is decided: by then it is known better how many can be decided in the time that is left. Where there
 # is no time for all, fewer are, so that some are decided before it is over.
 _TOGETHER, _FEW_TOGETHER = 10, 4
@@ -91,7 +91,7 @@ def _late_looks() -> Iterator[int]:
 
 
 def counting_s(launch_s: float, call_s: float) -> float:
-    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
+    """Return about how long counting takes of a benchmark whose launches and calls take this many seconds."""
     return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
 
 

@@ -37,7 +37,7 @@ from perfkit.stats.interval import (
 )
 from perfkit.stats.planning import deciding_look, expected_half_width
 
-# From so many launches on, their own scatter is known well enough to be believed however small it is.
+# From this many launches on, their own scatter is known well enough to be believed however small it is.
 WELL_KNOWN = 10
 # What their deviation is taken to be at least until then, on the log scale: few launches that are slow by lot
 # may agree by chance.
@@ -52,9 +52,10 @@ _TOTAL_SHARE = 0.1
 _PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
 # An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
 _DOUBTED = 0.001
-# A first call is slower that takes so many times as long, and so many seconds more, in so many launches.
+# A first call is slower where it takes this many times as long, and this many seconds more, in each of at
+# least this many launches.
 _FIRST_CALL_RATIO, _FIRST_CALL_S, _FEWEST_FIRST_CALLS = 1.5, 0.05, 6
-# One that takes so many times as long as later ones, and not only as its process is cold, does other work.
+# One that takes this many times as long as later ones, and not only as its process is cold, does other work.
 _UNLIKE, _LEAST_UNLIKE_S = 50, 0.001
 _FEWEST_LAUNCHES = 12
 
@@ -325,7 +326,7 @@ def interval_error(
 
 
 def last_look(launches: int, policy: Policy) -> int | None:
-    """Return the last look that so many launches reach, None before the first."""
+    """Return the last look that this many launches reach, None before the first."""
     return max((look for look in policy.looks if look <= launches), default=None)
 
 

@@ -34,10 +34,10 @@ from perfkit.stats.components import pooled_spread
 from perfkit.stats.interval import trimmed_variance, widening
 from perfkit.stats.planning import deciding_look, minimum_detectable_effect
 
-# A launch of a benchmark of short calls usually takes so many seconds, its share of what all benchmarks have
-# in common included. It is assumed where no gate on this machine is in the ledger.
+# A launch of a benchmark of short calls usually takes this many seconds, with its share of what all
+# benchmarks have in common. It is assumed where no gate on this machine is in the ledger.
 USUAL_LAUNCH_S = 0.3
-# A scatter rests on at least so many degrees of freedom: fewer launches do not show it.
+# A scatter rests on at least this many degrees of freedom: fewer launches do not show it.
 _FEWEST_DEGREES = 4
 # A slowdown to more than ten times the time is beyond what a gate is planned for.
 _LARGEST_EFFECT = 9.0

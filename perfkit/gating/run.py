@@ -37,8 +37,8 @@ from perfkit.runner.machine.devices import THROTTLED, DeviceState, passage
 from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import launches_per_generation
 
-# Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
-# machine's noise.
+# Where, in most launches, the slowest round takes this many times as long as the fastest, the cause is not
+# the machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_SHOW = 3
 # One launch spends at least this time on a benchmark, both sides together.
@@ -105,7 +105,7 @@ class BenchmarkState:
     disturbed: dict[int, tuple[Disturbance, ...]] = field(default_factory=dict)
 
     def add(self, one: MeasuredLaunch, seconds: float) -> None:
-        """Add a launch, which took so many seconds."""
+        """Add a launch, which took this many seconds."""
         self.own.append(launch_pair(one.timing, one.slot, one.group))
         # The first launch also plans the loops, and imports what later ones get from their fork server.
         self.seconds.append(seconds if self.seconds else _later_launch_s(one.timing))

@@ -28,7 +28,7 @@ from perfkit.runner.lockstep.launcher import LAUNCHES_PER_FORK_SERVER, Launcher,
 from perfkit.runner.lockstep.untimed import Callgrind
 from perfkit.runner.machine.conditions import usable_cpus
 
-# A whole training may be silent for so many seconds.
+# A whole training may be silent for this many seconds.
 _LIMIT_S = 600
 _HEADING = '"""Written by perfkit for a gate of a target; no checkout keeps it."""\n'
 _SCRIPT = """

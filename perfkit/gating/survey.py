@@ -24,7 +24,7 @@ from perfkit.units import counted, listed
 
 _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
-# So many files are named beside the first one that fails in the same way.
+# This many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
 _ADVICE = (
     "nothing measured with it was recorded: uninstall that copy, or list what may be preloaded in"

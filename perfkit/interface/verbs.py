@@ -263,7 +263,7 @@ def explain(
     """Return what differs between two profiles as ``perfkit explain`` does, in parts that add up.
 
     ``base`` and ``head`` are files of profiles, or commits, which are profiled here and now by ``target`` for
-    so many ``steps``. ``own`` are the packages to take for one's own code; ``wait_s`` is in seconds.
+    this many ``steps``. ``own`` are the packages to take for one's own code; ``wait_s`` is in seconds.
 
     Raises:
         PerfkitError: they cannot be read or profiled; its ``exit_code`` is the command's.

@@ -48,9 +48,9 @@ COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
 _MEASURED = frozenset({"values", "mean", "sd", "median"})
 _REPLACES = b"perfkit_replaces"
 _NAMES_DIGITS = 8
-# So many compactings may get in the way of one reader; each takes longer than listing what it left.
+# This many compactings may get in the way of one reader; each takes longer than listing what it left.
 _MOST_TRIES = 20
-# Reading may take longer than a compacting, as on a busy machine: so many may be over in a moment.
+# Reading may take longer than a compacting, as on a busy machine: this many may be over in a moment.
 _TRIED_FOR_S = 10.0
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})

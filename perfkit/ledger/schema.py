@@ -337,7 +337,7 @@ def to_microseconds(time: datetime) -> int:
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """Return the time of so many microseconds since 1970, UTC."""
+    """Return the time of this many microseconds since 1970, UTC."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except (TypeError, OverflowError) as error:

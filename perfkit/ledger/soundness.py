@@ -41,7 +41,7 @@ from perfkit.model import IMPORT_PREFIX, Status
 from perfkit.model.upkeep import Problem, ProblemKind, Verification
 from perfkit.units import counted
 
-# So many rows are in memory at a time, and in a row group of a compacted file.
+# This many rows are in memory at a time, and in a row group of a compacted file.
 ROWS_AT_ONCE = 100_000
 ANNOTATIONS = (NOTES, ACCEPTANCES, STATES)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 _GIB = 1 << 30
-# What a loop makes on first use, such as an optimizer's state, is there after so many steps; growth in each
-# of at least so many others is no chance.
+# What a loop makes on first use, such as an optimizer's state, is there after this many steps; growth in each
+# of at least this many others is no chance.
 _STEPS_OF_SETUP = 2
 _FEWEST_OF_GROWTH = 3
 
@@ -122,7 +122,7 @@ class MemorySnapshot:
         return sum(one.size for one in self.stacks)
 
     def fits(self, gib: float) -> bool | None:
-        """Return whether it would fit into so many GiB; None where that depends on segments."""
+        """Return whether it would fit into this many GiB; None where that depends on segments."""
         if self.peak_reserved <= gib * _GIB:
             return True
         return False if self.peak_allocated > gib * _GIB else None

@@ -10,7 +10,7 @@ from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 ProblemKind = Literal[
     "damaged",  # its bytes are not those that were written, or it cannot be decoded
     "unreadable",  # the system does not let it be read
-    "foreign",  # a parquet file that is none of a ledger
+    "foreign",  # a parquet file that is not part of a ledger
     "newer",  # of a newer perfkit
     "misnamed",  # its name is that of another run than its rows
     "impossible",  # rows that no perfkit writes

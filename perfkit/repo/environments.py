@@ -325,7 +325,7 @@ def _present_folders() -> list[str]:
 
 
 def kept_folder(key: str, build: Callable[[Path], None]) -> Path:
-    """Return the kept folder of a key, built if it is not there as a whole; so many others are kept.
+    """Return the kept folder of a key, built if it is not there as a whole; this many others are kept.
 
     Its last file marks it as complete: a build that was killed has left none, and is begun anew. The
     lock of the machine is held, so that no other process builds meanwhile.

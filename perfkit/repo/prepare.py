@@ -42,7 +42,7 @@ __version_tuple__ = version_tuple = (0, 0, 0)
 # Only this build backend can compile in place; all others build for an installation.
 _IN_PLACE = "setuptools"
 SIDE_VARIABLE = "PERFKIT_SIDE"
-# So many builds are kept, the newest, and none that is larger.
+# This many builds are kept, the newest, and none that is larger.
 _MOST_KEPT, _MOST_BYTES = 8, 1 << 30
 # Variables that compilers and builds obey have such words in their names.
 _WORDS_OF_BUILDS = ("CC", "CXX", "FLAGS", "CUDA", "TORCH", "CMAKE", "BUILD", "ARCH", "LIBRARY", "INCLUDE")

@@ -26,7 +26,7 @@ _NAME_COLUMNS = 44
 _MOST_PARTS = 10
 # A part that moved by a smaller share of the whole is in the line of the rest.
 _WORTH_SHOWING = 0.002
-# A callee is shown that took at least this share of a function's move, and so many at most.
+# A callee is shown that took at least this share of a function's move, and this many at most.
 _WORTH_NAMING = 0.2
 _MOST_CALLEES = 2
 

@@ -26,7 +26,7 @@ _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
 # A smaller chance is not worth a number in a sentence, or in the terminal.
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
-# So many commits of a change point are named.
+# This many commits of a change point are named.
 _MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
 

@@ -25,7 +25,7 @@ Status = Literal["found", "no change", "undecided"]
 _LIKELY = 0.5
 # A further step is looked for while what is expected of it is so large a part of the largest that was found.
 _FURTHER = 0.05
-# So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
+# This many launches may be asked for at once, where laying out a pair costs more than a launch of it.
 _BATCHES = (1, 2, 3, 4, 6, 8)
 # A launch with fewer expected bits is not worth its time.
 _LEAST_BITS = 0.002
@@ -67,7 +67,7 @@ class Rules:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """So many launches of a pair are what to do next."""
+    """This many launches of a pair are what to do next."""
 
     base: int
     head: int
@@ -373,7 +373,7 @@ def _precision(chain: Chain, launches: IntArray) -> FloatArray:
 
 # How many probabilities and distances the table has, and its largest distance.
 _CHANCES, _DISTANCES, _LARGEST_DISTANCE = 65, 81, 8.0
-# Readings are looked at in such steps, to so many deviations on either side.
+# Readings are looked at in such steps, to this many deviations on either side.
 _STEP, _REACH = 0.1, 5
 
 

@@ -24,9 +24,9 @@ from perfkit.stats.distributions import student_quantile
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
-# A step has at least so many runs on either side: fewer may be slow by a burst.
+# A step has at least this many runs on either side: fewer may be slow by a burst.
 SHORTEST = 6
-# Of counts, which repeat to the digit, so many equal ones are a level.
+# Of counts, which repeat to the digit, this many equal ones are a level.
 _SHORTEST_EXACT = 3
 # How many runs are compared at once: older ones matter little where a machine drifts.
 _LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)
@@ -41,13 +41,13 @@ _EVERY_RUN = 50
 # Runs count in full up to 2.5 deviations from the median of their neighbours, and not at all beyond 5.
 _COUNTS_IN_FULL, _COUNTS_NOTHING = 2.5, 5.0
 _NEIGHBOURS, _FEW_NEIGHBOURS = 21, 11
-# The deviation of runs changes over years; it is taken from so many.
+# The deviation of runs changes over years; it is taken from this many.
 _SCALE_RUNS, _SCALE_EVERY = 101, 20
 _SD_PER_MAD = 1.4826  # of a normal distribution
 # No benchmark repeats better than to a tenth of a percent of the level.
 _LEAST_SD = 0.001
 _SESSIONS = 3
-# A drift may be believed while the runs are so many times as likely with another one.
+# A drift may be believed while the runs are this many times as likely with another one.
 _AS_WELL = 10.0
 # At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
 # them have one that is clearer by the last.

@@ -35,7 +35,7 @@ def pooled_spread(
 
 
 def unpaired_half_width(spread: Spread, sizes: tuple[int, int], *, error: float) -> float:
-    """Return the half-width of the difference of two means, of so many values each, by Student's t."""
+    """Return the half-width of the difference of two means, of this many values each, by Student's t."""
     scale = math.sqrt(sum(1 / size for size in sizes))
     return student_quantile(spread.degrees, error) * spread.sd * scale
 

@@ -32,18 +32,18 @@ _RISES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _SURE = 15.0
 # A rise in part of a trend has to be clearer by this: a walk has many parts to rise in.
 _DOUBT_OF_PARTS = 11.0
-# A model may be believed while the runs are so many times as likely with another one.
+# A model may be believed while the runs are this many times as likely with another one.
 _AS_WELL = 10.0
 _ERROR = 0.01
 _SD_PER_MAD = 1.4826
 _OUTLIER = 4.0
 # No benchmark repeats better than to a tenth of a percent of the level.
 _LEAST_SD = 0.001
-# The levels at both ends are medians of so many runs.
+# The levels at both ends are medians of this many runs.
 _ENDS = 3
 # The squares of a rise that is to be seen within environments add up to so much.
 _LEAST_WITHIN = 0.5
-# A rise is visible in a chart beyond 5 %, and beyond so many times the scatter of single runs.
+# A rise is visible in a chart beyond 5 %, and beyond this many times the scatter of single runs.
 _VISIBLE, _VISIBLE_SCATTER = math.log(1.05), 3.0
 
 
@@ -130,7 +130,7 @@ def _without_outliers(points: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Models:
-    """The models of a walk and of sessions for so many points."""
+    """The models of a walk and of sessions for this many points."""
 
     within: FloatArray
     penalties: FloatArray

@@ -14,13 +14,13 @@ from perfkit.stats.distributions import fisher_quantile, student_quantile, stude
 
 FloatArray = npt.NDArray[np.float64]
 
-# A test of an assumption needs so many values.
+# A test of an assumption needs this many values.
 _FEWEST = 3
 
 # The share of the values that is left out at each end: bursts that slow whole launches would otherwise leave
 # every gate undecided.
 _TRIMMED = 0.1
-# From so many values on they are left out. Of fewer, nearly all may agree by chance where launches have two
+# From this many values on they are left out. Of fewer, nearly all may agree by chance where launches have two
 # states, and the one that is left out would have been the only one to show it.
 TRIMMED_FROM = 20
 # Zygotes count as differing below this p-value. With 0.05 hardly more biases would be noticed, and without
@@ -80,7 +80,7 @@ def widening(zygotes: npt.ArrayLike, shared_variance: float) -> float:
 
 
 def degrees_of_freedom(units: int, *, trimmed_from: int = TRIMMED_FROM) -> int:
-    """Return the degrees of freedom that so many values leave after trimming."""
+    """Return the degrees of freedom that this many values leave after trimming."""
     return units - 2 * _trimmed_from_each_end(units, trimmed_from) - 1
 
 

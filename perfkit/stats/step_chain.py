@@ -33,7 +33,7 @@ _SCALES, _LARGEST_SCALE = 10, 0.2
 # have in common (the layout of its code), how far levels are from each other on the grid, and its reach.
 _LEAST_SCALE, _PAIR_BIAS, _SPACING, _REACH = 0.5, 0.3, 0.25, 4.0
 _MOST_LEVELS = 240
-# A bias of so many deviations is the largest that is thought of.
+# A bias of this many deviations is the largest considered.
 _BLURRED = 4
 # The scale of Student's t of three degrees times this is the deviation that a location from it has (the
 # inverse of the square root of Fisher's information, (v + 1) / (v + 3)).
@@ -209,7 +209,7 @@ def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArr
 
 def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
     changed = max(0.0, 1 - passes.unchanged)
-    # The chain has a step so many times as likely as none beforehand.
+    # The chain has a step this many times as likely as none beforehand.
     unchanged = math.expm1(_STEPS) * passes.unchanged
     weight = 1 / (changed + unchanged)
     marginals = passes.marginals.copy()

@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-# The medians of so many values are compared: fewer would be moved by one slow call.
+# The medians of this many values are compared: fewer would be moved by one slow call.
 _WINDOW = 5
 # A median this close to that of all that follow is warm, in spite of the scatter.
 _TOLERATED = 0.02
-# Or one within so many of the standard errors of a window's median.
+# Or one within this many of the standard errors of a window's median.
 _ERRORS = 3.0
 _DEVIATION_PER_MAD = 1.4826
 # Calls as long as these are compared by windows of two, since a warm-up of eleven would take many seconds.

@@ -73,7 +73,7 @@ _FOLDERS: Mapping[ExportFormat, Callable[[Sequence[Row]], Written]] = {
 _ENDINGS = (".json", ".json.gz", "data.js")
 # Of a whole project or of an asv project, these folders hold no results.
 _PASSED_OVER = frozenset({".git", "env", "html", "node_modules"})
-# A run of asv may have thousands of results, and those of so many runs are held in memory.
+# A run of asv may have thousands of results, and those of this many runs are held in memory.
 _AT_ONCE = 20
 _ANY_IMPORT = IMPORT_PREFIX.rstrip(":")
 _DIGITS = re.compile(r"[0-9a-f]{4,40}")

@@ -29,7 +29,7 @@ from perfkit.runner.targets import is_hydra_main, load_function, load_target
 Call = Callable[[], object]
 # A function with a parameter of one of these names takes a command line.
 _COMMAND_LINES = ("argv", "args")
-# So many files of a program are searched for its options.
+# This many files of a program are searched for its options.
 _MOST_FILES = 200
 _LIBRARIES = ("site-packages", "dist-packages")
 _KEY_VALUE = re.compile(r"hydra\.main|OmegaConf\.from_cli\(")

@@ -29,7 +29,7 @@ from perfkit.stats.summary import crossing
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
 FEWEST_BLOCKS = 2
-# Numbers of blocks at which an experiment is judged, as far as it may run so many.
+# Numbers of blocks at which an experiment is judged, as far as it may run this many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
 
@@ -356,7 +356,7 @@ def _ratio(log: float) -> float:
 
 
 def _cells(trials: Iterable[Trial], response: Response, blocks: int) -> dict[int, dict[str, float]]:
-    """Return block -> variant -> value of the first so many blocks; a time of zero is none."""
+    """Return block -> variant -> value of the first this many blocks; a time of zero is none."""
     cells: dict[int, dict[str, float]] = {}
     for trial in trials:
         value = trial.responses.get(response.name)

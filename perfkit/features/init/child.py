@@ -228,7 +228,7 @@ class Guard:
 
 @contextlib.contextmanager
 def _at_most(limit_s: float) -> Iterator[None]:
-    """End the block after so many seconds, where it runs code of Python's."""
+    """End the block after this many seconds, where it runs code of Python's."""
 
     def end(*_: object) -> None:
         raise _TimeIsOverError("it takes too long")

@@ -25,7 +25,7 @@ from typing import Any
 from perfkit.features.init.child import Attempt, Guard
 
 VARIABLE = "PERFKIT_RECORDED_CALLS"
-# So many calls of a function are looked at, and kept; after some seconds a call of each is enough.
+# This many calls of a function are looked at, and kept; after some seconds a call of each is enough.
 _MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 20.0
 _MOST_CHARACTERS, _MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 1500, 8, 40, 32, 2000
 _PLAIN = (bool, int, float, str, bytes, type(None))

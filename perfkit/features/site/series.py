@@ -109,7 +109,7 @@ Kind = Literal[
 ALARMS: tuple[Kind, ...] = ("worse", "drift", "silent", "unclear")
 # A step has six runs on either side; fewer cannot be distinguished from scatter.
 _FEW = 12
-# A normal variable is within so many deviations of its mean 19 times of 20.
+# A normal variable is within this many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
 
 

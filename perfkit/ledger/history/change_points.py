@@ -183,7 +183,7 @@ def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = Fals
     return 1.4826 * statistics.median(off)
 
 
-# A common factor needs so many benchmarks in a run.
+# A common factor needs this many benchmarks in a run.
 _FEWEST = 4
 # A benchmark took part in a shift if it moved by at least this share of it.
 _LEAST_PART = 0.25

@@ -17,7 +17,7 @@ _Key = tuple[str, int, str]
 # A smaller share of the whole on base is noise of the profilers.
 _WORTH_REPORTING = 0.02
 _MOST_FUNCTIONS = 3
-# A change in the number of calls is reported from so many per unit of work, and from this share, on.
+# A change in the number of calls is reported from this many per unit of work, and from this share, on.
 _NEWS_CALLS = 0.5
 _NEWS_SHARE = 0.05
 # A sentence about functions begins with the words for its section.

@@ -62,7 +62,7 @@ from typing import Protocol
 from perfkit.model.readings import MARK
 
 _REPEATED = 2
-# The memory pass looks at all new objects after each step: so many steps show growth, and more take long.
+# The memory pass looks at all new objects after each step: this many steps show growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
 _Call = Callable[[], object]
 

@@ -27,9 +27,9 @@ from perfkit.model import LineMemory, MemoryProfile
 from perfkit.model.memory import PhaseMemory
 from perfkit.profiling.passes.target_code import OwnCode, is_harness
 
-# A line of one's own is rarely further than so many calls from what allocates, and each costs memory.
+# A line of one's own is rarely further than this many calls from what allocates, and each costs memory.
 _FRAMES = 16
-# Of each order, by bytes a step, by bytes that stay and by growth, so many lines are kept.
+# Of each order, by bytes a step, by bytes that stay and by growth, this many lines are kept.
 _MOST_LINES = 100
 _AGENT = Path(perfkit.agent.__file__).parent
 _Whose = Literal["perfkit", "own", "library"]

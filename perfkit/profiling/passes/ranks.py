@@ -37,7 +37,7 @@ _LOST_OTHERS = re.compile(
 )
 _BLAMES_OTHERS = 3
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-# It must be last in so many of the steps, and make the others wait for so much of a step.
+# It must be last in this many of the steps, and make the others wait for so much of a step.
 _MOST_STEPS = 0.75
 _WORTH_NAMING = 0.05
 _FEWEST_RANKS = 2

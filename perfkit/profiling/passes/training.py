@@ -34,7 +34,7 @@ from perfkit.profiling.passes.balance import (
 from perfkit.profiling.passes.launch import ratio_of_turns
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
-# Timed and watched steps take turns of so many, so that the machine affects both alike.
+# Timed and watched steps take turns of this many, so that the machine affects both alike.
 # The first step after a switch, in which Python finds its caches cold, belongs to neither.
 _TURN = 5
 # A device keeps two moments of each step until they are read, so they are read after this many steps.

@@ -19,7 +19,7 @@ _BUILTIN = "~"
 # No real profile comes near these limits; without them a small file of marshal could fill any memory.
 _MOST_EDGES = 5_000_000
 _LONGEST_NAME = 10_000
-# No profile has so many seconds or calls, and a float still holds each whole number up to here.
+# No profile has this many seconds or calls, and a float still holds each whole number up to here.
 _LARGEST_AMOUNT = 1e15
 _NUMBERS = frozenset({int, float})
 _TIMING_PARTS = 5

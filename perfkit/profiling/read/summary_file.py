@@ -11,7 +11,7 @@ from perfkit.errors import UsageError
 from perfkit.model import Balance, ProfileEntry, ProfileSummary
 from perfkit.model.readings import RESIDUAL, FunctionTime, PhaseTime, Reading, StepTimes
 
-# No profile has so many calls, and a float still holds each whole number up to here.
+# No profile has this many calls, and a float still holds each whole number up to here.
 _LARGEST_COUNT = 10**15
 SCHEMA_VERSION = 1
 

@@ -31,7 +31,7 @@ from perfkit.units import counted, human_percent
 _MOST_CAUSES, _MOST_CAUSES_OF_ALL = 3, 6
 _MOST_NAMES = 4
 _MOST_LETTERS = 60
-# A name has at least so many columns, however long the cause before it is.
+# A name has at least this many columns, however long the cause before it is.
 _LEAST_NAMES = 24
 # From this ratio on a factor is easier to read than percent.
 _LARGE_RATIO = 3

@@ -50,9 +50,9 @@ _RUNS: Mapping[Runs, str] = {
     "import": ", runs at import alone",
     "never": "",
 }
-# So many changed functions that are not measured are named.
+# This many changed functions that are not measured are named.
 _MOST_FUNCTIONS = 5
-# A decision names so many benchmarks.
+# A decision names this many benchmarks.
 _MOST_NAMES = 3
 _WORTH_A_WORD_S = 1.0
 
@@ -92,10 +92,11 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
 def coverage_lines(report: Report) -> Iterator[str]:
     """Yield how many benchmarks were not timed, and which changed functions no timed call runs."""
     same = sum(one.verdict == "SAME CODE" for one in report.comparisons)
+    coverage = report.coverage if isinstance(report, GateReport) else None
     if same:
         verb = "runs" if same == 1 else "run"
-        yield f"{same} of {counted(len(report.comparisons), 'benchmark')} {verb} no changed code (SAME CODE)."
-    coverage = report.coverage if isinstance(report, GateReport) else None
+        every = max(len(report.comparisons), coverage.benchmarks if coverage else 0)
+        yield f"{same} of {counted(every, 'benchmark')} {verb} no changed code (SAME CODE)."
     if coverage is None or not coverage.functions:
         return
     left, every = coverage.uncovered, len(coverage.functions)

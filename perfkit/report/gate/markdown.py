@@ -62,7 +62,7 @@ _BARS_LEGEND = (
 _PLACE = re.compile(r"(?P<file>[^:()<>]+\.py):(?P<line>\d+)$")
 # The line at which an error was raised, at the end of its message.
 _RAISED = re.compile(r"\((?P<place>[^:()<>]+\.py:\d+)\)$")
-# GitHub shows so many of a step.
+# GitHub shows this many of a step.
 _MOST = 10
 
 

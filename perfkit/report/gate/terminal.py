@@ -41,12 +41,12 @@ _STYLES: dict[Verdict, str] = {
 }
 _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
-# A result of more benchmarks is kept to so many lines, and lists so many of them and files by name.
+# A result of more benchmarks is kept to this many lines, and lists this many of them and files by name.
 LONG = 50
 _MOST_LINES = 60
 _MOST_ROWS, _MOST_FILES = 10, 5
 _REDRAW_S = 0.5
-# After so many decided benchmarks only slower ones have a line of their own.
+# After this many decided benchmarks only slower ones have a line of their own.
 _MOST_DECIDED = 30
 
 

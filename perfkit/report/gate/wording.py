@@ -28,9 +28,9 @@ _ORDER: tuple[Verdict, ...] = (
     "NOT SLOWER",
     "UNCHANGED",
 )  # fmt: skip
-# So many functions are shown of a regressed benchmark.
+# This many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
-# So many benchmarks that were not reached are listed.
+# This many benchmarks that were not reached are listed.
 _MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 # Verdicts by which a benchmark did not become slower.
@@ -47,7 +47,7 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
-# A limit beyond the first factor, and so many times as far as the estimate, is of no use.
+# A limit beyond the first factor, and this many times as far as the estimate, is of no use.
 _LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.py:\d+$")

@@ -34,8 +34,8 @@ _PLACES = ("inifile:", "rootdir:")
 class Tracing:
     """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
 
-    Benchmarks that begin after so many ``seconds`` are left out, and one is ended after ``limit_s``. So many
-    of one function may run ``together`` in a process.
+    Benchmarks that begin after this many ``seconds`` are left out, and one is ended after ``limit_s``. Up to
+    ``together`` of one function run in one process.
     """
 
     top: str

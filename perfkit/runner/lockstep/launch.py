@@ -69,8 +69,8 @@ _IN_USE = re.compile(
     rf"|FileExistsError.*\.(?:lock|pid)\b|{WAITS_FOR_LOCK}",
     re.IGNORECASE,
 )
-# Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
-# they last so many seconds, a launch takes fewer.
+# Where a benchmark allows this many calls and rounds, one may be spent on learning how long they last; where
+# they last this many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
 # A process takes seconds to begin to use an accelerator, so a launch there times a second at least.
 _LAUNCH_ON_DEVICE_S = 1.0
@@ -388,7 +388,7 @@ def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, 
 
 
 def read_report(child: Child, *, limit_s: float = _GOODBYE_S) -> SideReport | None:
-    """Return the report of a child whose session is over, None where it sent nothing for so many seconds."""
+    """Return the report of a child whose session is over, None where it was silent for that long."""
     child.resume()
     try:
         while (message := child.receive(limit_s))["kind"] != "done":

@@ -32,7 +32,7 @@ _KEPT_FREE = 0.1
 # The other side disturbs where rounds beside it differ by more than this share, beyond doubt.
 _TOLERATED = 0.005
 _ERRORS = 3.0
-# A side has three blocks of so many turns: without the other one, beside it, and without it again.
+# A side has three blocks of this many turns: without the other one, beside it, and without it again.
 _BLOCKS, _TURNS = 3, 8
 IN_USE = "it failed while both ran, as where both need the same port or lock file"
 _DISTURBS = "the other side on the device disturbs"
@@ -122,7 +122,7 @@ class Effect:
 
 
 def effect_of(before_s: Sequence[float], beside_s: Sequence[float], after_s: Sequence[float]) -> Effect:
-    """Return the effect of the other side on rounds that took so many seconds before, beside it, and after.
+    """Return the effect of the other side on rounds that took this many seconds before, beside it, and after.
 
     It is the log of the median beside it over the mean of those without, so that a steady drift cancels out.
     The interval has three standard errors of that, and half of what the two without differ by.

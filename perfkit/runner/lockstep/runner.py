@@ -17,7 +17,7 @@ _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
 WAITS_FOR_LOCK = "it waits for a lock on a file"
 _RAN_AGAIN = "began its benchmark again in the same launch, as a plugin that runs tests again may have it"
 
-# A process rests that was seen so many times in a row without a thread that runs.
+# A process counts as idle after this many polls in a row that see no running thread.
 _RESTS, _POLL_S = 3, 0.002
 
 
@@ -138,7 +138,7 @@ class Runner:
         self.first_s, self.cold, self.warm = None, None, True
 
     def _keep(self, answer: Message, loops: int) -> None:
-        """Keep an answer's times of rounds of so many iterations."""
+        """Keep an answer's times of rounds of this many iterations."""
         self.faults += answer["faults"]
         self.values += answer["values"]
         self.waited += [

@@ -17,7 +17,7 @@ from perfkit.model import SIDES, Side
 from perfkit.runner.lockstep.children import Child, Tracing
 from perfkit.runner.lockstep.launcher import Launcher
 
-# More benchmarks than that are many, of which so many of one function share a process.
+# Larger suites than this are traced on head alone, up to this many benchmarks of one function in a process.
 _MANY, _MOST_TOGETHER = 100, 16
 _PARTS = ("import", "before", "setup", "first", "later")
 # A code object: its file, relative to the top ("" for generated code), its qualified name, and the hash of

@@ -60,7 +60,7 @@ class LoopPlan:
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
     many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
-    On an accelerator it begins with ``warmup`` iterations at least: so many passed until it was warm.
+    On an accelerator it begins with ``warmup`` iterations at least: this many passed until it was warm.
     It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls;
     then it may end before its last turn, once both sides' rounds have taken ``enough_s`` seconds.
     """
@@ -146,7 +146,7 @@ def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
 def corrected(
     plan: LoopPlan, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float
 ) -> LoopPlan:
-    """Return the plan for later launches, after one whose rounds took so many seconds per iteration.
+    """Return the plan for later launches, after one whose rounds took this many seconds per iteration.
 
     It stays unless an iteration takes less than half or more than twice as long as planned, as where threads
     were only starting in the few calls that the plan was made from.
@@ -189,7 +189,7 @@ _IDLE_SHARE = 0.1
 _STOOD_STILL_S = 0.2
 _IDLE_S = 0.035
 # Where head's rounds take less than this share of base's, its threads and processes may finish what it left
-# to them, for so many seconds at most: their CPU time is its own.
+# to them, for this many seconds at most: their CPU time is its own.
 _MUCH_FASTER = 0.9
 _BACKGROUND_LIMIT_S = 1.0
 

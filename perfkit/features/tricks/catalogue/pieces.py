@@ -146,7 +146,7 @@ def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterat
 
 
 def threads_set_to(count: int) -> AbstractContextManager[Callable[[], bool]]:
-    """Let torch divide its work among so many threads, until the end."""
+    """Let torch divide its work among this many threads, until the end."""
     return switched(torch.get_num_threads, torch.set_num_threads, count)
 
 
