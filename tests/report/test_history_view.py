@@ -7,9 +7,8 @@ from dataclasses import replace
 from rendered import rendered
 from synthetic_history import step_of, trend
 
-from perfkit.model.change_log import GateRatio
-from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
-from perfkit.report.history import history_verdict, history_view
+from perfkit.model.history import CommitFacts, HistoryReport
+from perfkit.report.history import history_view
 
 WIDTH = 80
 
@@ -25,70 +24,6 @@ def _lines(report: HistoryReport) -> str:
 def _report(**changes: object) -> HistoryReport:
     measured = trend(steps={30: 1.1}, runs=60)
     return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
-
-
-def test_what_a_gate_found_stands_beside_a_step() -> None:
-    report = _report()
-    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
-
-    text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
-
-    assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
-
-
-def test_a_reviewed_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
-    report = _report()
-    point = step_of(report.trends[0], 30)
-    accepted = replace(point, state="accepted", reason="Wanted")
-    moved = replace(point, cause="environment", detail="torch 2.12 -> 2.13")
-
-    assert "; accepted: Wanted" in _lines(replace(report, points=(accepted,)))
-    assert "the environment changed: torch 2.12 -> 2.13" in _lines(replace(report, points=(moved,)))
-    assert history_verdict(replace(report, points=(accepted, moved))).startswith("Nothing to look at")
-
-
-def test_alarms_are_reported_each_in_its_words() -> None:
-    report = _report()
-    one = report.trends[0]
-    shift = Shift(
-        machine_id=one.machine_id,
-        last_before=one.commits[3],
-        first_after=one.commits[4],
-        at=one.recorded_at[4],
-        benchmarks=11,
-        measured=12,
-        ratio=1.1,
-        low=1.08,
-        high=1.12,
-    )
-    drift = Creep(
-        benchmark=one.benchmark,
-        machine_id=one.machine_id,
-        since=one.commits[0],
-        until=one.commits[-1],
-        ratio=1.08,
-        low=1.06,
-        high=1.1,
-        margin=0.02,
-    )
-    silence = Silence(
-        benchmark=one.benchmark,
-        machine_id=one.machine_id,
-        last_commit=one.commits[-1],
-        last_at=one.recorded_at[-1],
-        days=20,
-        commits=0,
-    )
-
-    text = _lines(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,)))
-
-    assert "1 benchmark drifted" in text
-    assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
-    assert "Either the machine changed or shared code did." in text
-    assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text
-    assert "8.0 % slower (+6.0 % to +10.0 %)" in text
-    assert "each with a margin of 2 %" in text
-    assert "not measured for 20 days, nothing since" in text
 
 
 def test_texts_of_others_cannot_steer_the_terminal() -> None:

@@ -36,12 +36,6 @@ def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> No
     assert shown == visible(text)
 
 
-def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
-    shown = rendered(BrokenName("a\x1b]0;title\x07\nb"), 60)
-
-    assert "a\\x1b]0;title\\x07\\nb" == shown.strip()
-
-
 def _lines(table: NamedTable, columns: int) -> list[str]:
     stream = io.StringIO()
     visible_console()(file=stream, width=columns).print(table)
@@ -120,12 +114,3 @@ def test_a_number_has_the_unit_of_its_metric() -> None:
 
     assert ["BM_Sort/8", "(memory)", "1", "2.00", "MiB", "-", "2.00", "MiB"] == text.splitlines()[3].split()
     assert ["BM_Sort/8", "(share)", "1", "0.25", "-", "0.25"] == text.splitlines()[4].split()
-
-
-def test_a_commit_that_all_share_stands_in_the_title() -> None:
-    one = rendered(rows_table([build_row(1.0)]))
-    two = rendered(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
-
-    assert "commit aaaaaaa" in one.splitlines()[0]
-    assert "launch" not in one
-    assert {"commit", "launch"} <= set(two.splitlines()[1].split())
