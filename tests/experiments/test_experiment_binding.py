@@ -152,22 +152,6 @@ def test_options_are_spelled_as_in_the_source(
     assert words.split(" ") == spelled(arguments, script)
 
 
-def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -> None:
-    files = {
-        "train.py": "from tools import options\n",
-        "tools/__init__.py": "",
-        "tools/options.py": "from .more import parser\nparser.add_argument('--batch-size')\n",
-        "tools/more.py": "parser.add_argument('--num_workers')\nparser.add_argument('--batch_size')\n",
-        "other.py": "parser.add_argument('--number_of-epochs')\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-
-    words = spelled({"batch_size": 1, "num_workers": 2, "number_of_epochs": 3}, tmp_path / "train.py")
-    assert ["--batch-size", "1", "--num_workers", "2", "--number-of-epochs", "3"] == words
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -234,13 +218,3 @@ def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
 
     assert 4 == done.returncode
     assert "argument --epochs: invalid choice: '7'" in done.stderr
-
-
-def test_a_function_of_a_command_line_is_read_in_its_own_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "spelled_program.py").write_text(f"{ARGPARSE}\ndef main(argv):\n    return argv\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    target = Target(name="main", place="spelled_program:main")
-
-    assert ["--batch_size", "8"] == load_bound(target, {"batch_size": 8})()

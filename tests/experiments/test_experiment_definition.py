@@ -8,14 +8,12 @@ import pytest
 
 from perfkit.errors import ConfigError, UsageError
 from perfkit.features.experiments.definition import (
-    parse_duration,
     parse_level,
     read_experiment,
     with_levels,
 )
 from perfkit.features.experiments.records import Factor
 
-ROOT = Path(__file__).parents[2]
 PLAIN = """
 target = "training:train"
 budget = "90s"
@@ -115,17 +113,3 @@ def test_levels_can_be_changed(tmp_path: Path) -> None:
 )
 def test_levels_on_a_command_line(text: str, level: object) -> None:
     assert (level, type(level)) == (parse_level(text), type(parse_level(text)))
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90.0), ("1.5 min", 90.0), ("2h", 7200.0)])
-def test_durations(text: str, seconds: float) -> None:
-    assert seconds == parse_duration(text, key="--budget")
-
-
-@pytest.mark.parametrize(
-    "file", sorted((ROOT / "benchmarks/experiments").glob("*.toml")), ids=lambda file: file.stem
-)
-def test_the_experiments_of_this_repository_can_be_read(file: Path) -> None:
-    kind = file.stem.partition("_")[0]
-
-    assert [kind] == [factor.name for factor in read_experiment(file).factors]

@@ -250,13 +250,6 @@ def test_mistakes_that_run_are_told(
     assert said in told
 
 
-def test_a_layer_of_the_wrong_width_is_named(processes: TrialProcesses, tmp_path: Path) -> None:
-    problem = _trial(processes, tmp_path, "look", steps=8, mistake="wrong width").problem
-
-    assert problem is not None
-    assert "Linear(48, 16) was given 32 features: make it Linear(32, 16)" in problem.message
-
-
 def test_a_number_that_is_not_finite_costs_no_times(processes: TrialProcesses, tmp_path: Path) -> None:
     found = _trial(processes, tmp_path, "time", returned=("accuracy",), steps=4, mistake="diverged")
 

@@ -121,36 +121,6 @@ def test_a_step_without_gradients_tells_nothing() -> None:
     assert "has no gradients" in found.problem
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "trick", "used"), [(SGD, "sgd_fused", True), (torch.optim.LBFGS, "sgd_fused", False)]
-)
-def test_a_step_may_make_its_gradients_itself(
-    optimizer: type[torch.optim.Optimizer],
-    trick: str,
-    used: bool,  # noqa: FBT001 (a case)
-) -> None:
-    """A closure that a step is given runs the model, as LBFGS and Lightning want it."""
-
-    def run() -> None:
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2)
-        made = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
-        values = torch.randn(8, 4)
-
-        def closure() -> torch.Tensor:
-            made.zero_grad()
-            loss: torch.Tensor = model(values).square().mean()
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
-
-        for _ in range(3):
-            made.step(closure)  # type: ignore[arg-type]
-
-    found = LoopComparison(run).with_tricks([trick])
-
-    assert (True, used, "") == (found.equal, found.used, found.problem)
-
-
 def test_the_loop_is_left_before_its_second_step() -> None:
     """What follows is not waited for, however long it is."""
     steps: list[int] = []
@@ -280,19 +250,6 @@ def test_sides_that_grow_apart_are_caught() -> None:
         return (torch.tensor([1.0, 100.0 + 0.1 * (len(calls) - 1)]),)
 
     assert not compare_sides(_trick(growing, absolute=0.15), 1).equal
-
-
-def test_a_process_of_its_own_checks_them_all() -> None:
-    """And says of each what it found; one that is not there is told as well."""
-    cases = tuple(
-        TrickCase(trick=name, size=size, title="")
-        for name, size in (("identical", 16), ("no_grad", 4), ("nothing", 1))
-    )
-
-    found = check(Checks(cases=cases), environment=os.environ)
-
-    assert [True, True, False] == [found[case.name].equal for case in cases]
-    assert "nothing" in found["nothing[1]"].problem
 
 
 def test_a_choice_is_all_that_can_be_tried() -> None:
