@@ -88,17 +88,6 @@ def test_tricks_are_measured_and_filed(
     assert {"base", "head"} == {row.placement.side for row in rows}
 
 
-def test_a_run_is_shown_again_from_the_ledger(
-    project: TricksProject, done: subprocess.CompletedProcess[str]
-) -> None:
-    written = (project.root / "found.md").read_text()
-    again = project.tricks("--from-ledger", "--json", "-", "--markdown", "found.md")
-
-    assert (0, done.stdout) == (again.returncode, again.stdout)
-    assert written == (project.root / "found.md").read_text()
-    assert "| The same code twice (128 rows in a batch) |" in written
-
-
 @pytest.fixture(scope="module")
 def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
     """Return a run on a loop that two tricks help, and to which a third means nothing."""

@@ -29,7 +29,6 @@ from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import Callgrind
 
 POLICY = CounterPolicy(gating=("python_calls",), tolerance=0.05)
-SYNCS = CounterPolicy(gating=("syncs",), tolerance=0.05)
 STEADY = "def test_it(benchmark):\n    benchmark(sorted, [2, 1])\n"
 RAISES = "def test_it(benchmark):\n    benchmark(int, 'none')\n"
 RULES = Rules(margin=0.02, limit_s=30.0, globs=())
@@ -130,26 +129,6 @@ def _step(*values: float, cause: str = "a", metric: str = "python_calls") -> Cou
 
 def _launcher(**answers: Sequence[Counts | str]) -> Launcher:
     return cast("Launcher", _Launcher(Path("/tree"), **answers))
-
-
-def test_a_training_step_is_counted_twice_on_each_side() -> None:
-    base, head = [_step(9, 3, cause="a"), _step(9, 4, cause="b")], [_step(5), _step(5)]
-
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
-
-    (pair,) = tally.pairs
-    (count,) = pair.counts["base"].counts
-    assert ((3.0, 4.0), "b") == (count.values, count.causes[0].what)
-    assert [(5.0, 5.0)] == [one.values for one in pair.counts["head"].counts]
-    assert {"base.py", "head.py"} == tally.loaded
-
-
-def test_a_sync_more_in_a_training_step_fails() -> None:
-    base, head = ([_step(number, metric="syncs")] * 2 for number in (1, 2))
-
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
-
-    assert 1 == exit_code(tally.compared(SYNCS))
 
 
 @pytest.mark.parametrize(

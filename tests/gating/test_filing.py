@@ -12,7 +12,6 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
 from perfkit.agent.clock import ColdStart, DeviceMemory, DeviceTimes
-from perfkit.gating.judge import compare
 from perfkit.gating.rows import (
     RunContext,
     comparison_of,
@@ -35,7 +34,7 @@ from perfkit.model import (
     Side,
     Status,
 )
-from perfkit.model.comparisons import LaunchPair, Policy, Verdict
+from perfkit.model.comparisons import Policy, Verdict
 from perfkit.model.policies import Disturbance, GatePolicy, judged_policy
 from perfkit.runner.lockstep.launch import Slot
 from perfkit.runner.lockstep.turns import LoopPlan, Timing
@@ -208,20 +207,6 @@ def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
 
     assert [0, 0, 1, 1] == [row.placement.launch for row in rows]
     assert [(None, None)] * 4 == [(judged_policy(row).verdict, judged_policy(row).wall_s) for row in rows]
-
-
-def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
-    measured = [_measured(launch) for launch in range(3)]
-    Ledger(tmp_path).append(_settled(measured))
-    pairs = [
-        LaunchPair(launch=one.slot.launch, group=2, base_s=one.timing.base_s, head_s=one.timing.head_s)
-        for one in measured
-    ]
-
-    found = comparison_of(Ledger(tmp_path).rows())
-
-    assert compare(BENCHMARK, pairs, CONTEXT.policy, margin=0.02) == found
-    assert "REGRESSED" == found.verdict
 
 
 @pytest.mark.parametrize(

@@ -186,13 +186,6 @@ def test_verdicts_are_given_at_looks_only() -> None:
     assert [*((number, "NOT REACHED") for number in range(4)), (4, "REGRESSED")] == seen
 
 
-def test_measuring_ends_after_the_last_look() -> None:
-    setting = _setting({"close": 1.02})
-
-    assert {"close": "INCONCLUSIVE"} == setting.run()
-    assert POLICY.looks[-1] == len(setting.launches.made)
-
-
 def test_no_launch_is_begun_that_leads_to_no_look_in_time() -> None:
     setting = _setting({"clear": 1.5}, budget_s=3.0)
 
@@ -220,19 +213,6 @@ def test_a_budget_for_few_decides_few_and_does_not_reach_the_others() -> None:
     assert 10 < len(decided) < 20
     assert {"UNCHANGED", "NOT REACHED"} == set(verdicts.values())
     assert 60 - POLICY.looks[0] < sum(map(len, setting.launches.made)) <= 60
-
-
-def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
-    setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=1000.0)
-    announced: list[Forecast] = []
-    setting.comparison.announce = announced.append
-
-    setting.run()
-
-    (forecast,) = announced
-    assert 12 == len(forecast.costs_s)
-    assert 10 * 9 + 2 * 10 == forecast.seconds
-    assert 1000 - 10 == forecast.left_s
 
 
 def test_time_is_kept_for_what_follows() -> None:
@@ -308,15 +288,6 @@ def test_what_is_open_when_going_on_is_over_stays_open() -> None:
     assert 1 == len(told)
 
 
-def test_nothing_goes_on_that_nobody_asked_for() -> None:
-    setting = _setting({"clear": 1.5}, budget_s=3.0)
-    told: list[Forecast] = []
-    setting.comparison.announce_going_on = told.append
-
-    assert {"clear": "NOT REACHED"} == setting.run()
-    assert [] == told
-
-
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
     failure = Failure(node="broken", side=side, status="error", message="ValueError: no", raised=True)
@@ -329,18 +300,6 @@ def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
     assert [None, "REGRESSED"] == [setting.comparison.verdict(node) for node in ("broken", "good")]
     assert {("good",)} == set(setting.launches.made[3:])
     assert 2 == sum(one.node == "broken" for one in setting.kept)
-
-
-def test_groups_that_differ_are_to_be_small() -> None:
-    alike, differing = _setting({"close": 1.02}), _setting({"close": 1.02})
-    differing.launches.bias = 0.1
-
-    alike.run()
-    differing.run()
-
-    assert [] == alike.launches.expected
-    assert differing.launches.expected
-    assert min(differing.launches.expected) > 10
 
 
 def test_what_contradicts_an_assumption_is_noted() -> None:
