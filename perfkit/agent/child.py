@@ -105,7 +105,7 @@ def _trace_benchmarks(assignment: Message, channel: Channel, root: Path) -> None
     trace = Trace(
         Path(order["top"]),
         Path(order["file"]),
-        count=len(assignment["nodes"]),
+        together=order["together"],
         seconds=order["seconds"],
         limit_s=order["limit_s"],
         caches=_caches(assignment) if assignment["asv"] is not None else None,

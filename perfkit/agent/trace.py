@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # A benchmark is called again for so long, so that code of rare calls may show.
 _CALLS_S, _MOST_CALLS = 0.01, 20
-# Where there are more benchmarks than that, so many of one function share a process.
-_MANY, _MOST_TOGETHER = 100, 16
 _FORK_LIMIT_S = 5.0
 # One that has begun when the time is over may take so long.
 _GRACE_S = 5.0
@@ -152,18 +150,18 @@ class Trace:
     Args:
         top: the checkout; code in it is the project's own.
         file: where the lines go.
-        count: how many benchmarks there are.
+        together: how many benchmarks of one function may share a process.
         seconds: benchmarks that begin later than that are left out.
         limit_s: a benchmark is ended after that.
         caches: a folder that each benchmark finds empty, None for none.
     """
 
     def __init__(
-        self, top: Path, file: Path, *, count: int, seconds: float, limit_s: float, caches: Path | None
+        self, top: Path, file: Path, *, together: int, seconds: float, limit_s: float, caches: Path | None
     ) -> None:
         self._top = f"{os.path.realpath(top)}/"
         self._out = file.open("wb")
-        self._together = _MOST_TOGETHER if count > _MANY else 1
+        self._together = together
         self._until, self._limit_s, self._caches = time.monotonic() + seconds, limit_s, caches
         self._kept: list[CodeType] = []
         self._keys: dict[int, tuple[str, str, str] | None] = {}

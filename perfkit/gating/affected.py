@@ -109,6 +109,18 @@ def _same_tables(base: bytes | None, head: bytes | None) -> bool:
     return old == new
 
 
+def differs_in_bodies(changed: Changed) -> bool:
+    """Return whether only functions and imports differ, so that most benchmarks may be unaffected."""
+    try:
+        texts = [[changed.read(side, file) or b"" for side in SIDES] for file in changed.python]
+        fixed = [
+            [Counter(one for one in units_of(text).items if not one.free) for text in pair] for pair in texts
+        ]
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return not changed.others and all(base == head for base, head in fixed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """Why each affected benchmark may differ, and by which hash the code of the others is the same.
@@ -359,6 +371,7 @@ class _Deciding:
         old, new = Counter(base.items), Counter(head.items)
         gone = [one for one in base.items if not new[one]]
         come = [one for one in head.items if not old[one]]
+        there = {(one.owner, one.name) for one in head.items}
         for one in (*gone, *come):
             free = one.free and (old[one], new[one]) in {(1, 0), (0, 1)}
             if not free or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
@@ -366,7 +379,9 @@ class _Deciding:
                 found = f"{one.kind} {one.name}" if one.name else "a statement that runs at import"
                 self._found.modules.setdefault(file, f"{found} differs ({where})")
             self._found.free.add(one)
-            self._found.names |= set(_names_of(file, one))
+            # Whether base calls what head lacks is known from its own trace alone.
+            known = (one.owner, one.name) in there or not self.traces["base"].inferred
+            self._found.names |= set(_names_of(file, one, known=known))
         if [one for one in base.items if one not in gone] != [one for one in head.items if one not in come]:
             self._found.modules.setdefault(file, f"{file} is in another order")
         both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
@@ -449,16 +464,17 @@ def _module(file: str) -> str:
     return path.parent.name if path.name == "__init__.py" else path.stem
 
 
-def _names_of(file: str, one: Item) -> Iterator[_Name]:
-    """Yield the names by which others know what a statement binds."""
+def _names_of(file: str, one: Item, *, known: bool) -> Iterator[_Name]:
+    """Yield the names by which others know what a statement binds; ``known`` is whether it was called."""
     if not one.name:
         return
+    function = one.kind == "function" and known
     is_import = one.kind in ("import", "alias")
     place = file if is_import and not one.owner else ""
-    yield _Name(file=place, name=one.name, function=one.kind == "function")
+    yield _Name(file=place, name=one.name, function=function)
     if one.owner and one.name.startswith("__"):
         mangled = f"_{one.owner.rpartition('.')[2].lstrip('_')}{one.name}"
-        yield _Name(file="", name=mangled, function=one.kind == "function")
+        yield _Name(file="", name=mangled, function=function)
 
 
 def _file_words(path: PurePosixPath) -> frozenset[str]:

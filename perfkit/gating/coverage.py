@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.gating.affected import Changed, Decision, decide, sort_changed
+from perfkit.gating.affected import Changed, Decision, decide, differs_in_bodies, sort_changed
 from perfkit.gating.rules import finding_on
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
@@ -17,8 +17,9 @@ from perfkit.repo.checkout import subfolder
 from perfkit.repo.files import differing_files, has_replaced, original
 from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 
-# Tracing may take this share of the budget, and so many seconds in any case.
-_SHARE, _LEAST_S = 0.25, 10.0
+# Tracing may take this share of the budget, a larger one where only bodies of functions differ, which few
+# benchmarks run as a rule; and so many seconds in any case.
+_SHARE, _LARGE_SHARE, _LEAST_S = 0.25, 0.6, 10.0
 _SAME = "runs the same code on both sides"
 
 
@@ -65,7 +66,8 @@ def cover(
     log("tracing what each benchmark runs")
     gate = sides.project.config.gate
     usual_s = min(gate.seconds_per_benchmark * len(nodes), gate.most_seconds)
-    seconds = max(_LEAST_S, _SHARE * (budget_s or usual_s))
+    share = _LARGE_SHARE if differs_in_bodies(sorted_files) else _SHARE
+    seconds = max(_LEAST_S, share * (budget_s or usual_s))
     try:
         decision = _decide(sides, nodes, sorted_files, seconds)
     except NotTracedError as error:

@@ -15,7 +15,7 @@ from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.runner.lockstep.tracing import trace_sides
 
 
-def _decide(change: Change, folder: Path) -> Decision:
+def _decide(change: Change, folder: Path, *, variants: int = 0) -> Decision:
     """Write both sides of a change, trace them, and decide which benchmarks it can affect."""
     roots: dict[Side, Path] = {side: folder / side for side in SIDES}
     for side, root in roots.items():
@@ -28,6 +28,13 @@ def _decide(change: Change, folder: Path) -> Decision:
     text = (roots["head"] / BENCH).read_text()
     nodes = [f"{BENCH}::{name}" for name in ("test_a", "test_it") if f"def {name}" in text]
     nodes = [f"{BENCH}::test_it[10]"] if "parametrize" in text else nodes
+    if variants:
+        for root in roots.values():
+            marked = f"import pytest\n{text}".replace(
+                "def test_it(", f"@pytest.mark.parametrize('_', range({variants}))\ndef test_it(_, "
+            )
+            (root / BENCH).write_text(marked)
+        nodes = [f"{BENCH}::test_it[{number}]" for number in range(variants)]
     with Launcher(trees, folder=launches, environment=os.environ, seed=1, preload=[], cores=1) as launcher:
         traces = trace_sides(launcher, nodes, roots, seconds=20, limit_s=20)
 
@@ -60,3 +67,12 @@ def test_a_harmless_change_affects_nothing(name: str, tmp_path: Path) -> None:
     decision = _decide(HARMLESS[name], tmp_path)
 
     assert {} == dict(decision.affected)
+
+
+# So many are traced on head alone.
+@pytest.mark.parametrize("name", ["function", "method gone", "comment"])
+def test_many_benchmarks_are_decided_alike(name: str, tmp_path: Path) -> None:
+    """What head lacks is not taken to be unused where base was not traced."""
+    decision = _decide({**_EVERY, **HARMLESS}[name], tmp_path, variants=101)
+
+    assert (101 if name in HARMLESS else 0) == len(decision.same)

@@ -34,13 +34,15 @@ _PLACES = ("inifile:", "rootdir:")
 class Tracing:
     """The request to trace what each benchmark runs: code in ``top`` is own, ``file`` is written.
 
-    Benchmarks that begin after so many ``seconds`` are left out, and one is ended after ``limit_s``.
+    Benchmarks that begin after so many ``seconds`` are left out, and one is ended after ``limit_s``. So many
+    of one function may run ``together`` in a process.
     """
 
     top: str
     file: str
     seconds: float
     limit_s: float
+    together: int
 
 
 @dataclass(frozen=True, kw_only=True)

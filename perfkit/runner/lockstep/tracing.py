@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +17,8 @@ from perfkit.model import SIDES, Side
 from perfkit.runner.lockstep.children import Child, Tracing
 from perfkit.runner.lockstep.launcher import Launcher
 
+# More benchmarks than that are many, of which so many of one function share a process.
+_MANY, _MOST_TOGETHER = 100, 16
 _PARTS = ("import", "before", "setup", "first", "later")
 # A code object: its file, relative to the top ("" for generated code), its qualified name, and the hash of
 # what it does itself ("" for the body of a module or class).
@@ -48,12 +52,14 @@ class Ran:
 class SideTrace:
     """What each benchmark of a side that passed ran, and what was imported before the first one.
 
-    ``early`` are own files that were loaded before the trace began.
+    ``early`` are own files that were loaded before the trace began. What ran is ``inferred`` for base where
+    head alone was traced.
     """
 
     ran: Mapping[str, Ran]
     imported: Ran = field(default_factory=Ran)
     early: frozenset[str] = frozenset()
+    inferred: bool = False
 
 
 class NotTracedError(Exception):
@@ -65,6 +71,8 @@ def trace_sides(
 ) -> Mapping[Side, SideTrace]:
     """Run the benchmarks of both sides, each in a process of its own, and return what they ran.
 
+    Many benchmarks are run on head alone, in two processes at once, and base only imports: as long as all
+    that runs is the same there, base runs it as well. Then several of one function share a process.
     One that takes longer than ``limit_s`` is ended, and those that begin after ``seconds`` are left out.
 
     Raises:
@@ -72,20 +80,42 @@ def trace_sides(
     """
     until = time.monotonic() + seconds
     launcher.draw_layout()
-    children: dict[Side, Child] = {}
-    files = {side: launcher.folder / f"trace-{side}.jsonl" for side in SIDES}
+    many = len(nodes) > _MANY
+    parts: list[tuple[Side, Sequence[str]]] = [(side, nodes) for side in SIDES]
+    if many:
+        parts = [("base", ()), *(("head", half) for half in _halves(nodes))]
+    together = _MOST_TOGETHER if many else 1
+    children: list[tuple[Child, Path]] = []
     try:
-        for side in SIDES:
-            tracing = Tracing(top=str(tops[side]), file=str(files[side]), seconds=seconds, limit_s=limit_s)
-            children[side] = launcher.start_tracing(side, nodes, tracing)
+        for number, (side, part) in enumerate(parts):
+            file = launcher.folder / f"trace-{number}.jsonl"
+            tracing = Tracing(
+                top=str(tops[side]), file=str(file), seconds=seconds, limit_s=limit_s, together=together
+            )
+            children.append((launcher.start_tracing(side, part, tracing), file))
         # The last benchmark may have begun at the end of the time.
-        passed = {side: _await(child, until + limit_s) for side, child in children.items()}
+        passed = [_await(child, until + limit_s) for child, _ in children]
     except NotMeasuredError as error:
         raise NotTracedError(str(error)) from error
     finally:
-        for child in children.values():
+        for child, _ in children:
             child.end()
-    return {side: _read(files[side], passed[side]) for side in SIDES}
+    base, head, *rest = (_read(file, ok) for (_, file), ok in zip(children, passed, strict=True))
+    for other in rest:
+        head = dataclasses.replace(head, ran={**head.ran, **other.ran})
+    if many:
+        base = dataclasses.replace(base, ran=head.ran, inferred=True)
+    return {"base": base, "head": head}
+
+
+def _halves(nodes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split benchmarks into two parts that take about as long, those that may share a process together."""
+    groups: list[tuple[str, ...]] = []
+    for _, variants in itertools.groupby(nodes, key=lambda node: node.partition("[")[0]):
+        left = tuple(variants)
+        groups += [left[at : at + _MOST_TOGETHER] for at in range(0, len(left), _MOST_TOGETHER)]
+    first, second = (tuple(itertools.chain.from_iterable(groups[at::2])) for at in range(2))
+    return first, second
 
 
 def _await(child: Child, until: float) -> frozenset[str]:
