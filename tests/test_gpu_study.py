@@ -1,4 +1,4 @@
-"""The study for a machine with a GPU works: what can run on the CPU does, and without a device it says so."""
+"""The study for a machine with a GPU works: what can run on the CPU does, and no device is reported."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     sys.modules.pop("gpu_study", None)
 
 
-def test_without_a_device_it_says_so(study: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_device_it_reports_that(study: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
 
     assert 2 == study.main([])
-    told = capsys.readouterr()
-    assert ("", f"{study.NO_DEVICE}\n") == (told.out, told.err)
+    printed = capsys.readouterr()
+    assert ("", f"{study.NO_DEVICE}\n") == (printed.out, printed.err)
 
 
-def test_operators_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
-    study.main(["--rehearse", "--out", str(tmp_path), "--stage", "operators"])
+def test_operators_can_be_tried(study: ModuleType, tmp_path: Path) -> None:
+    study.main(["--small", "--out", str(tmp_path), "--stage", "operators"])
 
     assert {"operators": "done"} == json.loads((tmp_path / "states.json").read_text())
     operators = [
@@ -48,8 +48,8 @@ def test_operators_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "gates", "profile", "precision_images", "overhead", "residency"])
-def test_the_other_stages_can_be_rehearsed(study: ModuleType, tmp_path: Path, name: str) -> None:
-    study.main(["--rehearse", "--out", str(tmp_path), "--stage", name])
+def test_the_other_stages_can_be_tried(study: ModuleType, tmp_path: Path, name: str) -> None:
+    study.main(["--small", "--out", str(tmp_path), "--stage", name])
 
     assert {name: "done"} == json.loads((tmp_path / "states.json").read_text())
     assert (tmp_path / f"{name}.md").read_text()

@@ -248,7 +248,7 @@ def test_a_crossover_lies_between_the_sizes_where_the_sign_changes() -> None:
 
 
 @pytest.mark.parametrize(("small", "large", "better_below"), [(1.25, 0.8, False), (0.8, 1.25, True)])
-def test_a_crossover_says_on_which_side_of_it_a_level_pays(
+def test_a_crossover_shows_on_which_side_of_it_a_level_pays(
     small: float,
     large: float,
     better_below: bool,  # noqa: FBT001
@@ -401,7 +401,7 @@ def _verdicts(noise: Noise, *, ratio: float = 1.0) -> list[Effect]:
 @pytest.mark.parametrize(
     "noise", [normal(0.01), normal(0.03), heavy_tailed(0.01)], ids=["1 %", "3 %", "heavy"]
 )
-def test_identical_variants_are_not_told_apart(noise: Noise) -> None:
+def test_identical_variants_are_not_distinguished(noise: Noise) -> None:
     verdicts = [effect.verdict for effect in _verdicts(noise)]
 
     assert 99 <= sum(verdict in {"UNCHANGED", "INCONCLUSIVE"} for verdict in verdicts)

@@ -56,7 +56,7 @@ def test_a_script_gets_options(training: Path) -> None:
 
 @pytest.mark.usefixtures("training")
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "shown"),
     [
         ("train", {"precison": "bf16"}, 'takes no argument "precison"; did you mean "precision"?'),
         ("train", {"depth": 2}, 'takes no argument "depth"; it takes precision, batch_size'),
@@ -66,11 +66,11 @@ def test_a_script_gets_options(training: Path) -> None:
         ("nothing", {}, 'there is no "nothing"'),
     ],
 )
-def test_what_is_refused_is_one_line(name: str, arguments: dict[str, Level], said: str) -> None:
+def test_what_is_refused_is_one_line(name: str, arguments: dict[str, Level], shown: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_bound(_target(name), arguments)
 
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -213,7 +213,7 @@ def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
     assert "failed" not in done.stderr
 
 
-def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+def test_what_a_parser_refuses_is_reported_in_its_words(tmp_path: Path) -> None:
     done = _run(tmp_path, f"{EXPERIMENT}epochs = 7\n")
 
     assert 4 == done.returncode

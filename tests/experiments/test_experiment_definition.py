@@ -57,7 +57,7 @@ def test_a_file_is_an_experiment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("target = [", "is not valid TOML"),
         ('factors = {a = ["x", "y"]}', "missing required field target"),
@@ -74,13 +74,13 @@ def test_a_file_is_an_experiment(tmp_path: Path) -> None:
         ('target = "m:f"\nfactors = {}', "expected at least one factor with two levels, found none"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_mistakes_are_one_line(tmp_path: Path, text: str, shown: str) -> None:
     file = _file(tmp_path, text)
 
     with pytest.raises(UsageError) as caught:
         read_experiment(file)
 
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -90,7 +90,7 @@ def test_a_margin_must_be_a_percentage(tmp_path: Path) -> None:
         read_experiment(_file(tmp_path, PLAIN.replace('"5%"', '"5"')))
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give an experiment's TOML file"):
         read_experiment(tmp_path / "none.toml")
 

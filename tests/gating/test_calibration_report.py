@@ -298,8 +298,8 @@ def test_each_kind_has_its_number_and_each_benchmark_its_turn() -> None:
     cases = plan_cases(PLANNED, gates=7, slowdowns=(0.03, 0.05), seed=1)
 
     assert Counter({None: 7, 0.03: 7, 0.05: 7}) == Counter(case.slowdown for case in cases)
-    for plant in (0.03, 0.05):
-        turns = Counter(case.benchmark for case in cases if case.slowdown == plant)
+    for share in (0.03, 0.05):
+        turns = Counter(case.benchmark for case in cases if case.slowdown == share)
         assert {2, 3} == set(turns.values())
     assert all((case.slowdown is None) == (case.benchmark is None) for case in cases)
     assert list(range(1, 22)) == [case.number for case in cases]

@@ -149,7 +149,7 @@ def _one(found: Foresight, name: str) -> PlannedBenchmark:
     return next(one for one in found.benchmarks if one.benchmark.name == name)
 
 
-def test_each_benchmark_says_where_its_scatter_is_known_from() -> None:
+def test_each_benchmark_states_where_its_scatter_is_known_from() -> None:
     known = {"a": _experience(0.01, 0.5), "b": _experience(0.03, 1.5)}
     found = _foreseen(600, known, _compared("a"), _compared("new"))
     nothing = _foreseen(600, {}, _compared("a"))
@@ -179,7 +179,7 @@ def test_with_time_enough_each_has_the_last_look() -> None:
 
 
 @pytest.mark.parametrize("sd", [0.01, 0.03])
-def test_what_a_plan_says_is_found_19_times_of_20(sd: float) -> None:
+def test_what_a_plan_predicts_is_found_19_times_of_20(sd: float) -> None:
     one = _one(_foreseen(30, {"a": _experience(sd, 0.5)}), "a")
     assert one.effect is not None
 

@@ -65,7 +65,7 @@ def test_a_trick_that_a_loop_never_comes_by_is_not_used() -> None:
 
 @pytest.mark.parametrize("gain", [0.5, 1.2, -1.0, float("nan")])
 def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trick that changes the gradients, by whatever it does to the loss."""
+    """A trick that changes the gradients, by what it does to the loss."""
     # Each of three runs gets as far as its second backward pass.
     scales = iter([1.0] * 4 + [gain] * 2)
 
@@ -94,8 +94,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
     monkeypatch.setattr(equivalence, "trick_named", lambda _: trick)
 
 
-def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
-    """It is said, with what to do."""
+def test_a_loop_that_does_not_repeat_itself_gives_no_answer() -> None:
+    """The reason is reported, with what to do."""
     count = itertools.count(1)
     found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
 
@@ -103,7 +103,7 @@ def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
     assert "two runs without it differ" in found.problem
 
 
-def test_a_loop_without_steps_tells_nothing() -> None:
+def test_a_loop_without_steps_gives_no_answer() -> None:
     """As of an evaluation."""
     found = LoopComparison(lambda: None).with_tricks(["one_thread"])
 
@@ -111,7 +111,7 @@ def test_a_loop_without_steps_tells_nothing() -> None:
     assert "takes no step of an optimizer" in found.problem
 
 
-def test_a_step_without_gradients_tells_nothing() -> None:
+def test_a_step_without_gradients_gives_no_answer() -> None:
     """It is no loop without steps."""
     parameter = nn.Parameter(torch.ones(1))
 
@@ -222,7 +222,7 @@ def _gives(*values: float) -> Callable[[], tuple[Tensor, ...]]:
         ((1.0,), 1.0, 1.0, False),
     ],
 )
-def test_what_may_differ_is_the_tricks_to_say(
+def test_what_may_differ_is_for_the_trick_to_decide(
     with_: tuple[float, ...],
     absolute: float,
     relative: float,
@@ -235,7 +235,7 @@ def test_what_may_differ_is_the_tricks_to_say(
 
 
 def test_the_largest_difference_is_a_share_of_what_is_allowed() -> None:
-    """Half of it, say."""
+    """About half of it."""
     found = compare_sides(_trick(_gives(1.0, 100.5), absolute=1.0), 1)
 
     assert 0.5 == found.largest
@@ -266,7 +266,7 @@ def test_a_choice_is_all_that_can_be_tried() -> None:
     assert not set(names) & everything.left_out.keys()
 
 
-def test_an_unknown_trick_is_told_with_the_nearest() -> None:
+def test_an_unknown_trick_is_reported_with_the_nearest() -> None:
     """As a mistake of the user's."""
     with pytest.raises(UsageError, match="did you mean 'channels_last'"):
         choose(("chanels_last",), (), sweep=False)
