@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -36,7 +37,6 @@ COMMANDS = {
     "gate": (
         "checkout",
         f"ledger judge 01a2123a-52d6 {STUDY} --markdown OUT/comment.md",
-        "ledger judge 47d0c85f --quiet",
         "ledger judge 47d0c85f",
         f"ledger judge 8982253b {STUDY}",
         f"ledger judge 0b52c4e8 {OTHERS} --markdown OUT/comment.md",
@@ -70,13 +70,23 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project of twenty commits, each measured once; the eleventh made its model slower."""
-    root = tmp_path / "project"
-    root.mkdir()
-    made = Repository(root, create_repository(root))
+    root = tmp_path_factory.mktemp("template")
+    with pytest.MonkeyPatch.context() as patched:
+        _make_project(Repository(root, create_repository(root)), patched)
+    return root
+
+
+@pytest.fixture
+def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the project, two days after it was last measured."""
     monkeypatch.setattr("perfkit.commands.history.utc_now", lambda: datetime(2026, 1, 26, tzinfo=UTC))
+    return Path(shutil.copytree(template, tmp_path / "project"))
+
+
+def _make_project(made: Repository, patched: pytest.MonkeyPatch) -> None:
     files = {
         "pyproject.toml": '[project]\nname = "acme"\n[tool.perfkit]\nmargin = "3%"\n'
         '[[tool.perfkit.log.columns]]\ntitle = "Model"\nbenchmark = "bench_model.py::test_model"\n',
@@ -84,8 +94,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     }
     for number in range(20):
         at = datetime(2026, 1, 5, 9, 0, tzinfo=UTC) + timedelta(days=number)
-        monkeypatch.setenv("GIT_AUTHOR_DATE", at.isoformat())
-        monkeypatch.setenv("GIT_COMMITTER_DATE", at.isoformat())
+        patched.setenv("GIT_AUTHOR_DATE", at.isoformat())
+        patched.setenv("GIT_COMMITTER_DATE", at.isoformat())
         sha = made.commit({**files, "model.py": f"N = {number}\n"}, f"Change {number} of | 20")
         rows = []
         for launch in range(3):
@@ -104,8 +114,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
         last = rows[-1].outcome
         count = replace(last, metric=OPERATORS, values=(100.0 if number < 15 else 120.0,))
         rows.append(replace(rows[-1], outcome=count))
-        Ledger(root / "benchmarks/ledger").append([replace(row, recorded_at=at) for row in rows])
-    return made
+        Ledger(made.root / "benchmarks/ledger").append([replace(row, recorded_at=at) for row in rows])
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +138,7 @@ def test_a_command_prints_what_is_kept(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     place, *commands = COMMANDS[name]
-    folder = request.getfixturevalue("project").root if place == "project" else ROOT
+    folder = request.getfixturevalue("project") if place == "project" else ROOT
     if not (folder / ".git").exists():
         pytest.skip("this is no git checkout of perfkit")
     out = tmp_path / "out"

@@ -29,7 +29,7 @@ from perfkit.model.upkeep import Action
 from perfkit.temporary import hold_lock
 
 # `make faults` kills at each call many times, and lets each of them fail.
-_KILLS = 5
+_KILLS = 3
 _PLACES = (1, 3)
 # In the last of these DuckDB cannot decode what Arrow can.
 _DAMAGES = (*range(12), 235)
