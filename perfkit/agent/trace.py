@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
 import pytest
@@ -46,7 +46,8 @@ _PROCESSES = frozenset({
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
 _READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
 _LIBRARY = "ctypes.dlopen"
-_EVENTS = _PROCESSES | _TRACERS | _READS | {_LIBRARY}
+_ATTRIBUTE = "object.__getattr__"
+_EVENTS = _PROCESSES | _TRACERS | _READS | {_LIBRARY, _ATTRIBUTE}
 # Programs that run no code of the project.
 _HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
 # Functions of libraries after which Python no longer sees what runs, by the end of their file.
@@ -71,8 +72,14 @@ _GETTERS = frozenset({"get_data", "get_source"})
 # By these names libraries look at all names, headers or docstrings of what they are given.
 _LOOKS = frozenset({
     "dir", "vars", "__subclasses__", "getmembers", "signature", "get_type_hints", "get_annotations", "getdoc",
-    "getsource", "getsourcelines", "__code__", "__doc__",
+    "__doc__",
 })  # fmt: skip
+# They read of a function's code what its header says as well, these where it is.
+_READ_HEADERS = frozenset({
+    (f"{_STDLIB}inspect.py", "_signature_from_function"), (f"{_STDLIB}inspect.py", "_has_code_flag"),
+    (f"{_STDLIB}typing.py", "overload"),
+})  # fmt: skip
+_READ_LINES = ("/_pytest/", "/pluggy/", f"{os.path.dirname(__file__)}/")  # noqa: PTH120 (likewise)
 # They hand docstrings on.
 _COPIERS = frozenset({f"{_STDLIB}contextlib.py", f"{_STDLIB}functools.py"})
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -168,6 +175,7 @@ class Trace:
         self._files: dict[str, str | None] = {}
         self._generated: dict[str, list[str]] = {}
         self._looks: set[str] = set()
+        self._inspected: set[tuple[str, str]] = set()
         self._opened: set[str] = set()
         self._known_reads: set[tuple[str, bool]] = set()
         self._resolves = False
@@ -187,7 +195,7 @@ class Trace:
         ]
         self._recorder: _Recorder = _Profiled() if sys.version_info < (3, 12) else _Monitored()
         self._modules: frozenset[str] = frozenset()
-        self._imports_over = False
+        self._imported: list[str] | None = None
 
     def install(self) -> None:
         """Record from now on, in all threads."""
@@ -291,11 +299,14 @@ class Trace:
         return frame is not None and (self._own(frame.f_code.co_filename) or "").endswith(".py")
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in _EVENTS:
+        # To read the code of a frame, as below, is an event as well.
+        if event not in _EVENTS or (event == _ATTRIBUTE and arguments[1] != "__code__"):
             return
         frame = sys._getframe(1)  # noqa: SLF001 (the documented way to the caller)
         if event in _READS:
             self._read(arguments, frame)
+        elif event == _ATTRIBUTE:
+            self._inspect(arguments[0], frame.f_code)
         elif event in _TRACERS:
             if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
                 self._unknown.add("it sets a tracer or profiler of its own")
@@ -306,6 +317,17 @@ class Trace:
                 self._unknown.add("it calls a library of C, of which Python sees nothing")
         elif self._matters(event, arguments, frame):
             self._unknown.add("it starts a process or an interpreter")
+
+    def _inspect(self, function: object, reader: CodeType) -> None:
+        """Note that the code of a function is read, which need not run for it."""
+        if reader is _CODE_READER or not isinstance(function, FunctionType):
+            return
+        file = reader.co_filename
+        if (file, reader.co_name) in _READ_HEADERS or any(one in file for one in _READ_LINES):
+            return
+        code = _code_of(function)
+        if own := self._own(code.co_filename):
+            self._inspected.add((own, code.co_qualname))
 
     def _matters(self, event: str, arguments: tuple[Any, ...], frame: FrameType) -> bool:
         if event == "subprocess.Popen" and Path(os.fsdecode(arguments[0] or "")).name in _HARMLESS:
@@ -374,8 +396,6 @@ class Trace:
 
         It goes on to run the next ones of the same function, which have then run here as well.
         """
-        if not self._imports_over:
-            self._end_imports()
         if self._unknown or node in self._traced or time.monotonic() > self._until:
             return True
         reading, writing = os.pipe()
@@ -389,6 +409,7 @@ class Trace:
             self._generated.clear()
             self._keys.clear()
             self._looks.clear()
+            self._inspected.clear()
             self._opened.clear()
             self._known_reads.clear()
             self._parts.clear()
@@ -441,13 +462,16 @@ class Trace:
         self._node, self._is_sent = node, False
         self._begin("setup")
 
-    def _end_imports(self) -> None:
-        self._imports_over = True
+    def end_imports(self) -> None:
+        """Have what runs from now on belong to no import."""
+        if self._imported is not None:
+            return
         self._take()
         self._leave_threads()
         if reason := try_fork(_FORK_LIMIT_S):
             self._unknown.add(f"no process can be forked for a benchmark: {reason}")
         self._modules = frozenset(sys.modules)
+        self._imported = [*sys.modules]
         gc.freeze()
 
     def _leave_threads(self) -> None:
@@ -478,20 +502,21 @@ class Trace:
 
     def close(self) -> None:
         """Write what all benchmarks have in common."""
-        if not self._imports_over:
-            self._end_imports()
+        self.end_imports()
         self._out.write(self._line(early=sorted(self._early)))
         self._out.close()
 
     def _line(self, **more: object) -> bytes:
         names = sys.stdlib_module_names
-        before = self._modules if self.is_forked else frozenset[str]()
-        modules = [one for one in sys.modules if one.partition(".")[0] not in names and one not in before]
+        news = [one for one in sys.modules if one not in self._modules]
+        found = news if self.is_forked else self._imported or ()
+        modules = [one for one in found if one.partition(".")[0] not in names]
         line = {
             **more,
             **{part: sorted(codes) for part, codes in self._parts.items()},
             "generated": self._generated,
             "looks": sorted(self._looks),
+            "inspected": sorted(self._inspected),
             "opened": sorted(self._opened),
             "unknown": sorted(self._unknown),
             "modules": modules,
@@ -519,6 +544,11 @@ class TracePlugin:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Tell imports from what benchmarks run."""
+        self._trace.end_imports()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -578,6 +608,14 @@ def _call(work: Work, loops: int) -> None:
         work.number()
     else:
         work.block(loops)
+
+
+def _code_of(function: FunctionType) -> CodeType:
+    return function.__code__
+
+
+# Reading it in answer to an event is an event as well.
+_CODE_READER = _code_of.__code__
 
 
 def _hides(code: CodeType) -> str | None:

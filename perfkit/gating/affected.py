@@ -261,6 +261,9 @@ class _Deciding:
 
     def _reasons_of(self, base: Ran, head: Ran) -> Iterator[str]:
         yield from (f"it reads {one}" for one in self._opened(base.opened | head.opened))
+        for file, name in sorted(base.inspected | head.inspected):
+            if name.partition(".<locals>")[0] in self._found.functions.get(file, ()):
+                yield f"the code of {name} is read, which differs ({file})"
         looks = base.looks | head.looks
         words = Mentions(words=looks, looks_around=looks_around(looks))
         yield from (f"a library that it calls {why}" for why in self._found.reasons("", words))

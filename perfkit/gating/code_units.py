@@ -42,9 +42,9 @@ READS_HEADERS = frozenset({
     "iscoroutinefunction", "isgeneratorfunction", "__abstractmethods__", "isabstract", "singledispatch",
 })  # fmt: skip
 READS_CODE = frozenset({
-    "__code__", "co_code", "co_consts", "co_names", "co_firstlineno", "getsource", "getsourcelines",
-    "getsourcefile", "findsource", "getcomments", "get_source", "get_code", "Bytecode", "getclosurevars",
-    "f_lineno", "tb_lineno", "extract_stack", "format_exc", "print_exc", "format_tb", "__firstlineno__",
+    "co_firstlineno", "getsource", "getsourcelines", "getsourcefile", "findsource", "getcomments",
+    "get_source", "get_code", "getclosurevars", "f_lineno", "tb_lineno", "extract_stack", "format_exc",
+    "print_exc", "format_tb", "__firstlineno__",
 })  # fmt: skip
 READS_DOCS = frozenset({"__doc__", "getdoc", "help"})
 _WORD = re.compile(r"[^\W\d]\w*")

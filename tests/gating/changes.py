@@ -1043,6 +1043,15 @@ MORE_HIDDEN: dict[str, Change] = {
             "app.py": "import errs\nfrom errs import Fatal as Base\nclass E(Base): pass\ndef step():\n    try:\n        raise E\n    except errs.Temporary:\n        return sum(range(10))\n    except errs.Fatal:\n        return sum(range(100000))\n",
         },
     ),
+    "code of a function in a list": _change(
+        "def rule():\n    return 1\nRULES = [rule]\ndef step():\n    return len(RULES[0].__code__.co_consts)\n",
+        "return 1", "return [1, 2, 3, 4000]",
+    ),
+    "code that a decorator reads": _change(
+        "COSTS = {}\ndef cost(f):\n    COSTS['it'] = len(f.__code__.co_code)\n    return f\n"
+        "@cost\ndef rule():\n    return 1\ndef step():\n    return sum(range(COSTS['it']))\n",
+        "return 1", "return 1 + len([2])",
+    ),
 }  # fmt: skip
 
 HARMLESS: dict[str, Change] = {
@@ -1059,6 +1068,10 @@ HARMLESS: dict[str, Change] = {
     "default of another function": _change(_STEP + "def other(n=1):\n    return n\n", "n=1", "n=2"),
     "default that does more": _change(
         "def step(n=10): return n\ndef other(n=3000): return sum(range(n))\n", "n=3000", "n=3000000"
+    ),
+    "code of one function is read": _change(
+        "import types\ndef one():\n    return 1\ndef step():\n    return types.FunctionType(one.__code__, {})()\n"
+        "def other():\n    return 2\n", "return 2", "return 3",
     ),
     "new function": _change(_STEP, "def step", "def other():\n    return 1\n\n\ndef step"),
     "module that nobody imports": _change(

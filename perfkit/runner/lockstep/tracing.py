@@ -31,13 +31,15 @@ class Ran:
 
     A process of benchmarks has the parts "setup", "first" (the first call) and "later", and "before" for what
     ran earlier in it; one that imports has "import". ``generated`` are the words in generated code by its
-    hash, ``looks`` those by which a library that it called may look at more than it mentions, ``modules``
-    what was imported and belongs to no standard library, in order.
+    hash, ``looks`` those by which a library that it called may look at more than it mentions. ``inspected``
+    are the files and names of functions of which somebody read the code, ``modules`` what was imported and
+    belongs to no standard library, in order.
     """
 
     parts: Mapping[str, frozenset[Code]] = field(default_factory=dict)
     generated: Mapping[str, frozenset[str]] = field(default_factory=dict)
     looks: frozenset[str] = frozenset()
+    inspected: frozenset[tuple[str, str]] = frozenset()
     opened: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -153,6 +155,7 @@ def _ran(line: Mapping[str, Any]) -> Ran:
         parts={part: frozenset(map(tuple, line.get(part, ()))) for part in _PARTS},
         generated={digest: frozenset(words) for digest, words in line["generated"].items()},
         looks=frozenset(line["looks"]),
+        inspected=frozenset(map(tuple, line["inspected"])),
         opened=frozenset(line["opened"]),
         unknown=tuple(line["unknown"]),
         modules=tuple(line["modules"]),
