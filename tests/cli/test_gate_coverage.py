@@ -56,13 +56,6 @@ def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> N
     assert 1 == gated.report["policy"]["family"]
     assert 1 == gated.report["coverage"]["same"]
     assert "1 of 2 benchmarks runs no changed code" in " ".join(gated.stderr.split())
-
-
-def test_a_row_shows_later_readers(project: GitProject) -> None:
-    project.commit(_app(near=20 * SLOWER))
-
-    gated = project.gate("--base", "HEAD^", *FAST)
-
     found = {
         row.outcome.benchmark.name.rpartition("::")[2]: row.policy.verdict
         for row in Ledger(project.ledger).rows()
