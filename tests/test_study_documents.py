@@ -66,6 +66,8 @@ def older(studies: Mapping[str, ModuleType]) -> list[Any]:
     return list(studies["gates"].read_gates(studies["plan"].OLDER))
 
 
+# The verdicts of these rows are in contract/test_verdicts.py; judging all of them anew takes many seconds.
+@pytest.mark.slow
 def test_the_documents_are_what_the_rows_hold(
     studies: Mapping[str, ModuleType], measured: list[Any], older: list[Any]
 ) -> None:
@@ -76,6 +78,7 @@ def test_the_documents_are_what_the_rows_hold(
     assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(measured))
 
 
+@pytest.mark.slow
 def test_the_page_of_the_contest_is_what_the_tools_found(
     studies: Mapping[str, ModuleType], measured: list[Any]
 ) -> None:
