@@ -1,6 +1,6 @@
 """What each command prints is a file in tests/golden, of kept measurements: nothing is timed.
 
-The files are written anew by `python tests/test_golden.py`.
+The files are written anew by `python tests/test_golden.py`, and with them those that tests/report compares views with.
 """
 
 from __future__ import annotations
@@ -173,4 +173,5 @@ def _transcript(command: str, folder: Path, out: Path) -> str:
 
 if __name__ == "__main__":
     os.environ["PERFKIT_WRITE_GOLDEN"] = "1"
-    sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", __file__], check=False).returncode)
+    tests = [__file__, str(Path(__file__).with_name("report"))]
+    sys.exit(subprocess.run([sys.executable, "-m", "pytest", "-q", *tests], check=False).returncode)

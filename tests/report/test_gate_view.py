@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rendered import rendered
+from rendered import check_golden, rendered
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.model.comparisons import (
@@ -16,6 +17,7 @@ from perfkit.model.comparisons import (
     GateReport,
     MovedCause,
     Need,
+    Policy,
     Verdict,
 )
 from perfkit.model.differences import Amount, Part, Section
@@ -74,6 +76,47 @@ def _explanation() -> Explanation:
         section=Section(title="functions", whole=whole, parts=(moved, same)),
         findings=("distances (src/loss.py:31) calls Tensor.item 2 times a call, on base 0",),
     )
+
+
+PROVEN = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=0.005)
+EXCUSED = replace(
+    build_comparison("test_c", "INCONCLUSIVE", 1.015, 1.004, 1.026), excused_by='inconclusive = "pass"'
+)
+UNDECIDED = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+DECIDED = (
+    build_report(B_SAME, B_SAME),
+    build_report(B_SAME, A_SLOWER, build_comparison("test_c", "TIMEOUT")),
+    build_report(
+        *(build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"),
+        build_comparison("test_e", "REGRESSED", 12.34, 9.5, 13.0, margin=0.05),
+    ),
+    replace(build_report(build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)), policy=PROVEN),
+    build_report(B_SAME, build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026)),
+    build_report(
+        build_comparison("test_d", "INCONCLUSIVE", 1.0, 0.0, math.inf),
+        *(build_comparison(f"test_{number}", "NOT REACHED") for number in range(40)),
+    ),
+    build_report(build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")),
+    build_report(build_comparison("test_c", "NEW")),
+    replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4),
+    build_report(
+        B_SAME,
+        build_comparison("test_c", "CHANGED", accepted="wanted"),
+        build_comparison("test_d", "REGRESSED", 1.1, 1.09, 1.2, gating=False),
+        build_comparison("test_e", "IMPROVED", 0.8, 0.7, 0.9),
+    ),
+    build_report(B_SAME, B_SAME, EXCUSED),
+    build_report(A_SLOWER, EXCUSED),
+    replace(build_report(B_SAME), exact=(build_count("test_b", "operators", 10, 20),), exit_code=1),
+    replace(build_report(B_SAME), exact=(build_count("test_b", "operators", 10, 10),), exit_code=0),
+    *map(build_report, (EXCUSED, UNDECIDED)),
+    build_report(UNDECIDED, head_dirty=True),
+    replace(build_report(B_SAME), against=replace(build_report(A_SLOWER), release="v1.2")),
+)
+
+
+def test_each_decision_is_worded_as_it_was() -> None:
+    check_golden("decisions", *(_text(report) for report in DECIDED))
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendered import rendered
+from rendered import check_golden, rendered
 from synthetic_history import step_of, trend
 
-from perfkit.model.history import CommitFacts, HistoryReport
+from perfkit.model.change_log import GateRatio
+from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
 from perfkit.report.history import history_view
 
 WIDTH = 80
@@ -24,6 +25,53 @@ def _lines(report: HistoryReport) -> str:
 def _report(**changes: object) -> HistoryReport:
     measured = trend(steps={30: 1.1}, runs=60)
     return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
+
+
+def test_alarms_are_reported_each_in_its_words() -> None:
+    report = _report()
+    one = report.trends[0]
+    shift = Shift(
+        machine_id=one.machine_id,
+        last_before=one.commits[3],
+        first_after=one.commits[4],
+        at=one.recorded_at[4],
+        benchmarks=11,
+        measured=12,
+        ratio=1.1,
+        low=1.08,
+        high=1.12,
+    )
+    drift = Creep(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        since=one.commits[0],
+        until=one.commits[-1],
+        ratio=1.08,
+        low=1.06,
+        high=1.1,
+        margin=0.02,
+    )
+    silence = Silence(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        last_commit=one.commits[-1],
+        last_at=one.recorded_at[-1],
+        days=20,
+        commits=0,
+    )
+
+    point = step_of(one, 30)
+    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
+    points = (
+        replace(point, gate=gate),
+        replace(point, state="accepted", reason="Wanted"),
+        replace(point, cause="environment", detail="torch 2.12 -> 2.13"),
+    )
+    check_golden(
+        "alarms",
+        _text(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,))),
+        *(_text(replace(report, points=(found,))) for found in points),
+    )
 
 
 def test_texts_of_others_cannot_steer_the_terminal() -> None:

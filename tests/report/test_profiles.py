@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from rendered import rendered
+from rendered import check_golden, rendered
 from rich.cells import cell_len
 from rich.console import RenderableType
 
+from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.model import (
     Balance,
     Commit,
     Environment,
     LineMemory,
+    LineTime,
     Machine,
     MemoryProfile,
     PassSummary,
+    PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
+    RankProfile,
+    RoleProfile,
 )
 from perfkit.model.memory import PhaseMemory
 from perfkit.model.readings import FunctionTime, OperatorTime, PhaseTime, Reading, StepTimes, WaitTime
@@ -175,6 +180,49 @@ SUMMARY = ProfileSummary(
 
 def with_passes(*passes: PassSummary) -> ProfileSummary:
     return replace(SUMMARY, passes=passes)
+
+
+BACKWARD = (
+    OperatorTime(name="MulBackward0", place="cpu", calls=4, own_s=0.7, cumulative_s=0.7),
+    OperatorTime(name="SumBackward0", place="cpu", calls=4, own_s=0.35, cumulative_s=0.35),
+)
+
+
+def test_profiles_are_shown_as_they_were() -> None:
+    waiting = PhaseSeconds(name="data wait", seconds=(40.0, 40.0, 40.0))
+    slow = replace(CLEAN, total_s=400.0, step_s=(100.0, 100.0, 100.0), samples=6, data_wait_s=90.0)
+    slow_balance = Balance(step_s=(100.0, 100.0, 100.0), phases=(waiting,), loader_s=8.0)
+
+    causes = tuple(Cause(what=f"Tensor.{name}", place="train.py:31", amount=1.0) for name in ("item", "cpu"))
+    syncs = Count(metric="syncs", unit="1", values=(2.0, 2.0), causes=causes)
+    forward = PhaseSeconds(name="forward", seconds=(0.5, 0.5, 0.5))
+    balance = Balance(step_s=(1.0, 1.0, 1.0), phases=(forward,))
+    rank = RankProfile(rank=0, passes=(CLEAN,), balance=balance)
+    worker = RoleProfile(role="worker0", file="x.stat", total_s=8.0, entries=SUMMARY.entries)
+    line = LineTime(file="loop.py", line=3, text="loss.backward()", hits=6, seconds=0.5)
+    lines = PassSummary(name="lines", total_s=2.0, step_s=(), samples=None)
+    passes = (replace(CLEAN, step_s=()), replace(TORCH, step_s=(), profiled_from=0), lines)
+
+    summaries = (
+        SUMMARY,
+        replace(with_passes(slow), balance=slow_balance),
+        with_passes(replace(CLEAN, samples=8000, data_workers=0)),
+        replace(
+            SUMMARY,
+            counts=Counts(counts=(syncs,), not_counted={"flops": "compiled"}),
+            ranks=(rank, replace(rank, rank=1)),
+            roles=(worker, replace(worker, role="worker1"), replace(worker, role="pin_memory")),
+            problem="the lines pass failed",
+            configuration={"passes": "clean,lines"},
+        ),
+        replace(SUMMARY, passes=passes, backward=BACKWARD, lines=(line,)),
+    )
+    check_golden(
+        "profiles",
+        *(rendered(summary_view(summary)) for summary in summaries),
+        *(rendered(reading_view(reading)) for reading in (CPROFILE, TRACE)),
+        *(reading_text(reading) for reading in (CPROFILE, TRACE)),
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 60])

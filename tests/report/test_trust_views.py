@@ -6,19 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from rendered import check_golden
 from rich.console import Console, RenderableType
+from synthetic import MACHINE
 
 from perfkit.errors import EXIT_NOT_MEASURED
 from perfkit.model.calibration import (
     Calibration,
     Components,
+    Condition,
+    Fitness,
+    Noise,
     Power,
     Share,
     Steadiness,
 )
 from perfkit.model.comparisons import Policy
-from perfkit.report.calibration import calibration_view, offered_configuration
-from perfkit.report.surroundings import options_of
+from perfkit.model.surroundings import FactChange
+from perfkit.report.calibration import calibration_view, doctor_view, offered_configuration
+from perfkit.report.surroundings import change_words, options_of
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80
@@ -114,3 +120,65 @@ def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
 def test_what_was_asked_for_can_be_typed_again() -> None:
     expected = ["--base-with", "a==1", "--base-with", "b", "--head-with", "c"]
     assert expected == options_of({"head": ("c",), "base": ("a==1", "b")})
+
+
+def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
+    noise = Noise(
+        benchmark="bench_machine_check.py::test_python",
+        measured=17,
+        launch_sd=0.015,
+        launch_s=0.3,
+        launches=60,
+        half_width=0.008,
+        effect=0.031,
+    )
+    blind = Noise(
+        benchmark="bench_machine_check.py::test_tensors",
+        measured=17,
+        launch_sd=0.015,
+        launch_s=30.0,
+        launches=0,
+        half_width=None,
+        effect=None,
+    )
+    return Fitness(
+        machine=MACHINE,
+        margin=0.02,
+        policy=POLICY,
+        seconds_per_benchmark=20,
+        conditions=(
+            Condition(name="load", found="3.1 over the last minute", state="bad", advice="stop the rest"),
+            Condition(name="turbo", found="on", state="notable", advice="switch it off"),
+            Condition(name="swap", found="unused", state="good"),
+        ),
+        noises=(noise, blind)[:noises],
+        fit=fit,
+        exit_code=0 if fit else 3,
+    )
+
+
+FACTS: tuple[tuple[str, str | None, str | None], ...] = (
+    ("torch", "2.12.1", "2.13.0"),
+    ("package numpy", "2.4.0", "absent"),
+    ("package numpy", "absent", "2.4.0"),
+    ("governor", None, "powersave"),
+    ("gpus", "", "H100"),
+    ("OMP_NUM_THREADS", "1", "2"),
+    ("gpu_driver", "550", "570"),
+    ("gpu0_sm_mhz_before", "1980", "1410"),
+    ("gpu10_compute_mode", "default", "prohibited"),
+)
+
+
+def test_what_is_reported_of_a_machine_is_worded_as_it_was() -> None:
+    changes = (
+        FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
+        for fact, before, after in FACTS
+    )
+    check_golden(
+        "machines",
+        _text(doctor_view(_fitness(fit=False))),
+        _text(doctor_view(_fitness(fit=True, noises=1))),
+        _text(calibration_view(_calibration())),
+        "\n".join(map(change_words, changes)),
+    )
