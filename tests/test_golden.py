@@ -1,6 +1,7 @@
 """What each command prints is a file in tests/golden, of kept measurements: nothing is timed.
 
-The files are written anew by `python tests/test_golden.py`, and with them those that tests/report compares views with.
+The files are written anew by `python tests/test_golden.py`, and so are those of the views in
+tests/report.
 """
 
 from __future__ import annotations

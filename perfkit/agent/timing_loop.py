@@ -107,6 +107,7 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
             loops=order["loops"],
             slices=slices,
             rounds=order["rounds"],
+            first=first,
             cold=on_device and first,
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
@@ -141,12 +142,20 @@ def _state_of_device() -> Message:
     return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
 
 
-def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold: bool) -> Message:
-    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept."""
+def _run(
+    work: Work, *, untimed: int, loops: int, slices: int, rounds: int, first: bool, cold: bool
+) -> Message:
+    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
+
+    The ``first`` call of all is timed by itself, except in a round of several calls.
+    """
     faults = minor_faults()
+    first_s = None
     begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
-    rest = untimed - 1 if begun else untimed
-    warmup_s = (begun.total_s if begun else 0.0) + (_block(work, rest) if rest else 0.0)
+    if first and untimed:
+        first_s = begun.total_s if begun else _block(work, 1)
+        untimed -= 1
+    warmup_s = (first_s or 0.0) + (_block(work, untimed) if untimed else 0.0)
     in_slice = loops // slices
     timed, running = [], []
     for _ in range(rounds):
@@ -155,10 +164,13 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold
         running.append(time.process_time() - begun_s)
     for round_s in timed:
         work.keep(loops, sum(round_s))
+    if first and first_s is None and rounds and in_slice == 1:
+        first_s = timed[0][0]
     values = [sum(round_s) / loops for round_s in timed]
     device = work.device(values, loops) if slices == 1 and rounds else None
     answer = {
         "kind": "timed",
+        **({} if first_s is None else {"first_s": first_s}),
         "untimed_s": warmup_s,
         "values": values,
         "device": None if device is None else asdict(device),

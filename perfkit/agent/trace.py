@@ -74,7 +74,7 @@ _LOOKS = frozenset({
     "dir", "vars", "__subclasses__", "getmembers", "signature", "get_type_hints", "get_annotations", "getdoc",
     "__doc__",
 })  # fmt: skip
-# They read of a function's code what its header says as well, these where it is.
+# They read of a function's code what its header contains, too, or where it is.
 _READ_HEADERS = frozenset({
     (f"{_STDLIB}inspect.py", "_signature_from_function"), (f"{_STDLIB}inspect.py", "_has_code_flag"),
     (f"{_STDLIB}typing.py", "overload"),
@@ -547,7 +547,7 @@ class TracePlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """Tell imports from what benchmarks run."""
+        """Separate imports from what benchmarks run."""
         self._trace.end_imports()
 
     @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.gating.accept import MOST_COMMITS
+from perfkit.gating.judge import slow_first_calls
 from perfkit.gating.recompute import judge_anew
 from perfkit.gating.rows import exact_comparisons_of
 from perfkit.identity import short_run_id, utc_now
@@ -40,7 +41,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     repository = open_repository(project.root)
     kept = Ledger(ledger)
     gates: list[tuple[list[Row], list[Comparison | ExactComparison]]] = [
-        (rows, [*judge_anew(rows, kept), *exact_comparisons_of(rows)])
+        (rows, [*(timed := judge_anew(rows, kept)), *exact_comparisons_of(rows), *slow_first_calls(timed)])
         for rows in _newest_gates(kept, resolve(repository, ref).sha)
     ]
     rows, compared = next((one for one in gates if _is_blocked_by(benchmark, one[1])), gates[0])

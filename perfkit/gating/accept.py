@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfkit.ledger.annotations import ACCEPTANCES, KeptAcceptance, acceptances_for
-from perfkit.model import Commit
+from perfkit.model import COLD_START, Commit
 from perfkit.model.comparisons import BLOCKING, COUNTED, Acceptance, Comparison, ExactComparison, blocks
 from perfkit.model.results import meant_by
 from perfkit.repo.commits import is_ancestor, open_repository, resolve
@@ -76,7 +76,9 @@ def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
         return acceptance.verdict in (None, one.verdict)
     if one.head is None:
         return one.metric.name in acceptance.uncounted
-    return one.metric.name in acceptance.counts and one.head <= acceptance.counts[one.metric.name]
+    most = acceptance.counts.get(one.metric.name, 0.0)
+    # A time that was accepted is never measured again to the digit.
+    return one.head <= (most * (1 + one.margin) if one.metric == COLD_START else most)
 
 
 def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:

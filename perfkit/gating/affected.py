@@ -15,7 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from perfkit.gating.code_units import (
+from perfkit.model import SIDES, Side
+from perfkit.model.comparisons import ChangedFunction, Runs
+from perfkit.repo.code_units import (
     MODULE,
     READS_CODE,
     READS_DOCS,
@@ -23,14 +25,14 @@ from perfkit.gating.code_units import (
     Item,
     Mentions,
     Units,
+    differing_functions,
     looks_around,
     units_of,
     watched_classes,
     words_of,
 )
-from perfkit.model import SIDES, Side
-from perfkit.model.comparisons import ChangedFunction, Runs
 from perfkit.runner.lockstep.tracing import Code, Ran, SideTrace
+from perfkit.units import counted
 
 _TEXT_SUFFIXES = frozenset({".md", ".rst", ".pyi", ".typed", ".lock"})
 _TEXT_NAMES = re.compile(
@@ -127,6 +129,7 @@ class Decision:
 
     ``everything`` is why all are affected, None where that depends on the benchmark. ``loaded`` are own files
     of which anything ran, and the timed calls of ``direct`` benchmarks run functions that differ.
+    ``first_only`` has the benchmarks whose later calls run less than half of what the first one runs.
     """
 
     affected: Mapping[str, str]
@@ -135,6 +138,7 @@ class Decision:
     everything: str | None = None
     loaded: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
+    first_only: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Changed) -> Decision:
@@ -150,6 +154,7 @@ def decide(nodes: Sequence[str], traces: Mapping[Side, SideTrace], changed: Chan
         everything=why,
         loaded=deciding.imported,
         direct=frozenset(node for node in nodes if deciding.runs_directly(node)),
+        first_only={node: why for node in nodes if (why := deciding.first_only(node))},
     )
 
 
@@ -389,7 +394,7 @@ class _Deciding:
             self._found.modules.setdefault(file, f"{file} is in another order")
         both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
         self._found.headers |= any((one.owner, one.name) in both for one in come if one.kind == "function")
-        self._found.functions[file] = _differing(base, head)
+        self._found.functions[file] = differing_functions(base, head)
         common = base.docs.keys() & head.docs.keys()
         self._found.docs |= any(base.docs[name] != head.docs[name] for name in common)
 
@@ -419,6 +424,17 @@ class _Deciding:
             name.partition(".<locals>")[0] in self._found.functions.get(file, ()) for file, name, _ in ran
         )
 
+    def first_only(self, node: str) -> str | None:
+        """Return how few functions of the first call a later one runs on head, None for half or more."""
+        parts = self.traces["head"].ran.get(node, Ran()).parts
+        first, later = (
+            {code for code in parts.get(part, ()) if code[2] and not _is_test(code[0])}
+            for part in ("first", "later")
+        )
+        common = len(first & later)
+        few = f"a later one runs {common} of its {counted(len(first), 'function')}"
+        return few if 2 * common < len(first) else None
+
     def digest(self, node: str) -> str:
         """Return a hash of what a benchmark ran."""
         trace = self.traces["head"]
@@ -440,7 +456,7 @@ class _Deciding:
             old, new = self._of("base", file), self._of("head", file)
             if old is None or new is None or _is_test(file):
                 continue
-            differing = _differing(old, new)
+            differing = differing_functions(old, new)
             for name, found in new.functions.items():
                 if name not in differing:
                     continue
@@ -450,16 +466,6 @@ class _Deciding:
                     if any(place == file and new.unit_of(code) == name for place, code, _ in codes)
                 )
                 yield ChangedFunction(name=name, file=file, line=found[0].line, runs=next(ran, "never"))
-
-
-def _differing(base: Units, head: Units) -> frozenset[str]:
-    """Return the names of functions that differ, or that one side lacks."""
-
-    def texts(units: Units, name: str) -> list[str]:
-        return [one.text for one in units.functions.get(name, ())]
-
-    names = base.functions.keys() | head.functions.keys()
-    return frozenset(name for name in names if texts(base, name) != texts(head, name))
 
 
 def _module(file: str) -> str:

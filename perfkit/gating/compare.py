@@ -34,7 +34,7 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
-from perfkit.gating.judge import is_faster
+from perfkit.gating.judge import is_faster, slow_first_calls
 from perfkit.gating.rows import (
     NOT_TIMED,
     Prior,
@@ -229,11 +229,11 @@ class _Comparing:
         result = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
-        exact = result.compared(self.method.counter_policy, faster)
+        counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         unrecorded = None
         try:
-            self.run.add(list(count_rows(result.pairs, exact, self.context)))
+            self.run.add(list(count_rows(result.pairs, counters, self.context)))
             self._publish(comparisons)
         except RecordingError as error:
             # All is measured and judged, and the caller reports that before this error.
@@ -243,7 +243,7 @@ class _Comparing:
             context=self.context,
             prior=self.prior,
             comparisons=comparisons,
-            exact=exact,
+            exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
             notes=(*result.notes, *self._notes(timing)),
             timed_s=timed_s,

@@ -112,7 +112,14 @@ def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: f
 
 def _marked(surveyed: Survey, decision: Decision) -> Survey:
     """Mark the benchmarks whose timed calls run what differs: they are measured first where time is short."""
-    marked = (replace(one, changed=one.benchmark.name in decision.direct) for one in surveyed.compared)
+    marked = (
+        replace(
+            one,
+            changed=one.benchmark.name in decision.direct,
+            first_only=decision.first_only.get(one.benchmark.name),
+        )
+        for one in surveyed.compared
+    )
     return replace(surveyed, compared=tuple(marked))
 
 

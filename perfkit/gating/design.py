@@ -45,6 +45,8 @@ _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # these is decided: by then it is known better how many can be decided in the time that is left. Where there
 # is no time for all, fewer are, so that some are decided before it is over.
 _TOGETHER, _FEW_TOGETHER = 10, 4
+# A first look at all of them may take this share of the time that is left.
+_SWEPT = 0.4
 
 
 @functools.cache
@@ -193,8 +195,8 @@ class Candidate:
 
     ``next_look_s`` are the seconds to its next look, ``decision_s`` those to the look that will decide it if
     its ratio and scatter stay as they are, None where none would. It is ``suspect`` where its ratio is above
-    what is allowed, ``changed`` where it may run code that differs between the sides, and ``begun`` where it
-    has had a launch in this run.
+    what is allowed, ``changed`` where it may run code that differs between the sides, ``begun`` where it has
+    had a launch in this run, and ``swept`` where it has had its first look.
     """
 
     node: str
@@ -203,17 +205,24 @@ class Candidate:
     suspect: bool
     changed: bool
     begun: bool
+    swept: bool
 
 
 def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     """Return the nodes that get a launch now, when ``left_s`` seconds are left for all of them.
 
-    Each benchmark in turn reserves the time to its decision, and the next ones share what remains. This
-    choice does not change error rates, since each look of each benchmark has its own share of alpha.
+    Each benchmark in turn reserves the time to its decision, and the next ones share what remains. Where
+    there is no time for all, but some to look at each of them once, that comes first, as it shows which are
+    much slower. This choice does not change error rates, since each look of each benchmark has its own share
+    of alpha.
     """
     found, chosen = list(candidates), set[str]()
     needed_s = sum(one.next_look_s if one.decision_s is None else one.decision_s for one in found)
     together = _TOGETHER if needed_s <= left_s else _FEW_TOGETHER
+    unseen = [one for one in found if not one.swept]
+    if unseen and needed_s > left_s and math.fsum(one.next_look_s for one in unseen) <= _SWEPT * left_s:
+        ordered = sorted(unseen, key=lambda one: (not one.changed, not one.begun))
+        return {one.node for one in ordered[:_TOGETHER]}
     for one in sorted(found, key=lambda one: _order(one, left_s)):
         if one.next_look_s <= left_s and len(chosen) < together:
             left_s -= _affordable_decision_s(one, left_s) or one.next_look_s

@@ -269,7 +269,7 @@ def on_the_device(residents: Residents) -> Iterator[str]:
 
 
 def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a note on the first calls of each benchmark on an accelerator, by the rows of a run."""
+    """Yield a note on what first calls on an accelerator spent on compiling, by the rows of a run."""
     found: dict[str, dict[Side, dict[str, list[float]]]] = {}
     for row in rows:
         metric, side = row.outcome.metric, row.placement.side
@@ -279,10 +279,12 @@ def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
             if UNREPORTED in row.policy.marks:
                 known.setdefault(UNREPORTED, [])
     for name, sides in found.items():
+        if not any(known.keys() - {COLD_START.name} for known in sides.values()):
+            continue
         text = "; ".join(
             f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
         )
-        yield f"first call of {name.rpartition('::')[2]}, neither timed nor judged: {text}"
+        yield f"first call of {name.rpartition('::')[2]}: {text}"
 
 
 def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.model import SIDES, Benchmark
+from perfkit.model import COLD_START, SIDES, Benchmark
 from perfkit.model.comparisons import (
     LEAST_CPU_CHANGE,
     SAME_CODE,
@@ -19,6 +19,8 @@ from perfkit.model.comparisons import (
     Calls,
     Comparison,
     Estimate,
+    ExactComparison,
+    FirstCall,
     LaunchPair,
     Need,
     Policy,
@@ -50,6 +52,10 @@ _TOTAL_SHARE = 0.1
 _PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
 # An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
 _DOUBTED = 0.001
+# A first call is slower that takes so many times as long, and so many seconds more, in so many launches.
+_FIRST_CALL_RATIO, _FIRST_CALL_S, _FEWEST_FIRST_CALLS = 1.5, 0.05, 6
+# One that takes so many times as long as later ones, and not only as its process is cold, does other work.
+_UNLIKE, _LEAST_UNLIKE_S = 50, 0.001
 _FEWEST_LAUNCHES = 12
 
 
@@ -166,8 +172,12 @@ def compare(
     margin: float,
     gating: bool = True,
     launch_s: float | None = None,
+    first_only: str | None = None,
 ) -> Comparison:
-    """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds."""
+    """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds.
+
+    ``first_only`` is how little of the first call's code a later one runs, where that is known.
+    """
     judged = estimate(pairs, policy)
     other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
     threshold = policy.threshold(margin)
@@ -210,7 +220,54 @@ def compare(
         message=SAME_CODE if excused else None if judged else _before_first_look(len(pairs), policy),
         excused_by=_excuse(judged, policy) if verdict == "INCONCLUSIVE" else None,
         cpu_ratio=cpu_ratio,
+        first_call=first_call(pairs, policy, first_only),
     )
+
+
+def first_call(
+    pairs: Sequence[LaunchPair], policy: Policy, first_only: str | None = None
+) -> FirstCall | None:
+    """Return the first calls of launches, None where none was timed by itself."""
+    known = [pair for pair in pairs if pair.base_first_s is not None and pair.head_first_s is not None]
+    if not known:
+        return None
+    first = np.array([(pair.base_first_s, pair.head_first_s) for pair in known], dtype=np.float64)
+    base_s, head_s = map(float, np.median(first, axis=0))
+    is_long = max(base_s, head_s) >= _LEAST_UNLIKE_S
+    # Finding the later calls' times takes long, and those of a short first call mean nothing.
+    medians = [[np.median(side) for side in pair.sides("typical")] for pair in known if is_long]
+    later = np.array(medians) if is_long else np.ones_like(first)
+    # A first call that is slower as later ones are is their finding.
+    allowed = first[:, 0] * np.maximum(later[:, 1] / later[:, 0], 1.0)
+    beyond = (first[:, 1] > _FIRST_CALL_RATIO * allowed) & (first[:, 1] - allowed > _FIRST_CALL_S)
+    # What all launches of one zygote have in common is no property of the code.
+    enough = len(known) >= _FEWEST_FIRST_CALLS and len({pair.group for pair in known}) > 1
+    times = float(np.median(first / later, axis=0).max())
+    less = f"it takes {float(f'{times:.2g}'):,.0f} times as long as a later one" if times >= _UNLIKE else None
+    return FirstCall(
+        base_s=base_s,
+        head_s=head_s,
+        ratio=head_s / base_s if base_s else None,
+        launches=len(known),
+        slower=(enough or None) if beyond.all() and not policy.same_code else False,
+        unlike="; ".join(filter(None, (less, first_only))) or None,
+    )
+
+
+def slow_first_calls(comparisons: Iterable[Comparison]) -> Iterator[ExactComparison]:
+    """Yield a finding for each benchmark whose first call is slower on head in every launch."""
+    for one in comparisons:
+        if (first := one.first_call) is not None and first.slower:
+            yield ExactComparison(
+                benchmark=one.benchmark,
+                metric=COLD_START,
+                verdict="REGRESSED",
+                margin=_FIRST_CALL_RATIO - 1,
+                gating=one.gating,
+                base=first.base_s,
+                head=first.head_s,
+                message=f"slower in each of {first.launches} launches; later calls do not show it",
+            )
 
 
 def _pauses(total: Estimate, cpu_ratio: float | None, margin: float) -> bool:

@@ -196,6 +196,7 @@ class _ImaginedGate:
             suspect=False,
             changed=one.compared.changed,
             begun=launches > len(one.compared.prior),
+            swept=launches >= self.policy.looks[0],
         )
 
     def _to_next_look(self, node: str) -> int:

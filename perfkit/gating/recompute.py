@@ -9,6 +9,7 @@ from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
 from perfkit.gating.accept import find_acceptances, mark
 from perfkit.gating.counter_verdicts import explain_counts
+from perfkit.gating.judge import slow_first_calls
 from perfkit.gating.rows import comparison_of, exact_comparisons_of
 from perfkit.ledger.store import Ledger
 from perfkit.model import GATES, Commit, Row, Side
@@ -28,7 +29,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     commits = _commits(rows, base=gate_policy(one).base)
     acceptances = _acceptances(commits, ledger, project)
     comparisons = mark(judge_anew(rows, kept), acceptances)
-    exact = mark(exact_comparisons_of(rows), acceptances)
+    exact = mark((*exact_comparisons_of(rows), *slow_first_calls(comparisons)), acceptances)
     return _report(rows, commits, comparisons, exact)
 
 

@@ -75,6 +75,7 @@ class RunContext:
         faults: float | None = None,
         cpu_s: float | None = None,
         collected_s: float | None = None,
+        first_s: float | None = None,
         disturbed: tuple[Disturbance, ...] = (),
     ) -> JudgedPolicy:
         """Return the policy of a row."""
@@ -86,6 +87,7 @@ class RunContext:
             faults=faults,
             cpu_s=cpu_s,
             collected_s=collected_s,
+            first_s=first_s,
             disturbed=disturbed,
         )
 
@@ -204,6 +206,7 @@ def _launch_row(
         faults=round(timing.faults_per_iteration[side], 1),
         cpu_s=timing.cpu_s.get(side),
         collected_s=timing.collected_s.get(side),
+        first_s=timing.first_s.get(side) if metric == WALL_TIME else None,
         disturbed=one.disturbed,
     )
     on_device = timing.devices[side].marks if side in timing.devices else ()
@@ -254,6 +257,8 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             head_cpu_s=_cpu_s(head[launch]),
             base_collected_s=_collected_s(base[launch]),
             head_collected_s=_collected_s(head[launch]),
+            base_first_s=_first_s(base[launch]),
+            head_first_s=_first_s(head[launch]),
         )
         for launch in sorted(base.keys() & head.keys())
     )
@@ -265,6 +270,10 @@ def _cpu_s(row: Row) -> float | None:
 
 def _collected_s(row: Row) -> float:
     return (row.policy.collected_s or 0.0) if isinstance(row.policy, JudgedPolicy) else 0.0
+
+
+def _first_s(row: Row) -> float | None:
+    return row.policy.first_s if isinstance(row.policy, JudgedPolicy) else None
 
 
 def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> Comparison:

@@ -32,6 +32,7 @@ class ComparedBenchmark:
 
     ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
+    ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more.
     """
 
     benchmark: Benchmark
@@ -41,6 +42,7 @@ class ComparedBenchmark:
     changed: bool = True
     number: bool = False
     prior: tuple[LaunchPair, ...] = ()
+    first_only: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

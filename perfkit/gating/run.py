@@ -152,6 +152,7 @@ class BenchmarkState:
             margin=self.compared.margin,
             gating=self.compared.gating,
             launch_s=self.launch_s,
+            first_only=self.compared.first_only,
         )
 
     def next_look(self, policy: Policy) -> int | None:
@@ -357,13 +358,17 @@ class SequentialComparison:
         return [one for one in found if one is not None]
 
     def _candidate(self, node: str, overhead_s: float, usual_s: float) -> Candidate | None:
-        """Return how much time a benchmark needs, None where it is decided or has had its last look."""
+        """Return how much time a benchmark needs, None where it is decided or has had its last look.
+
+        One whose first calls look slower is decided when there are enough of them.
+        """
         state = self.states[node]
         if state.failure is not None:
             return None
         found = self.judge(node)
         look = state.next_look(self.policy)
-        if not (found.verdict in UNDECIDED or self._may_improve(found)) or look is None:
+        starts_slower = found.first_call is not None and found.first_call.slower is None
+        if not (found.verdict in UNDECIDED or self._may_improve(found) or starts_slower) or look is None:
             return None
         launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s
         launches = state.launches_to_decision(found, self.policy)
@@ -375,6 +380,7 @@ class SequentialComparison:
             and found.estimate.ratio > 1 + self.policy.threshold(found.margin),
             changed=state.compared.changed,
             begun=bool(state.own),
+            swept=len(state.pairs) >= self.policy.looks[0],
         )
 
     def _may_improve(self, found: Comparison) -> bool:
@@ -418,6 +424,8 @@ def launch_pair(timing: Timing, slot: Slot, group: int) -> LaunchPair:
         head_cpu_s=timing.cpu_s.get("head"),
         base_collected_s=timing.collected_s.get("base", 0.0),
         head_collected_s=timing.collected_s.get("head", 0.0),
+        base_first_s=timing.first_s.get("base"),
+        head_first_s=timing.first_s.get("head"),
     )
 
 

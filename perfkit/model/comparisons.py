@@ -101,7 +101,8 @@ class LaunchPair:
     """One launch of a benchmark on both sides; all times are in seconds per iteration.
 
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another. ``group`` numbers the launches
-    that were forked from the same zygote. CPU times are of all threads and processes of a side.
+    that were forked from the same zygote. CPU times are of all threads and processes of a side. The first
+    call of each process is None where it was not timed by itself.
     """
 
     launch: int
@@ -115,6 +116,8 @@ class LaunchPair:
     head_cpu_s: float | None = None
     base_collected_s: float = 0.0
     head_collected_s: float = 0.0
+    base_first_s: float | None = None
+    head_first_s: float | None = None
 
     @property
     def sliced(self) -> bool:
@@ -161,6 +164,22 @@ class Need:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FirstCall:
+    """The first call of each launch's process, in seconds: medians of ``launches``.
+
+    ``slower`` means that head's is clearly slower in each of them, and by more than later calls are; None
+    that it is in too few so far. ``unlike`` is how little of it a later call does, where that is little.
+    """
+
+    base_s: float
+    head_s: float
+    ratio: float | None
+    launches: int
+    slower: bool | None
+    unlike: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One benchmark of a gate; ``base_s`` and ``head_s`` are in seconds per iteration.
 
@@ -182,6 +201,7 @@ class Comparison:
     accepted: str | None = None
     excused_by: str | None = None
     cpu_ratio: float | None = None
+    first_call: FirstCall | None = None
 
     @property
     def costs_more_cpu(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.agent.counters.model import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
-from perfkit.model import Benchmark, Metric, Outcome, Row
+from perfkit.model import COLD_START, Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
 
 SYNCS = "syncs"
@@ -27,6 +27,7 @@ TITLES: Mapping[str, str] = {
     "resident": "peak resident bytes of a call",
     "graph_breaks": "graph breaks",
     GRAPHS: "compiled graphs",
+    COLD_START.name: "first call",
 }
 # What benchmarks measure instead of a time.
 NUMBERS = frozenset({PEAK_MEMORY, TRACKED})

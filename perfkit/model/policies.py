@@ -37,7 +37,7 @@ class JudgedPolicy(RowPolicy):
 
     ``margin`` is relative. ``verdict`` and ``wall_s`` are None where the run was cut off. Of a launch,
     ``faults`` (minor page faults), ``cpu_s`` and ``collected_s`` (garbage after the last round) are per
-    iteration.
+    iteration; ``first_s`` is the first call of its process.
     """
 
     rules: Policy
@@ -49,6 +49,7 @@ class JudgedPolicy(RowPolicy):
     faults: float | None = stored_as("minor_faults_per_iteration")
     cpu_s: float | None = stored_as("cpu_s_per_iteration")
     collected_s: float | None = stored_as("collected_s_per_iteration")
+    first_s: float | None = stored_as("first_call_s")
     disturbed: tuple[Disturbance, ...] = ()
 
 

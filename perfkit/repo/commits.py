@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -14,10 +14,10 @@ from typing import Literal
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.model import Commit
 from perfkit.model.history import CommitFacts
+from perfkit.repo.code_units import changed_functions
 from perfkit.repo.files import OUTPUTS, is_code
 from perfkit.repo.filtered import unchanged_files
 from perfkit.repo.git import git_error, is_shallow, list_with_git, read_blobs, run_git, try_git
-from perfkit.repo.source import ChangedCode, changed_functions
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -324,7 +324,7 @@ class CommitChange:
     """
 
     touches_code: bool
-    code: ChangedCode
+    code: Mapping[str, tuple[str, ...] | None]
     touches_more: bool = False
 
 

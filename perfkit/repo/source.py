@@ -1,4 +1,4 @@
-"""Read Python source without importing it: changed functions, markers, and today's benchmark files."""
+"""Read Python source without importing it: markers, and today's benchmark files."""
 
 from __future__ import annotations
 
@@ -6,64 +6,18 @@ import ast
 import inspect
 import tempfile
 import tokenize
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perfkit.errors import UsageError
 from perfkit.identity import source_version
 from perfkit.repo.git import list_with_git, run_git, run_git_checkout
 
-# Reading more files would take longer than knowing their functions saves.
-_MOST_READ = 60
-
-ChangedCode = Mapping[str, tuple[str, ...] | None]
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _FIXTURE = "benchmark"
 # Nobody's, and of no time: equal files make an equal commit.
 _COMMIT = "tree {}\nauthor perfkit <perfkit> 0 +0000\ncommitter perfkit <perfkit> 0 +0000\n\nBenchmarks\n"
-
-
-def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
-    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
-
-    None where code outside of functions differs, or a text cannot be read.
-    """
-    try:
-        old, new = (_WithoutTexts().visit(ast.parse(text)) for text in (base, head))
-        before, after = dict(_functions(old)), dict(_functions(new))
-        if ast.dump(_WithoutFunctions().visit(old)) != ast.dump(_WithoutFunctions().visit(new)):
-            return None
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    return tuple(name for name, code in after.items() if before.get(name) != code)
-
-
-def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield f"{prefix}{node.name}", ast.dump(node)
-        elif isinstance(node, ast.ClassDef):
-            yield from _functions(node, f"{prefix}{node.name}.")
-        else:
-            yield from _functions(node, prefix)
-
-
-class _WithoutTexts(ast.NodeTransformer):
-    """Takes docstrings out of a tree, and other texts that stand as statements."""
-
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else node
-
-
-class _WithoutFunctions(ast.NodeTransformer):
-    """Takes functions and imports out of a tree."""
-
-    def visit(self, node: ast.AST) -> Any:  # noqa: ANN401 (as the library has it)
-        left_out = ast.FunctionDef | ast.AsyncFunctionDef | ast.Import | ast.ImportFrom
-        return None if isinstance(node, left_out) else super().visit(node)
 
 
 @dataclass(frozen=True, kw_only=True)

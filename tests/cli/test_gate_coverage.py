@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
@@ -29,7 +32,107 @@ class Net:
     def run(self):
         return vocabulary()
 """
+FIRST = """
+import time
+from functools import lru_cache
+
+@lru_cache
+def vocabulary():
+    time.sleep(SECONDS)
+
+def order(numbers):
+    MORE
+    for place in range(1, len(numbers)):
+        number = numbers[place]
+        while place and numbers[place - 1] > number:
+            numbers[place] = numbers[place - 1]
+            place -= 1
+        numbers[place] = number
+"""
+FIRST_BENCHMARKS = """
+from app import order, vocabulary
+
+def test_vocabulary(benchmark):
+    benchmark(vocabulary)
+
+def test_order(benchmark):
+    benchmark(order, list(range(400, 0, -1)))
+"""
 FAST = ("--budget", "8")
+# Each is called in another way; "..." is what a change replaces.
+CALLED = (
+    work(near=20, far=20)
+    + """
+from dataclasses import dataclass
+from functools import lru_cache
+
+@dataclass
+class Row:
+    values: list
+
+class Net:
+    def __init__(self, size, *, bias=None):
+        self.weights = [size] * size
+
+    def forward(self, row, *more, scale=1):
+        ...
+        return [scale * weight for weight in self.weights]
+
+    @classmethod
+    def small(cls):
+        ...
+        return cls(3)
+
+    @property
+    def width(self):
+        ...
+        return len(self.weights)
+
+@lru_cache
+def cached(number):
+    ...
+    return number
+
+def pairs(rows):
+    ...
+    yield from zip(rows, rows[1:])
+
+def plain_only(value):
+    ...
+    return value
+
+def fit(net):
+    ...
+
+def unused(): ...
+"""
+)
+TESTS = """
+import pytest
+from app import Net, Row, cached, pairs, plain_only
+
+@pytest.mark.parametrize("scale", [2, 3])
+def test_net(scale):
+    net = Net.small()
+    assert 3 == net.width == len(net.forward(Row(values=[1.5, "a"]), None, scale=scale))
+
+def test_functions():
+    class Local:
+        pass
+
+    assert 1 == cached(1)
+    assert [(1, 2)] == [*pairs([1, 2])]
+    with pytest.raises(AttributeError):
+        plain_only(Local()).missing
+"""
+SCRIPT = """
+from app import Net, fit
+
+if __name__ == "__main__":
+    fit(Net(2))
+    open("written", "w")
+    # optimizer.step()
+"""
 
 
 def _app(**doses: int) -> dict[str, str]:
@@ -82,6 +185,43 @@ def test_uncovered_fails_where_that_is_asked_for(project: GitProject) -> None:
     project.commit(_app(other=20 * SLOWER))
 
     assert 4 == project.gate("--base", "HEAD^", "--uncovered", "fail", *FAST).exit_code
+
+
+def test_what_is_not_measured_is_called_as_tests_and_scripts_do(project: GitProject) -> None:
+    project.commit({"app.py": CALLED, "tests/test_app.py": TESTS, "train.py": SCRIPT})
+    project.commit({"app.py": CALLED.replace("...", "int(1)")})
+
+    gated = project.gate("--base", "HEAD^", *FAST)
+    done = _init_for_change(project)
+
+    assert "perfkit init --for-change" in gated.stderr
+    assert 4 == done.returncode, done.stderr
+    planned = json.loads(done.stdout)
+    assert ["benchmarks/test_for_change.py"] == [file["path"] for file in planned["files"]]
+    assert ["`unused`"] == [remark.split()[0] for remark in planned["remarks"]]
+    assert f"next: {planned['next_commands'][0]}" in done.stderr
+    assert not (project.root / "written").exists()
+    # What was written measures them, and is not written over.
+    again = _init_for_change(project)
+    assert 4 == again.returncode, again.stderr
+    assert [] == json.loads(again.stdout)["files"]
+    base, benchmarks = planned["next_commands"][0].split()[3::2]
+    found = project.gate("--base", base, "--benchmarks", benchmarks, *FAST).report["coverage"]["functions"]
+    assert {"unused"} == {one["name"] for one in found if one["runs"] != "timed"}
+
+
+def test_where_all_is_measured_nothing_is_written(project: GitProject) -> None:
+    project.commit(_app(near=20 * SLOWER))
+
+    done = _init_for_change(project)
+
+    assert 0 == done.returncode, done.stderr
+    assert "" == project.repository.git.git.status("--porcelain")
+
+
+def _init_for_change(project: GitProject) -> subprocess.CompletedProcess[str]:
+    arguments = ("init", "--for-change", "HEAD^", "--json", "-")
+    return run_perfkit(*arguments, cwd=project.root, env=project.environment())
 
 
 def test_time_all_times_all(project: GitProject) -> None:
@@ -142,6 +282,39 @@ def test_where_functions_run_is_reported(tmp_path: Path) -> None:
     runs = {one["name"]: one["runs"] for one in gated.report["coverage"]["functions"]}
     assert {"vocabulary": "first call", "Net.__init__": "set-up"} == runs
     assert "SAME CODE" != gated.verdicts["test_net"]
+
+
+def test_a_first_call_is_compared_that_later_ones_do_not_repeat(tmp_path: Path) -> None:
+    fast = FIRST.replace("SECONDS", "0.001").replace("MORE", "pass")
+    project = _project(tmp_path, {BENCH: FIRST_BENCHMARKS, "app.py": fast})
+    project.commit({"app.py": FIRST.replace("SECONDS", "0.2").replace("MORE", "place = 0")})
+
+    gated = project.gate("--base", "HEAD^", "--budget", "20")
+
+    assert 1 == gated.exit_code
+    assert "REGRESSED" != gated.verdicts["test_vocabulary"]
+    (found,) = (one for one in gated.report["exact"] if one["verdict"] == "REGRESSED")
+    assert ("cold start", True) == (found["metric"]["name"], found["gating"])
+    assert found["head"] - found["base"] > 0.15
+    first = gated.comparisons["test_vocabulary"]["first_call"]
+    assert (True, found["base"], found["head"]) == (first["slower"], first["base_s"], first["head_s"])
+    # Fewer launches, or those of one zygote alone, would accuse nothing.
+    assert first["launches"] >= 6
+    assert "a later one runs 0 of its 1 function" in first["unlike"]
+    sorted_ = gated.comparisons["test_order"]["first_call"]
+    assert "times as long as a later one" in sorted_["unlike"]
+    assert not sorted_["slower"]
+    judged = project.judge(gated.run_id)
+    assert (1, gated.verdicts) == (judged.exit_code, judged.verdicts)
+
+    accepted = run_perfkit(
+        *("accept", "test_vocabulary", "--reason", "It must wait", "--ledger", str(project.ledger)),
+        cwd=project.root,
+    )
+    again = project.gate("--base", "HEAD^", "--budget", "20")
+
+    assert 0 == accepted.returncode
+    assert 0 == again.exit_code
 
 
 def test_a_suite_of_asv_is_traced(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ MISTAKES = [
     ),
     ("bisect HEAD~1 HEAD --benchmark test_slower --engine tcp://host:1", "an engine must read local or dask"),
     ("init --yes --dry-run", "--yes and --dry-run contradict each other"),
+    ("init --for-change --ci github", "--ci and --for-change contradict each other"),
+    ("init main", "main is a base for --for-change"),
     ("init --ci jenkins", '--ci must be "github", "gitlab" or "pre-commit", found "jenkins"'),
     ("ledger show nothing", 'no run "nothing"'),
     ("ledger judge nothing", 'no run "nothing"'),

@@ -10,7 +10,7 @@ from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
 from perfkit.gating.accept import mark, unused_notes
-from perfkit.model import Benchmark, Metric
+from perfkit.model import COLD_START, Benchmark, Metric
 from perfkit.model.comparisons import BLOCKING, Acceptance, Comparison, ExactComparison, Verdict, exit_code
 from perfkit.model.results import meant_by
 
@@ -117,6 +117,15 @@ def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one()
     for accepted in (199.0, 200.0, 250.0):
         found = mark(grown, [replace(word, counts={"operators": accepted})])
         assert [False, accepted >= 200, False] == [one.accepted is not None for one in found]
+
+
+def test_a_first_call_that_was_accepted_may_scatter() -> None:
+    first = replace(build_count("test_a", "cold start", 0.01, 0.2), metric=COLD_START, margin=0.5)
+    word = _acceptance("REGRESSED", benchmark="bench_a.py::test_a")
+
+    for accepted, covered in ((0.15, True), (0.1, False)):
+        (found,) = mark([first], [replace(word, counts={"cold start": accepted})])
+        assert covered == (found.accepted is not None)
 
 
 @pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])

@@ -17,6 +17,7 @@ def _candidate(
     suspect: bool = False,
     changed: bool = True,
     begun: bool = True,
+    swept: bool = True,
 ) -> Candidate:
     return Candidate(
         node=node,
@@ -25,6 +26,7 @@ def _candidate(
         suspect=suspect,
         changed=changed,
         begun=begun,
+        swept=swept,
     )
 
 
@@ -62,6 +64,18 @@ def test_the_time_goes_where_it_decides(
 ) -> None:
     assert chosen == share_out(candidates, left_s)
     assert chosen == share_out([*reversed(candidates)], left_s)
+
+
+def test_a_first_look_at_all_comes_before_the_rest_where_there_is_no_time_for_all() -> None:
+    suspects = [_candidate(f"suspect{number}", 1, 30, suspect=True) for number in range(4)]
+    unseen = [_candidate(f"unseen{number:02}", 1, 30, swept=False) for number in range(20)]
+
+    first = share_out([*suspects, *unseen], 60)
+
+    assert 10 == len(first)
+    assert first < {one.node for one in unseen}
+    # It would take too much of the time that is left.
+    assert {one.node for one in suspects} == share_out([*suspects, *unseen], 40)
 
 
 def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> None:

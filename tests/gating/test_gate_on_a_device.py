@@ -67,7 +67,10 @@ def test_a_gate_alternates_launches_where_sides_have_no_room(project: GitProject
     assert (
         "test_device: each side had the device to itself, and the launches of both alternated" in done.notes
     )
-    assert "first call of test_device, neither timed nor judged: base 61.0 ms" in done.notes
+    (first,) = (
+        one["first_call"] for one in done.report["comparisons"] if "test_device" in one["benchmark"]["name"]
+    )
+    assert [0.061, 0.061] == [round(first[f"{side}_s"], 6) for side in ("base", "head")]
     rows = list(Ledger(project.ledger).rows())
     timed = [row for row in rows if row.outcome.metric == WALL_TIME and row.outcome.values]
     assert {"test_host": False, "test_device": True} == {
@@ -155,8 +158,9 @@ def test_first_calls_are_reported_with_the_parts_that_are_known() -> None:
 
     (note,) = cold_starts(rows)
     assert note == (
-        "first call of test_a, neither timed nor judged: base 2.00 s (median of 3 launches);"
+        "first call of test_a: base 2.00 s (median of 3 launches);"
         " head 8.00 s (median of 1 launch; compiling 7.00 s)"
     )
+    assert [] == list(cold_starts(rows[:4]))
     (sentence,) = cold_starts([untold])
     assert "head 8.00 s (median of 1 launch; time of compiling not told)" in sentence

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from noise import FOLLOWED, POLICY, as_pairs, normal
 
-from perfkit.gating.judge import LEAST_SD, compare, estimate, need, timed_verdict
+from perfkit.gating.judge import LEAST_SD, compare, estimate, need, slow_first_calls, timed_verdict
 from perfkit.model import Benchmark
 from perfkit.model.comparisons import Comparison, Estimate, LaunchPair, Policy
 from perfkit.stats.planning import deciding_look
@@ -434,3 +434,66 @@ def test_sides_without_a_difference_are_never_accused() -> None:
 
     assert ["UNCHANGED"] * 2 == [one.verdict for one in found]
     assert all(one.message for one in found)
+
+
+def _first_calls(
+    *seconds: tuple[float, float], groups: int = 6, later: tuple[float, float] = (0.01, 0.01)
+) -> list[LaunchPair]:
+    return [
+        LaunchPair(
+            launch=launch,
+            group=launch % groups,
+            base_s=(later[0],) * 3,
+            head_s=(later[1],) * 3,
+            base_first_s=base,
+            head_first_s=head,
+        )
+        for launch, (base, head) in enumerate(seconds)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slower", "pairs"),
+    [
+        (True, _first_calls(*[(0.01, 0.07)] * 6)),
+        # One launch without a slower first call is enough, and a few without an equal one are too few.
+        (False, _first_calls(*[(0.01, 0.07)] * 6, (0.3, 0.07))),
+        (None, _first_calls(*[(0.01, 0.07)] * 5)),
+        (None, _first_calls(*[(0.01, 0.07)] * 6, groups=1)),
+        (False, _first_calls(*[(0.01, 0.059)] * 6)),
+        (False, _first_calls(*[(0.2, 0.29)] * 6)),
+        # Later calls are as much slower.
+        (False, _first_calls(*[(0.2, 0.6)] * 6, later=(0.1, 0.3))),
+        (False, _first_calls(*[(0.07, 0.01)] * 6)),
+    ],
+)
+def test_a_first_call_is_slower_that_is_so_in_every_launch(
+    pairs: Sequence[LaunchPair], *, slower: bool | None
+) -> None:
+    found, same = (
+        compare(BENCHMARK, pairs, policy, margin=0.02) for policy in (POLICY, replace(POLICY, same_code=True))
+    )
+
+    assert found.first_call is not None
+    assert same.first_call is not None
+    assert (slower, False) == (found.first_call.slower, same.first_call.slower)
+    assert bool(slower) == bool(list(slow_first_calls([found])))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "later", "unlike"),
+    [
+        ((0.002, 0.001), 0.00004, "it takes 50 times as long as a later one"),
+        ((0.002, 0.001), 0.00005, None),
+        # A cold process is as slow.
+        ((0.0009, 0.0009), 0.000001, None),
+        ((0.0, 0.0), 0.01, None),
+    ],
+)
+def test_a_first_call_is_reported_that_takes_much_longer_than_later_ones(
+    seconds: tuple[float, float], later: float, unlike: str | None
+) -> None:
+    found = compare(BENCHMARK, _first_calls(seconds, later=(later, later)), POLICY, margin=0.02).first_call
+
+    assert found is not None
+    assert unlike == found.unlike

@@ -192,6 +192,30 @@ def test_what_a_plan_predicts_is_found_19_times_of_20(sd: float) -> None:
     assert found(MARGIN + (one.effect - MARGIN) / 2) < 0.8
 
 
+def test_more_time_sees_smaller_slowdowns() -> None:
+    policy = Policy(alpha=0.01, family=1, looks=(5, 80), shares=(0.1, 0.9))
+    plans = [
+        _one(_foreseen(budget_s, {"a": _experience(0.02, 1.0)}, policy=policy), "a")
+        for budget_s in (9, 10.5, 85.5)
+    ]
+
+    assert [0, 5, 80] == [one.launches for one in plans]
+    assert None is plans[0].effect
+    assert (plans[1].effect or 0) > (plans[2].effect or 1) > MARGIN
+
+
+def test_too_little_time_goes_to_changed_code_first() -> None:
+    known = {name: _experience(0.01, 1.0) for name in "abcdef"}
+    compared = [_compared(name, changed=name in "ef") for name in known]
+    found = _foreseen(30, known, *compared)
+
+    reached = {one.benchmark.name for one in found.benchmarks if one.launches}
+    assert {"e", "f"} <= reached < set(known)
+    assert found.enough_s is not None
+    whole = _foreseen(found.enough_s, known, *compared)
+    assert set(known) == {one.benchmark.name for one in whole.benchmarks if one.launches}
+
+
 def test_counting_keeps_its_time() -> None:
     known = {("a", "v1"): _experience(0.01, 1.0)}
     plain, counting = (

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.repo.source import changed_functions, marked_benchmarks
+from perfkit.repo.code_units import changed_functions
+from perfkit.repo.source import marked_benchmarks
 
 MARK = "@pytest.mark.perfkit(sentinel=True)"
 
@@ -62,8 +63,13 @@ class Kind:
             return 1
         return inner()
 
-    def other(self):
-        return 2
+    @property
+    def both(self):
+        return self.size
+
+    @both.setter
+    def both(self, size):
+        self.size = size
 '''
 
 
@@ -73,6 +79,7 @@ class Kind:
         pytest.param("math.sqrt(x)", "x ** 0.5", ("changed",), id="a body"),
         pytest.param("return 1", "return 3", ("Kind.method",), id="inside a method"),
         pytest.param("def kept(x)", "def kept(x, y=1)", ("kept",), id="arguments"),
+        pytest.param("return self.size", "return 4", ("Kind.both",), id="the first of two of one name"),
         pytest.param("LIMIT = 3", "LIMIT = 4", None, id="a constant"),
         pytest.param("size = 2", "size = 3", None, id="an attribute of a class"),
         pytest.param("import math", "import math\nimport os\n\n\n", (), id="an import, and lines that moved"),

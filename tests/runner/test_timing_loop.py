@@ -313,11 +313,16 @@ def test_a_benchmark_states_what_it_allows_and_goes_on_when_asked(talk: Callable
 
 
 def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
-    output = talk({"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None})
+    order = {"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None}
 
-    assert ["block 5", "block 3", "block 3"] == output.calls
-    assert [(3, 6.0), (3, 6.0)] == output.kept
-    answer = output.answers[1]
+    output = talk(order, order)
+
+    # The first call of all is timed by itself.
+    assert ["block 1", "block 4", "block 3", "block 3", "block 5", "block 3", "block 3"] == output.calls
+    assert [(3, 6.0)] * 4 == output.kept
+    answer, again = output.answers[1:3]
+    assert 2.0 == answer["first_s"]
+    assert "first_s" not in again
     assert ("timed", 10.0, [2.0, 2.0]) == (answer["kind"], answer["untimed_s"], answer["values"])
     assert [] == answer["typical"]
     assert 0 <= answer["faults"]
@@ -332,6 +337,7 @@ def test_a_sliced_round_reports_what_a_call_typically_takes(talk: Callable[..., 
     )
 
     assert ["block 2"] * 5 == output.calls
+    assert "first_s" not in output.answers[1]
     assert [(10, 26.0)] == output.kept
     assert ([2.6], [1.0]) == (output.answers[1]["values"], output.answers[1]["typical"])
 
@@ -366,6 +372,7 @@ def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> No
         output = talk({"kind": "run", "untimed": 0, "loops": 1, "slices": 1, "rounds": 1, "core": core})
 
         assert ["block 1"] == output.calls
+        assert 2.0 == output.answers[1]["first_s"]
         assert cores == os.sched_getaffinity(0)
 
 

@@ -427,7 +427,9 @@ def _sorted_out(
     return list(good.values()), [one for number, one in others.items() if number not in good]
 
 
-def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bool) -> str:
+def benchmark_file(
+    kept: Sequence[FirstBenchmark], *, project: str, optional: bool, command: str = "perfkit init"
+) -> str:
     """Return the file of first benchmarks; an ``optional`` one is skipped without pytest-benchmark."""
     named = list(_with_names(kept))
     imports = sorted(
@@ -435,7 +437,7 @@ def benchmark_file(kept: Sequence[FirstBenchmark], *, project: str, optional: bo
         key=lambda line: (line.startswith("from "), line),
     )
     heading: tuple[str, ...] = (
-        f'"""First benchmarks of {project}, written by `perfkit init`: change them, add others, delete them.',
+        f'"""First benchmarks of {project}, written by `{command}`: change them, add others, delete them.',
         "",
         "Each was run once before it was written here. Replace the made-up data by data like yours.",
         '"""',
@@ -460,6 +462,7 @@ def _with_names(kept: Sequence[FirstBenchmark]) -> Iterator[tuple[str, FirstBenc
     seen: set[str] = set()
     for one in kept:
         name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", one.candidate.name).lower()
+        name = re.sub(r"[._]+", "_", name).strip("_")
         if name in seen:
             name = f"{module_of(one.candidate.file)}_{name}"
         while name in seen:

@@ -44,6 +44,7 @@ class Attempt:
 
     imports: tuple[str, ...]
     body: tuple[str, ...]
+    may_return_nothing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +68,13 @@ class FirstBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to try, until ``enough`` of it takes a good time."""
+    """What to try: until ``enough`` of it takes a good time, or ``every`` candidate, of any time."""
 
     root: str
     sources: tuple[str, ...]
     candidates: tuple[Candidate, ...]
-    enough: int
+    enough: int = 0
+    every: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +104,9 @@ class _TimeIsOverError(BaseException):
 class _Probe:
     """Stands in for pytest-benchmark's fixture: it calls a function a few times and keeps the median time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_return_nothing: bool) -> None:
         self.call_s: float | None = None
+        self._may_return_nothing = may_return_nothing
 
     def __call__(self, function: Callable[..., object], *given: object, **named: object) -> object:
         """Call the function; what it returns is that of the last call."""
@@ -113,7 +116,7 @@ class _Probe:
             began = time.perf_counter()
             result = function(*given, **named)
             taken.append(time.perf_counter() - began)
-        if result is None:
+        if result is None and not self._may_return_nothing:
             raise ValueError("it returns nothing")
         self.call_s = statistics.median(taken)
         return result
@@ -124,16 +127,16 @@ def main(request: Order, parent: Parent) -> None:
     sys.path[:0] = [str(Path(request.root, source)) for source in request.sources]
     sys.dont_write_bytecode = True
     limit_process(data=_MEMORY_BYTES)
-    guard = _Guard(Path.cwd())
+    guard = Guard(Path.cwd())
     sys.addaudithook(guard.check)
     _try_all(request, guard, parent.send)
 
 
-def _try_all(order: Order, guard: _Guard, log: Callable[[Step], None]) -> None:
+def _try_all(order: Order, guard: Guard, log: Callable[[Step], None]) -> None:
     modules: dict[str, str | None] = {}
     good: set[str] = set()
     for number, candidate in enumerate(order.candidates):
-        if candidate.module in good:
+        if candidate.module in good and not order.every:
             # A second benchmark of the same file would add little.
             continue
         if candidate.module not in modules:
@@ -146,16 +149,19 @@ def _try_all(order: Order, guard: _Guard, log: Callable[[Step], None]) -> None:
             log(Step(candidate=number, attempt=which))
             step = _tried(number, which, attempt, guard)
             log(step)
-            if is_passable(step.call_s):
+            if is_passable(step.call_s) or (order.every and step.call_s is not None):
                 if is_good(step.call_s):
                     good.add(candidate.module)
                 break
-        if len(good) >= order.enough:
+        if len(good) >= order.enough and not order.every:
             return
 
 
-def _tried(number: int, which: int, attempt: Attempt, guard: _Guard) -> Step:
+def _tried(number: int, which: int, attempt: Attempt, guard: Guard) -> Step:
+    imports = [line for line in (*attempt.imports, *attempt.body) if line.startswith(("from ", "import "))]
     try:
+        with _at_most(_IMPORT_LIMIT_S), _quiet():
+            exec("\n".join(imports), {})  # noqa: S102 (libraries may do more than a benchmark may)
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
             return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
@@ -167,7 +173,7 @@ def run_attempt(attempt: Attempt) -> float | None:
     lines = [*attempt.imports, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
     module = types.ModuleType("attempted")
     exec(compile("\n".join(lines), "<first benchmark>", "exec"), module.__dict__)  # noqa: S102 (that is the point)
-    probe = _Probe()
+    probe = _Probe(may_return_nothing=attempt.may_return_nothing)
     module.__dict__["attempted"](probe)
     return probe.call_s
 
@@ -189,7 +195,7 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
-class _Guard:
+class Guard:
     """Refuses what would change anything outside of one folder, while it is closed."""
 
     def __init__(self, folder: Path) -> None:

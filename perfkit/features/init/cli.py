@@ -19,7 +19,12 @@ from perfkit.units import counted
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
-        epilog=options.examples("perfkit init", "perfkit init --yes", "perfkit init --ci github --yes")
+        epilog=options.examples(
+            "perfkit init",
+            "perfkit init --yes",
+            "perfkit init --ci github --yes",
+            "perfkit init --for-change main",
+        )
     )(init)
 
 
@@ -35,22 +40,46 @@ def init(
             help="Also write what runs the gate there; may be given often.",
         ),
     ] = None,
+    for_change: Annotated[
+        bool,
+        typer.Option(
+            "--for-change",
+            help="Write a benchmark of each changed function that no timed call runs, as tests call it.",
+        ),
+    ] = False,
+    base: Annotated[
+        str | None, typer.Argument(help="What --for-change compares with (default: as the gate).")
+    ] = None,
     repo: options.RepoOption = None,
     json: options.JsonOption = None,
 ) -> None:
     """Look at this repository, and write a configuration and first benchmarks that run.
 
     It shows each file first, asks on a terminal, and overwrites nothing. A benchmark is written only if it
-    ran, in a limited process of its own.
+    ran, in a limited process of its own. With --for-change it does not ask, and ends with exit code 4 where a
+    changed function is left without a benchmark.
     """
-    from perfkit.errors import UsageError
+    from perfkit.errors import EXIT_NOT_MEASURED, UsageError
     from perfkit.features.init.cli import starting_sentence, starting_view
     from perfkit.features.init.command import plan_start, write_plan
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run contradict each other; leave one of them out")
     services = [_service(name) for name in dict.fromkeys(ci or ())]
+    if ci and for_change:
+        raise UsageError("--ci and --for-change contradict each other; leave one of them out")
+    if base and not for_change:
+        raise UsageError(f"{base} is a base for --for-change: run `perfkit init --for-change {base}`")
     project = options.project_in(repo)
+    if for_change:
+        from perfkit.features.init.for_change import plan_for_change
+
+        with stages() as progress:
+            plan = plan_for_change(project, base, log=progress.info)
+        if not dry_run:
+            write_plan(plan)
+        emit(for_change_view(plan, written=not dry_run), plan, json=json)
+        sys.exit(EXIT_NOT_MEASURED if plan.remarks else 0)
     with stages() as progress:
         plan = plan_start(project, services=services, log=progress.info)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes and not dry_run and json is None
@@ -74,6 +103,18 @@ def _service(name: str) -> Service:
     if found is None:
         raise UsageError(f'--ci must be {choices_text(get_args(Service))}, found "{name}"')
     return found
+
+
+def for_change_view(plan: StartingPlan, *, written: bool) -> str:
+    """Return what is measured from now on, what is not and why, and the next command."""
+    verb = "wrote" if written else "would write"
+    lines = [f"{verb} {file.path}, which {file.why} that no benchmark measured" for file in plan.files]
+    lines += ["not measured: " + plan.remarks[0]] if len(plan.remarks) == 1 else []
+    lines += ["not measured, each for its reason:"] if len(plan.remarks) > 1 else []
+    more = [f"  {remark}" for remark in plan.remarks] if len(plan.remarks) > 1 else []
+    texts = [file.after for file in plan.files if not written]
+    commands = [f"next: {command}" for command in plan.next_commands if plan.files]
+    return "\n".join(("; ".join(lines or plan.found), *more, *texts, *commands))
 
 
 def starting_view(plan: StartingPlan, *, written: bool) -> str:

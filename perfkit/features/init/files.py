@@ -70,16 +70,16 @@ def read_as_is(file: Path) -> str | None:
         raise UsageError(f"cannot read {file} as text ({error}); mend it or move it away") from error
 
 
-def benchmark_place(layout: Layout) -> str:
+def benchmark_place(layout: Layout, *, folder: str = _FOLDER, stem: str = _STEM) -> str:
     """Return where first benchmarks go: a file that pytest collects by its configured names."""
     names = layout.python_files
     if "bench_*.py" in names:
-        return f"{_FOLDER}/bench_first.py"
-    wanted = f"test_{_STEM}.py"
+        return f"{folder}/bench_{stem.removesuffix('_benchmarks')}.py"
+    wanted = f"test_{stem}.py"
     if any(fnmatch.fnmatch(wanted, name) for name in names):
-        return f"{_FOLDER}/{wanted}"
+        return f"{folder}/{wanted}"
     pattern = next((name for name in names if name.endswith(".py") and "/" not in name), "test_*.py")
-    return f"{_FOLDER}/{pattern.replace('*', _STEM)}"
+    return f"{folder}/{pattern.replace('*', stem)}"
 
 
 def existing_benchmarks(layout: Layout) -> str | None:

@@ -88,7 +88,7 @@ class Layout:
 
 def read_layout(root: Path) -> Layout:
     """Return what the project at ``root`` is made of."""
-    files = _files(root)
+    files = project_files(root)
     python = [name for name in files if name.endswith(".py")]
     texts = {name: text for name in python if (text := read_code(root / name)) is not None}
     sources = [folder for folder in _SOURCE_FOLDERS if _holds_packages(folder, python)]
@@ -128,7 +128,7 @@ def read_code(file: Path) -> str | None:
         return None
 
 
-def _files(root: Path) -> list[str]:
+def project_files(root: Path) -> list[str]:
     """Return the files that git tracks or would track, without those of submodules."""
     names = list_with_git(root, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
     return sorted({name for name in names if (root / name).is_file()})

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perfkit.agent.counters.model import INSTRUCTIONS
+from perfkit.model import COLD_START
 from perfkit.model.comparisons import ExactComparison, MovedCause
 from perfkit.model.counters import NEWS_OF_INSTRUCTIONS, NUMBERS, TITLES, moved_counts
 from perfkit.report.counts import amount_text, signed_amount
@@ -199,11 +200,9 @@ def _verdict_word(one: ExactComparison) -> str:
     """Return the verdict on a count that moved, or the word for a count that cannot decide."""
     if one.accepted is not None:
         return "accepted"
-    if not one.metric.exact and one.metric.name not in NUMBERS:
-        return "not exact"
-    if one.verdict == "REGRESSED" and not one.gating:
-        return "informs"
-    return one.verdict
+    if one.verdict == "REGRESSED":
+        return one.verdict if one.gating else "informs"
+    return one.verdict if one.metric.exact or one.metric.name in NUMBERS else "not exact"
 
 
 def _moved_text(counts: Sequence[ExactComparison]) -> str:
@@ -233,7 +232,7 @@ def _more_causes(count: int) -> str:
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     """Yield what is to be known of the counts that are not in the table."""
     names = _names(exact)
-    digits = [one for one in exact if one.metric.name != INSTRUCTIONS]
+    digits = [one for one in exact if one.metric.name not in (INSTRUCTIONS, COLD_START.name)]
     if digits:
         alike = sum(one.base == one.head and one.base is not None for one in digits)
         lacking = sum(one.base is None or one.head is None for one in digits)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.model import COLD_START
 from perfkit.model.comparisons import (
     UNDECIDED,
     ApartReport,
@@ -115,6 +116,9 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
     found: list[Comparison | ExactComparison] = [*wording.in_order(report.comparisons), *report.exact]
     commands = [wording.accept_command(one, _name(one, names)) for one in found if wording.can_accept(report)]
     wanted = list(dict.fromkeys(filter(None, commands)))
+    if report.coverage and report.coverage.uncovered and report.exit_code != EXIT_REGRESSED and not wanted:
+        step = "write benchmarks of the changed functions that are not measured, from calls in tests"
+        return step, f"perfkit init --for-change {report.base.sha[:12]}"
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
@@ -263,6 +267,11 @@ def _reasons(
     accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
     if not causes and not counts and not accepted:
         yield _without_cause(report)
+    calls = [one for one in counts if one.metric == COLD_START]
+    if calls and report.exit_code == EXIT_REGRESSED:
+        counts = [one for one in counts if one not in calls]
+        starts = "the first call is" if len(calls) == 1 else f"{len(calls)} first calls are"
+        yield f"{starts} slower in every launch ({_largest(calls, names)})"
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
         yield f"{several} grew by more than is allowed ({_largest(counts, names)})"

@@ -13,6 +13,7 @@ from perfkit.model.comparisons import (
     Estimate,
     ExactComparison,
     Explanation,
+    FirstCall,
     GateReport,
     Need,
     Verdict,
@@ -233,6 +234,7 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         words.append(f"that is all calls together; a typical one: {typical}")
+    words.append(first_call_text(comparison.first_call))
     if need is not None:
         words.append(need_text(need))
     if comparison.excused_by is not None:
@@ -242,6 +244,16 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.accepted is not None:
         words.append(f"accepted: {comparison.accepted}")
     return [sentence for sentence in words if sentence]
+
+
+def first_call_text(first: FirstCall | None) -> str | None:
+    """Return the times of the first call where it is slower, or where later ones do little of its work."""
+    if first is None or not (first.slower or first.unlike):
+        return None
+    ratio = "" if first.ratio is None else f"×{first.ratio:.3g}, "
+    launches = "1 launch" if first.launches == 1 else f"{first.launches} launches"
+    times = f"{human_seconds(first.base_s)} on base, {human_seconds(first.head_s)} on head"
+    return "; ".join(filter(None, (f"first call {times} ({ratio}median of {launches})", first.unlike)))
 
 
 def explanation_title(explanation: Explanation) -> str:

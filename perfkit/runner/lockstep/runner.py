@@ -58,6 +58,7 @@ class Runner:
         self.host_s: list[float] = []
         self.device_s: list[float] = []
         self.marks: set[str] = set()
+        self.first_s: float | None = None
         self.cold: ColdStart | None = None
         self.memory: tuple[DeviceMemory, ...] | None = ()
         self.on_device = False
@@ -130,11 +131,11 @@ class Runner:
     def finish_warmup(self) -> None:
         """Wait until the calls ordered last are over, and stop the process.
 
-        Its first call is not kept as a cold start, since others ran beside it.
+        Its first call is not kept, since others ran beside it.
         """
         self._keep(self._receive("timed"), 1)
         self.child.stop()
-        self.cold, self.warm = None, True
+        self.first_s, self.cold, self.warm = None, None, True
 
     def _keep(self, answer: Message, loops: int) -> None:
         """Keep an answer's times of rounds of so many iterations."""
@@ -149,6 +150,7 @@ class Runner:
             self.host_s += device["host_s"]
             self.device_s += device["device_s"]
             self.marks.update(device["marks"])
+        self.first_s = answer.get("first_s", self.first_s)
         if "cold" in answer:
             self.cold = ColdStart(**answer["cold"])
 

@@ -203,11 +203,12 @@ class Timing:
     untimed iterations included. ``devices`` are the rounds of each side on an accelerator, where one was in
     use, with the marks of the side's values. ``stood_still_s`` is for how long rounds waited, for a core or
     for something of their own, beyond what the rounds of their launch and side usually did, where that is
-    striking. ``cold`` is the first call of each side on an accelerator, where that was seen, and ``memory``
-    what each held of devices at its end, without the sides of which that is not known. In a launch ``alone``
-    each side had the device to itself. ``cpu_s`` is the CPU time of an iteration of each side, of all its
-    threads and processes, untimed iterations included; empty where that was not read. ``collected_s`` is what
-    an iteration of each side had left to collect of garbage after the last round.
+    striking. ``first_s`` is the first call of each side, where that was timed by itself, ``cold`` what it was
+    made of on an accelerator, and ``memory`` what each held of devices at its end, without the sides of which
+    that is not known. In a launch ``alone`` each side had the device to itself. ``cpu_s`` is the CPU time of
+    an iteration of each side, of all its threads and processes, untimed iterations included; empty where that
+    was not read. ``collected_s`` is what an iteration of each side had left to collect of garbage after the
+    last round.
     """
 
     base_s: tuple[float, ...]
@@ -218,6 +219,7 @@ class Timing:
     head_typical_s: tuple[float, ...] = ()
     devices: Mapping[Side, DeviceTimes] = field(default_factory=dict)
     stood_still_s: Mapping[Side, float] = field(default_factory=dict)
+    first_s: Mapping[Side, float] = field(default_factory=dict)
     cold: Mapping[Side, ColdStart] = field(default_factory=dict)
     memory: Mapping[Side, tuple[DeviceMemory, ...]] = field(default_factory=dict)
     alone: bool = False
@@ -411,6 +413,7 @@ def timing_of(runners: Mapping[Side, Runner], plan: LoopPlan, *, alone: bool = F
             side: stood_still(runner.waited, [value * plan.loops for value in runner.values])
             for side, runner in runners.items()
         },
+        first_s={side: runner.first_s for side, runner in runners.items() if runner.first_s is not None},
         cold={side: runner.cold for side, runner in runners.items() if runner.cold is not None},
         memory={side: runner.memory for side, runner in runners.items() if runner.memory is not None},
         alone=alone,

@@ -22,6 +22,8 @@ _PLAIN_BASES = frozenset({
 _TYPES = frozenset({"typing", "typing_extensions", "collections", "types", "numbers", "os", "pathlib", "re"})
 _BUILTIN_TYPES = frozenset({"list", "dict", "tuple", "set", "frozenset", "type"})
 VERSION = "__version__"
+# Items that only bind a name.
+_MOVABLE = frozenset({"function", "import", "alias"})
 # What a star import takes.
 _ALL = "Assign(targets=[Name(id='__all__'"
 # What looks at names that it does not mention.
@@ -163,6 +165,30 @@ def units_of(text: bytes) -> Units:
     reader = _Reader(tree)
     reader.read(tree.body, "")
     return reader.units
+
+
+def differing_functions(base: Units, head: Units) -> frozenset[str]:
+    """Return the names of functions that differ, or that one side lacks."""
+
+    def texts(units: Units, name: str) -> list[str]:
+        return [one.text for one in units.functions.get(name, ())]
+
+    names = base.functions.keys() | head.functions.keys()
+    return frozenset(name for name in names if texts(base, name) != texts(head, name))
+
+
+def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
+    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
+
+    None where code outside of functions differs, or a text cannot be read.
+    """
+    try:
+        old, new = units_of(base), units_of(head)
+        differing = differing_functions(old, new)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    before, after = ([one for one in units.items if one.kind not in _MOVABLE] for units in (old, new))
+    return tuple(name for name in new.functions if name in differing) if before == after else None
 
 
 class _Reader:
