@@ -65,7 +65,7 @@ COMMANDS = {
     "accept": (
         "project",
         "accept test_model --reason 'Exact distances'",
-        "history accept 1b7813a4 --reason 'Exact distances'",
+        "history accept 5b76ff71 --reason 'Exact distances'",
     ),
     "init": ("project", "init --dry-run"),
 }
@@ -89,6 +89,7 @@ def project(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def _make_project(made: Repository, patched: pytest.MonkeyPatch) -> None:
     files = {
+        ".gitignore": "benchmarks/\n",
         "pyproject.toml": '[project]\nname = "acme"\n[tool.perfkit]\nmargin = "3%"\n'
         '[[tool.perfkit.log.columns]]\ntitle = "Model"\nbenchmark = "bench_model.py::test_model"\n',
         "tests/bench_model.py": "def test_model(benchmark): ...\n",

@@ -74,7 +74,7 @@ _LOOKS = frozenset({
     "dir", "vars", "__subclasses__", "getmembers", "signature", "get_type_hints", "get_annotations", "getdoc",
     "__doc__",
 })  # fmt: skip
-# These read what a function's header contains, those below where it is.
+# They read of a function's code what its header holds as well, these its line numbers.
 _READ_HEADERS = frozenset({
     (f"{_STDLIB}inspect.py", "_signature_from_function"), (f"{_STDLIB}inspect.py", "_has_code_flag"),
     (f"{_STDLIB}typing.py", "overload"),

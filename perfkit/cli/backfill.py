@@ -57,7 +57,10 @@ def backfill(
         str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also what is in the ledger, or could not be measured before.")
+        bool,
+        typer.Option(
+            "--again", help="Also what is in the ledger, runs the same code, or could not be measured before."
+        ),
     ] = False,
     engine: options.EngineOption = "local",
     machine: options.MachineOption = None,
@@ -71,7 +74,8 @@ def backfill(
 
     Commits named one by one are measured in alternation, and the log shows the ratio of each to the one
     before. Commits of ranges, or chosen by an option, are measured one at a time with today's benchmarks,
-    except for those that the ledger has. If stopped, the same command continues.
+    except for what the ledger has, and what runs the same code as at a measured commit. If stopped, the same
+    command continues.
     """
     from perfkit.commands.backfill import BackfillRequest, Choice
     from perfkit.commands.engines import EngineChoice
@@ -121,7 +125,8 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     result = run_range_backfill(request, project=project, log=lambda text: log(text, to_json=json))
     known = f", {result.known} in the ledger already" if result.known else ""
     failed = f", {counted(len(result.failures), 'failure')}" if result.failures else ""
-    measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{known}{failed}"
+    same = f", {result.same} of them the same code as a measured one" if result.same else ""
+    measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{same}{known}{failed}"
     place = mirrored_url(result.ledger) or result.ledger
     emit(f"{measured}; {result.rows} rows -> {place}", result, json=json)
     if result.failures:

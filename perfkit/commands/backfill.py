@@ -43,7 +43,7 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
 from perfkit.runner.launches import SessionSlot, plan_launches
-from perfkit.units import counted, human_seconds
+from perfkit.units import counted, human_seconds, listed
 
 _SHA_DIGITS = 10
 
@@ -98,7 +98,8 @@ class RangeResult:
     """What became of the commits of ranges, on ``machines`` classes of machines.
 
     ``commits`` were asked for. ``known`` tasks were in the ledger before, ``measured`` ones were filed now,
-    with ``rows`` rows. ``failures`` are lines on what could not be measured, now or when it was filed.
+    with ``rows`` rows; ``same`` of these run the same code as measured ones, so that nothing was timed.
+    ``failures`` are lines on what could not be measured, now or when it was filed.
     """
 
     ledger: Path
@@ -108,6 +109,7 @@ class RangeResult:
     measured: int
     rows: int
     failures: tuple[str, ...]
+    same: int = 0
 
 
 def run_backfill(
@@ -245,7 +247,10 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tasks:
-    """Makes the task of each commit; ``prepared`` maps commits to the command that makes them ready."""
+    """Makes the task of each commit; ``prepared`` maps commits to the command that makes them ready.
+
+    With ``traces`` a commit that runs the same code as a measured one is not timed.
+    """
 
     request: BackfillRequest
     shas: tuple[str, ...]
@@ -254,6 +259,7 @@ class _Tasks:
     settings: Mapping[str, str]
     prepared: Mapping[str, str]
     versions: Mapping[str, str]
+    traces: bool
 
     @classmethod
     def of(cls, request: BackfillRequest, project: Project, shas: tuple[str, ...]) -> _Tasks:
@@ -285,6 +291,7 @@ class _Tasks:
             settings={name: text for name, text in settings.items() if text},
             prepared=_prepare_commands(project, shas),
             versions=versions,
+            traces=config.gate.same_code and not choice.again,
         )
 
     def task(self, sha: str, machine: MachineClass) -> Task:
@@ -301,6 +308,16 @@ class _Tasks:
             seed=self.request.seed,
             settings={**self.settings, **prepare},
         )
+
+    def beside(self, task: Task, near: Mapping[int, Levels]) -> dict[str, dict[str, str]]:
+        """Return those of some places, by their levels, that a task's commit can be traced beside."""
+        if not self.traces:
+            return {}
+        return {
+            sha: dict(levels.keys())
+            for place, levels in near.items()
+            if self.prepared.get(sha := self.shas[place]) == task.settings.get("prepare")
+        }
 
     def covers(self, levels: Mapping[tuple[str, str], int]) -> bool:
         """Return whether launches, by benchmark and version, are as many as are wanted of each of today's."""
@@ -337,7 +354,7 @@ class BackfillPlan:
         self._tasks, self._ledger, self._margin, self._log = tasks, ledger, margin, log
         self._wanted = range(len(tasks.shas))
         self._failures: list[str] = []
-        self._measured = self._rows = self._unmeasured = 0
+        self._measured = self._rows = self._unmeasured = self._same = 0
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
         self._gaps = {machine: self._gaps_of(machine, trends, filed) for machine in classes}
@@ -355,7 +372,8 @@ class BackfillPlan:
         if place is None:
             return None
         gaps.finish(place)
-        return self._tasks.task(self._tasks.shas[place], machine)
+        task = self._tasks.task(self._tasks.shas[place], machine)
+        return dataclasses.replace(task, beside=self._tasks.beside(task, gaps.beside(place)))
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
@@ -369,10 +387,23 @@ class BackfillPlan:
         if file_once(self._ledger.path, task, content):
             self._rows += len(rows)
         self._measured += 1
-        self._gaps[task.machine].learn(place, _levels_of(rows))
+        gaps = self._gaps[task.machine]
+        same = {
+            (row.outcome.benchmark.name, row.outcome.benchmark.version): row.outcome.same_as
+            for row in rows
+            if row.outcome.same_as
+        }
+        alike = {key: gaps.levels(self._tasks.shas.index(sha)).get(key) for key, sha in same.items()}
+        known = {key: level for key, level in alike.items() if level is not None}
+        gaps.learn(place, {**known, **_levels_of(rows)})
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
+        self._same += len(same) == len(rows)
         outcome = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
+        if same:
+            words = f"same code as {listed(sorted({sha[:_SHA_DIGITS] for sha in same.values()}), 2)}"
+            some = counted(len(same), "benchmark")
+            outcome = words if len(same) == len(rows) else f"{outcome}, {some} {words}"
         self._log(
             f"{self._before + self._measured} of {self._all}: commit {task.commits[0][:_SHA_DIGITS]}"
             f" on {task.machine.machine_id}, {outcome}, {human_seconds(seconds)}{self._time_left()}"
@@ -411,6 +442,7 @@ class BackfillPlan:
             measured=self._measured,
             rows=self._rows,
             failures=tuple(self._failures),
+            same=self._same,
         )
 
     @property

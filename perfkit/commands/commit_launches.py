@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from perfkit.commands.tasks import Doing, run_of
-from perfkit.errors import ConfigError, NotMeasuredError, RecordingError, RepositoryError
+from perfkit.config import Project, load_project
+from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, RecordingError, RepositoryError
+from perfkit.gating.coverage import cover
+from perfkit.gating.sides import Scope, open_sides
+from perfkit.gating.survey import take_survey
 from perfkit.identity import utc_now
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.rows import RunFacts
@@ -20,7 +26,9 @@ from perfkit.repo.checkout import Generated, add_worktree, lay_out_commit, workt
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.files import overlay
 from perfkit.repo.git import list_with_git
+from perfkit.repo.sides import SidePair, named_side
 from perfkit.runner.launches import LaunchResult, SessionSlot, launch_environment, plan_launches, run_session
+from perfkit.runner.lockstep.collection import ignore_log
 from perfkit.runner.machine.facts import read_environment, read_machine
 from perfkit.temporary import temporary_folder
 
@@ -29,12 +37,16 @@ _DEFAULT_LIMIT_S = 900.0
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchTerms:
-    """What each launch runs; ``keeps_going`` has pytest go on after a file that does not import."""
+    """What each launch runs; ``keeps_going`` has pytest go on after a file that does not import.
+
+    What begins like an id that is ``left_out`` does not run.
+    """
 
     benchmarks: str
     select: str | None
     limit_s: float
     keeps_going: bool = False
+    left_out: tuple[str, ...] = ()
 
 
 class Collected:
@@ -79,6 +91,7 @@ class Collected:
                     environment=os.environ,
                     limit_s=terms.limit_s,
                     keeps_going=terms.keeps_going,
+                    left_out=terms.left_out,
                 )
             except BaseException:
                 self._keep(slot, _rows_of(ledger))
@@ -87,16 +100,22 @@ class Collected:
 
     def owe(self, benchmark: Benchmark, slot: SessionSlot, reason: str) -> None:
         """Add a row with the reason why something was not measured."""
+        self.add(Outcome(benchmark=benchmark, status="error", message=reason), slot)
+
+    def add(
+        self, outcome: Outcome, slot: SessionSlot, torch_settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Add a row of an outcome that no launch measured."""
+        variables = launch_environment(os.environ, root=Path(), hash_seed=0)
         facts = RunFacts(
             run_id=self._run.run_id,
             recorded_at=utc_now(),
             source="backfill",
             commit=self._commits[slot.sha],
             machine=read_machine(),
-            environment=read_environment(launch_environment(os.environ, root=Path(), hash_seed=0)),
+            environment=read_environment(variables, torch_settings=torch_settings),
         )
-        row = facts.row(Outcome(benchmark=benchmark, status="error", message=reason))
-        self._run.add([self._place(row, slot)])
+        self._run.add([self._place(facts.row(outcome), slot)])
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -150,7 +169,8 @@ class Collected:
 
     def _owed(self, sha: str) -> list[Row]:
         """Return what a commit's complete launches measured, or else what any of its launches did."""
-        rows, failed = self._run.rows, self._failed_slots()
+        rows = [row for row in self._run.rows if row.outcome.same_as is None]
+        failed = self._failed_slots()
         own = [row for row in rows if row.commit.sha == sha and (sha, row.placement.launch) not in failed]
         return list({row.outcome.benchmark.name: row for row in own or rows}.values())
 
@@ -176,32 +196,114 @@ def measure_commit(doing: Doing) -> None:
     with run, worktree_folder([top]) as folder:
         with collected:
             try:
+                if task.code.overlay is not None:
+                    add_worktree(top, task.code.overlay, folder / "today")
+                same = _same_code(doing, commit, folder / "today" / task.code.folder)
+                for outcome in same.outcomes:
+                    collected.add(outcome, slots[0], same.torch_settings)
+                if same.is_all:
+                    return
                 root = _laid_out(doing, commit, top, folder)
             except (RepositoryError, NotMeasuredError, ConfigError) as error:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slots[0], str(error))
                 return
+            terms = dataclasses.replace(terms, left_out=same.left_out)
             for slot in slots:
                 doing.log(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
                 collected.measure(slot, root, terms)
-        if not run.rows:
+        if all(row.outcome.same_as for row in run.rows):
             for slot, result in collected.failed_launches:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slot, result.tail)
 
 
 def _laid_out(doing: Doing, commit: Commit, top: Path, folder: Path) -> Path:
     """Check a commit out, make it ready, lay the benchmarks over it, and return its project folder."""
-    task, tree = doing.task, folder / commit.sha[:12]
-    copy, link = (tuple(filter(None, task.settings.get(key, "").split("\n"))) for key in ("copy", "link"))
-    generated = Generated(
-        project=top / task.code.folder, copy=copy, link=link, prepare=task.settings.get("prepare")
-    )
-    for sentence in lay_out_commit(top, commit, tree, generated):
+    task, tree, today = doing.task, folder / commit.sha[:12], folder / "today"
+    for sentence in lay_out_commit(top, commit, tree, Generated.of(_project(doing))):
         doing.log(f"{commit.sha[:10]}: {sentence}")
     if task.code.overlay is not None:
-        today = folder / "today"
-        add_worktree(top, task.code.overlay, today)
         overlay(list_with_git(today, "ls-files", "-z"), source=today, target=tree)
     return tree / task.code.folder
+
+
+def _project(doing: Doing) -> Project:
+    """Return the project of a task, with the task's own settings on what a checkout lacks."""
+    project, settings = load_project(doing.project), doing.task.settings
+    copy, link = (tuple(filter(None, settings.get(key, "").split("\n"))) for key in ("copy", "link"))
+    config = msgspec.structs.replace(project.config, copy=copy, link=link, prepare=settings.get("prepare"))
+    return msgspec.structs.replace(project, config=config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SameCode:
+    """The benchmarks of a commit that run the same code as at a measured one, and whether these ``is_all``.
+
+    Launches leave out what begins like an id in ``left_out``.
+    """
+
+    outcomes: tuple[Outcome, ...] = ()
+    is_all: bool = False
+    left_out: tuple[str, ...] = ()
+    torch_settings: Mapping[str, str] | None = None
+
+
+def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
+    """Trace a commit beside the measured ones that its task names, until all benchmarks run the same code.
+
+    The benchmark files of ``today``, if there are any, are laid over both.
+    """
+    task, project, short = doing.task, _project(doing), commit.sha[:10]
+    scope = Scope(
+        benchmarks=task.benchmarks,
+        select=task.select or "",
+        seed=task.seed,
+        files=tuple(list_with_git(today, "ls-files", "-z") if task.code.overlay else ()),
+        files_from=today,
+    )
+    same: dict[str, Outcome] = {}
+    found = _SameCode()
+    for sha, measured in task.beside.items():
+        doing.log(f"tracing what runs at {sha[:10]} and {short}")
+        pair = SidePair(base=named_side(project.root, sha), head=named_side(project.root, commit.sha))
+        try:
+            with open_sides(pair, project, scope) as sides:
+                surveyed = cover(
+                    sides,
+                    take_survey(sides, margin=None),
+                    time_all=True,
+                    always=False,
+                    budget_s=None,
+                    outputs=project.output_paths,
+                    log=ignore_log,
+                ).survey
+        except PerfkitError as error:
+            doing.log(f"{short} and {sha[:10]} cannot be traced: {error}")
+            continue
+        same = {
+            one.benchmark.name: Outcome(
+                benchmark=one.benchmark,
+                message=f"same code as {sha[:10]}",
+                same_as=sha,
+                ran=surveyed.same[one.benchmark.name] or None,
+            )
+            for one in surveyed.compared
+            if one.benchmark.name in surveyed.same
+            and measured.get(one.benchmark.name) == one.benchmark.version
+        } | same
+        there = [one.benchmark.name for one in (*surveyed.compared, *surveyed.numbers)]
+        there += [
+            one.benchmark.name for one in surveyed.findings if one.verdict not in ("MISSING", "SKIPPED")
+        ]
+        left = set(there) - same.keys()
+        found = _SameCode(
+            outcomes=tuple(same.values()),
+            is_all=not left,
+            left_out=tuple(name for name in same if not any(other.startswith(name) for other in left)),
+            torch_settings=surveyed.torch,
+        )
+        if not left:
+            break
+    return found
 
 
 def _fail(row: Row, result: LaunchResult) -> Row:

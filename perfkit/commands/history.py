@@ -23,6 +23,7 @@ from perfkit.identity import utc_now
 from perfkit.ledger.annotations import KeptState, keep_state, read_states
 from perfkit.ledger.history.alarms import find_drifts, find_gate_drifts, find_rises, find_silences
 from perfkit.ledger.history.change_points import find_change_points, noise_of, shifts_of, without_machine
+from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.ledger.history.trends import Facts, Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.queries import Meant
 from perfkit.ledger.store import Ledger, Trends, Wanted
@@ -77,9 +78,12 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     kept = Ledger(ledger)
     # All benchmarks are read for one, too: the common factor of a run needs the others.
     found = kept.trends(Wanted(metric=request.metric, since=request.since))
-    commits = facts_of_commits(project.root, found)
+    pairs = kept.same_code()
+    same = SameCode.of(pairs)
+    also = {sha for _, *both in pairs for sha in both}
+    commits = facts_of_commits(project.root, found, also=also)
     order = Order.of(commits.values())
-    arranged = arrange(found.trends, order)
+    arranged = [_with_same_code(trend, same, order) for trend in arrange(found.trends, order)]
     if request.branch is not None:
         wanted = commits_of(project.root, request.branch)
         arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
@@ -90,9 +94,12 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
     states = read_states(ledger)
     tags = releases(project.root)
-    facts = _facts(project, kept, found, gates, order, accepted=states, tags=tags)
+    facts = _facts(project, kept, found, gates, order, same=same, accepted=states, tags=tags)
     common = without_machine(trends, order, facts.is_sentinel)
     points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
+    inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
+    commits |= commit_facts(project.root, inside)
+    points = [_with_suspects(point, facts, Order.of(commits.values())) for point in points]
     released = max((order.place(sha) for sha in tags.values() if sha in order.places), default=-1.0)
     drifts = (*find_gate_drifts(gates, facts, since=released), *find_drifts(trends, points, facts))
     silences = find_silences(
@@ -100,6 +107,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         now=utc_now(),
         most_days=round(project.config.history.silent_days),
         places={sha: place for sha, place in order.places.items() if commits[sha].place is not None},
+        same=pairs,
     )
     whole = HistoryReport(
         trends=tuple(trends),
@@ -126,7 +134,8 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
     """Return the part of a history that is about some benchmarks."""
     trends = tuple(one for one in report.trends if meant.matches(one.benchmark))
     points = tuple(one for one in report.points if meant.matches(one.benchmark))
-    commits = {sha for trend in trends for sha in trend.commits}
+    commits = {sha for trend in trends for sha in (*trend.commits, *trend.same_code)}
+    commits |= {sha for point in points for sha in (*point.suspects, *point.acquitted)}
     machines = {trend.machine_id for trend in trends}
     return replace(
         report,
@@ -157,15 +166,47 @@ def base_commit(project: Project) -> str | None:
     return pair.base.commit.sha
 
 
-def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
-    """Return the facts of the measured commits from git, or from the ledger where git lacks them."""
+def facts_of_commits(root: Path, found: Trends, *, also: Collection[str] = ()) -> dict[str, CommitFacts]:
+    """Return the facts of measured commits, from the ledger where git lacks them, and others that git has."""
     measured = {commit for trend in found.trends for commit in trend.commits}
-    by_git = commit_facts(root, measured)
-    return {
+    by_git = commit_facts(root, measured.union(also))
+    return by_git | {
         sha: by_git.get(sha) or CommitFacts(sha=sha, subject=known.subject, time=known.time)
         for sha, known in sorted(found.commits.items())
         if sha in measured
     }
+
+
+def _kind(trend: Trend, env_id: str) -> Kind:
+    return Kind(trend.benchmark, trend.version, trend.machine_id, env_id)
+
+
+def _with_same_code(trend: Trend, same: SameCode, order: Order) -> Trend:
+    """Return a trend with the commits that run the same code as its own."""
+    found = {}
+    for env_id in dict.fromkeys(trend.env_ids):
+        kind = _kind(trend, env_id)
+        own = {sha: env for sha, env in zip(trend.commits, trend.env_ids, strict=True) if env == env_id}
+        for sha, group in same.groups.get(kind, {}).items():
+            if sha not in trend.commits and group.intersection(own):
+                found[sha] = same.nearest(kind, sha, own, order.place) or ""
+    return replace(trend, same_code=found)
+
+
+def _inside(point: ChangePoint, facts: Facts) -> frozenset[str]:
+    return facts.commits_of(point.last_before, point.first_after) or frozenset()
+
+
+def _with_suspects(point: ChangePoint, facts: Facts, order: Order) -> ChangePoint:
+    """Return a change point with the commits that may have made it, where others are acquitted."""
+    if not point.acquitted:
+        return point
+    suspects = _inside(point, facts).difference(point.acquitted)
+    return replace(
+        point,
+        suspects=tuple(sorted(suspects, key=order.place)),
+        acquitted=tuple(sorted(point.acquitted, key=order.place)),
+    )
 
 
 def _facts(
@@ -175,6 +216,7 @@ def _facts(
     gates: Sequence[Trend],
     order: Order,
     *,
+    same: SameCode,
     accepted: Collection[str],
     tags: Mapping[str, str],
 ) -> Facts:
@@ -191,6 +233,19 @@ def _facts(
         except RepositoryError:
             return frozenset()
 
+    @functools.cache
+    def commits_after_first(first: str, last: str) -> frozenset[str] | None:
+        return commits_after(root, first, last) if last in own() else None
+
+    def acquitted(trend: Trend, place: int) -> frozenset[str]:
+        (first, last), env_ids = (
+            trend.commits[place - 1 : place + 1],
+            set(trend.env_ids[place - 1 : place + 1]),
+        )
+        if len(env_ids) > 1:
+            return frozenset()
+        return same.acquitted(_kind(trend, env_ids.pop()), first, last, commits_after_first, order.place)
+
     def margin_of(benchmark: str) -> float:
         # Imported late: few histories drift, and it takes as long to import as all else.
         from perfkit.gating.rules import Rules, under_rules
@@ -202,15 +257,14 @@ def _facts(
         order=order,
         facts_of=lambda runs: ledger.facts_of_runs({run: found.files[run] for run in runs}),
         commits_between=functools.cache(functools.partial(commits_between, root)),
-        commits_of=functools.cache(
-            lambda first, last: commits_after(root, first, last) if last in own() else None
-        ),
+        commits_of=commits_after_first,
         changes_code=functools.cache(functools.partial(_changes_code, project)),
         gate_between=functools.partial(_gate_between, ledger, gates, order),
         is_sentinel=_sentinels(project),
         margin_of=margin_of,
         origins={origin: sha for origin, sha in origins.items() if sha in order.places},
         accepted=accepted,
+        acquitted=acquitted,
     )
 
 

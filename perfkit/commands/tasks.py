@@ -208,7 +208,8 @@ def run_of(task: Task) -> str:
         **msgspec.to_builtins(task),
         "code": {"overlay": task.code.overlay, "folder": task.code.folder},
     }
-    identity.pop("stamp")
+    for changing in ("stamp", "beside"):
+        identity.pop(changing)
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).digest()
     number = int.from_bytes(digest[: _ID_BITS // 8], "big")
     number = number & ~(0xF << 76) | (0x8 << 76)

@@ -173,6 +173,7 @@ def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record)
         seed=method.seed,
         policy=method.policy,
         kind=_policy_kind(sides, method, record.rehearsal),
+        same={} if sides.pair.base.commit.dirty else surveyed.same,
     )
 
 

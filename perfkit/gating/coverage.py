@@ -54,9 +54,10 @@ def cover(
     """
     compared = (*surveyed.compared, *surveyed.numbers)
     changed = _differing(sides, surveyed, outputs)
-    if not compared or sides.environments or not changed:
-        return Covered(survey=surveyed)
     nodes = [one.benchmark.name for one in compared]
+    if not compared or sides.environments or not changed:
+        same = {} if sides.environments else dict.fromkeys(nodes, "")
+        return Covered(survey=replace(surveyed, same=same))
     read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
     sorted_files = sort_changed(changed, read)
     if sorted_files.others and not always:
@@ -120,7 +121,7 @@ def _marked(surveyed: Survey, decision: Decision) -> Survey:
         )
         for one in surveyed.compared
     )
-    return replace(surveyed, compared=tuple(marked))
+    return replace(surveyed, compared=tuple(marked), same=decision.same)
 
 
 def _note(why: str, nodes: Sequence[str]) -> tuple[str, ...]:

@@ -48,7 +48,8 @@ NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPE
 class RunContext:
     """What all rows of one run share; ``kind`` makes a row's policy from what differs between rows.
 
-    ``base_environment`` is that of base, None where it is that of head.
+    ``base_environment`` is that of base, None where it is that of head. ``same`` maps benchmarks to the hash
+    of the code that they run on both sides.
     """
 
     source: Source = "gate"
@@ -61,6 +62,7 @@ class RunContext:
     policy: Policy
     kind: Callable[..., JudgedPolicy] = JudgedPolicy
     base_environment: Environment | None = None
+    same: Mapping[str, str] = field(default_factory=dict)
 
     def environment_of(self, side: Side | None) -> Environment:
         """Return the environment that a side was measured in."""
@@ -232,6 +234,8 @@ def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: 
         machine=context.machine,
         environment=context.environment_of(placement.side),
     )
+    if placement.side == "head" and (ran := context.same.get(outcome.benchmark.name)) is not None:
+        outcome = replace(outcome, same_as=context.commits["base"].sha, ran=ran or None)
     return facts.row(outcome, placement=placement, policy=policy)
 
 

@@ -53,7 +53,8 @@ class Survey:
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
     ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
-    ``changed_markers`` names the benchmarks whose marker on base decides although head changes it.
+    ``changed_markers`` names the benchmarks whose marker on base decides although head changes it. Of those
+    that were traced to run the same code on both sides, ``same`` has the hash of that code.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -67,6 +68,7 @@ class Survey:
     base_torch: Mapping[str, str] = field(default_factory=dict)
     changed_markers: tuple[str, ...] = ()
     laid: tuple[str, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
 
 
 def take_survey(

@@ -53,7 +53,7 @@ _MOST_AT_ONCE = 2500
 # More parts than these are put into one.
 _MOST_PARTS = 8
 # Another set of columns has another version, and so has another form of the names of parts.
-_VERSION = 2
+_VERSION = 3
 _BYTES_AT_ONCE = 1 << 20
 _COVERED = b"perfkit_indexed"
 _LEFT_OUT = ("values", "params", "machine", "env", "policy", "causes")

@@ -23,8 +23,9 @@ from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.model import Benchmark, Commit, Environment, Machine, Metric, Outcome, Placement, Row, Summary
 from perfkit.stats.summary import summary_of
 
-# Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
-SCHEMA_VERSION = 2
+# Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`; version 3
+# has `same_as` and `ran`.
+SCHEMA_VERSION = 3
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -77,6 +78,8 @@ SCHEMA = pa.schema(
         ("status", pa.string()),
         ("message", pa.string()),
         ("partial", pa.bool_()),
+        ("same_as", pa.string()),
+        ("ran", pa.string()),
     ]
 )
 
@@ -206,6 +209,8 @@ def to_cells(row: Row) -> dict[str, Any]:
         "status": outcome.status,
         "message": outcome.message,
         "partial": row.partial,
+        "same_as": outcome.same_as,
+        "ran": outcome.ran,
     }
 
 
@@ -258,6 +263,8 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
             training=training,
             summary=_kept_summary(cells),
+            same_as=cells["same_as"],
+            ran=cells["ran"],
         ),
         placement=Placement(
             side=cells["side"],

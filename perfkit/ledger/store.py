@@ -15,6 +15,7 @@ import pyarrow as pa
 from perfkit.errors import LedgerError, UsageError
 from perfkit.extras import need
 from perfkit.ledger.files import OnStep, ignore_log, list_files, run_stem, write_table
+from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_store, put_published, upload_compacted
@@ -66,9 +67,13 @@ SELECT benchmark, count(*) FILTER (NOT dirty) FROM (
 _MEASURED = f"""
 SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,
     epoch_us(commit_time) AS commit_time, machine_id, env_id, benchmark, version, side, launch, block, status,
-    message, n, mean, sd, dirty, filename
+    message, n, mean, sd, same_as, dirty, filename
 FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
 ORDER BY filename, file_row_number
+"""
+_SAME = f"""
+SELECT benchmark, version, machine_id, env_id, "commit", same_as, epoch_us(max(recorded_at)) FROM ledger
+WHERE same_as IS NOT NULL AND {_OF_COMMITS} AND NOT dirty GROUP BY ALL
 """
 # The rows of $commits, and the times of commits that were measured in several runs.
 BESIDE = f"""
@@ -354,6 +359,11 @@ class Ledger:
         return Measurements(
             measured=tuple(measured), machines=machines, environments=environments, dirty_runs=dirty
         )
+
+    def same_code(self) -> dict[tuple[Kind, str, str], datetime]:
+        """Return the pairs of commits that run the same code for a benchmark, and when that was found."""
+        found = self._questions.ask(_SAME)
+        return {(Kind(*kind), sha, same_as): from_microseconds(at) for *kind, sha, same_as, at in found}
 
     def imported_commits(self) -> frozenset[str]:
         """Return the commits that the ledger has other tools' measurements of."""

@@ -27,7 +27,8 @@ class Column:
 class Measured(NamedTuple):
     """What one launch measured of a benchmark at one commit: ``mean`` and ``sd`` in seconds per call.
 
-    ``compared`` is False where a gate only found that its sides differ, which is no failure.
+    ``compared`` is False where a gate only found that its sides differ, which is no failure. At the commit
+    ``same_as`` the benchmark runs the same code.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class Measured(NamedTuple):
     n: int
     mean: float | None
     sd: float | None
+    same_as: str | None
     compared: bool = True
 
 
@@ -84,7 +86,8 @@ class Cell:
     """What one commit measured of one column: ``mean`` and ``sd`` in seconds per call.
 
     ``ratio`` is this commit / the row before, if one run measured both; of a gate it is ``gate``. ``failure``
-    is why there is no number, ``other_version`` whether the benchmark's source was another one than now.
+    is why there is no number, ``other_version`` whether the benchmark's source was another one than now. The
+    commit ``same_as``, a measured one if there is any, runs the same code as this one, which is not measured.
     """
 
     mean: float | None = None
@@ -95,6 +98,7 @@ class Cell:
     failure: str | None = None
     env_id: str | None = None
     other_version: bool = False
+    same_as: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,8 @@ class Trend:
 
     Each column has a value for each run; all runs were in ``lockstep`` with another commit, or none.
     ``means`` and ``sds`` are over launches (of a single one: over its rounds), in the metric's unit per call.
-    Change points are sought in ``levels``.
+    Change points are sought in ``levels``. ``same_code`` maps commits that are not measured to measured ones
+    at which the benchmark runs the same code.
     """
 
     benchmark: str
@@ -44,6 +45,7 @@ class Trend:
     sds: tuple[float | None, ...]
     levels: tuple[float, ...]
     lockstep: bool = False
+    same_code: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -63,6 +65,7 @@ class ChangePoint:
     """A lasting change of a trend; ``place`` is the first run after it.
 
     ``point_id`` and ``shift`` are eight hex digits. ``commits`` may have made it, None where git lacks them.
+    Where others are ``acquitted``, since the benchmark runs the same code there, these are the ``suspects``.
     ``ratio`` is after / before with its 95 % interval; ``chance`` is the probability of a change point this
     clear in 100 runs without any. ``detail`` describes another ``cause`` than the code.
     """
@@ -88,6 +91,8 @@ class ChangePoint:
     state: State = "open"
     reason: str = ""
     shift: str = ""
+    suspects: tuple[str, ...] = ()
+    acquitted: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:

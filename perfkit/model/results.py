@@ -140,7 +140,8 @@ class Outcome:
     """What one launch measured of one benchmark and metric: values in measured order, per iteration.
 
     A count, or the reason why there is none, has ``causes``, the largest first; of ``training`` steps too.
-    ``summary`` stands in for values that another tool did not keep.
+    ``summary`` stands in for values that another tool did not keep. The benchmark was traced to run the same
+    code at the commit ``same_as``, with the hash ``ran``.
     """
 
     benchmark: Benchmark
@@ -153,6 +154,8 @@ class Outcome:
     causes: tuple[Cause, ...] | None = None
     training: bool = False
     summary: Summary | None = None
+    same_as: str | None = None
+    ran: str | None = None
 
     @property
     def is_measured(self) -> bool:

@@ -38,7 +38,10 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One piece of measuring on a class of machines; only its ``kind`` understands ``settings``."""
+    """One piece of measuring on a class of machines; only its ``kind`` understands ``settings``.
+
+    ``beside`` are measured commits near by, each with its benchmarks by name and version.
+    """
 
     kind: str
     commits: tuple[str, ...]
@@ -50,3 +53,4 @@ class Task:
     launches: int = 1
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from perfkit.report.markdown_table import escape, table_head, table_row
 from perfkit.units import counted
 
 _DIGITS = 4
+_SHA_DIGITS = 10
 _FAILURE_LIMIT = 80
 _SLUG_LETTERS, _SLUG_DIGITS = 60, 8
 _ONE_LAUNCH = "†"
@@ -97,6 +98,8 @@ def _environment_marks(table: Table) -> dict[str, str]:
 def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     if cell is None:
         return "not measured"
+    if cell.same_as is not None:
+        return f"same code as `{cell.same_as[:_SHA_DIGITS]}`"
     if cell.failure is not None:
         is_short = len(cell.failure) <= _FAILURE_LIMIT
         return escape(cell.failure if is_short else f"{cell.failure[: _FAILURE_LIMIT - 1]}…")
@@ -142,7 +145,7 @@ def _ratio_decimals(ratio: float) -> int:
 
 def _footnotes(table: Table, marks: dict[str, str]) -> str:
     cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
-    kinds = {(cell.launches == 1, cell.other_version) for cell in cells if cell.failure is None}
+    kinds = {(cell.launches == 1, cell.other_version) for cell in cells if cell.mean is not None}
     used = {mark for kind in kinds for mark in _marks(*kind)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
     environments = _environments(table)

@@ -19,13 +19,15 @@ from perfkit.model.results import WALL_TIME, Metric
 from perfkit.report.console import visible
 from perfkit.report.counts import amount_text
 from perfkit.report.names import BrokenName, columns_table, short_names, spaced
-from perfkit.units import counted, human_percent
+from perfkit.units import counted, human_percent, listed
 
 # Beyond these a change is a factor: "+950 %" is harder to picture than "×10.5".
 _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
 # A smaller chance is not worth a number in a sentence, or in the terminal.
 _ALMOST_NEVER, _HARDLY = 1e-6, 0.0005
+# So many commits of a change point are named.
+_MOST_SUSPECTS, _MOST_ACQUITTED = 4, 3
 
 
 def short_sha(sha: str) -> str:
@@ -127,6 +129,8 @@ def point_sentences(point: ChangePoint, *, undone: bool) -> list[str]:
 def _commits_sentence(point: ChangePoint) -> str:
     if point.commits is None:
         return "Git does not know how many commits lie between."
+    if point.acquitted:
+        return _acquittal(point)
     if point.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
     if point.commits > 1:
@@ -134,6 +138,15 @@ def _commits_sentence(point: ChangePoint) -> str:
     if point.shift and point.cause == "code":
         return "Only one commit lies between, but other benchmarks changed there too: it may be the machine."
     return "Only one commit lies between, so it made this change."
+
+
+def _acquittal(point: ChangePoint) -> str:
+    if not point.commits:
+        return "The benchmark runs the same code at all commits between, so none of them made it."
+    who = listed([short_sha(sha) for sha in point.suspects], _MOST_SUSPECTS)
+    whole = f"Only {who}" if point.commits == 1 else f"One or more of {who}"
+    others = counted(len(point.acquitted), "other commit")
+    return f"{whole} can have made it: the benchmark runs the same code at the {others} between."
 
 
 def _chance_sentence(point: ChangePoint) -> str:
@@ -312,14 +325,6 @@ def _open(points: Iterable[ChangePoint]) -> list[ChangePoint]:
 
 def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, str]) -> Text:
     metric = point.metric
-    subject = commit_subject(point.first_after, report.commits)
-    last = f'{short_sha(point.first_after)} "{subject}"' if subject else short_sha(point.first_after)
-    many = "a commit" if point.commits is None else f"one of {counted(point.commits, 'commit')}"
-    by = (
-        f"commit {last}"
-        if point.commits == 1
-        else f"{many} after {short_sha(point.last_before)}, up to {last}"
-    )
     sure = f"{100 * (1 - point.chance):.1f} % sure" if point.chance >= _HARDLY else "more than 99.9 % sure"
     sure = "counted exactly" if metric.exact else sure
     before, after = (
@@ -333,12 +338,34 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
         f"  {names[point.benchmark]}: ",
         (change_text(point.ratio, metric), "bold red" if point.worse else "bold green"),
         f" ({interval_text(point)}), {sure}",
-        f"\n{_INDENT}by {by}",
+        f"\n{_INDENT}by {_by_text(point, report)}",
         f"\n{_INDENT}{before}, then {after}",
     )
     if point.gate is not None:
         text.append(f"\n{_INDENT}{gate_sentence(point)}")
     return text
+
+
+def _by_text(point: ChangePoint, report: HistoryReport) -> str:
+    """Return which commits may have made a change point, and which cannot."""
+    last, many = _titled(point.first_after, report), counted(point.commits or 0, "commit")
+    if not point.suspects:
+        some = "a commit" if point.commits is None else f"one of {many}"
+        after = f"{some} after {short_sha(point.last_before)}, up to {last}"
+        return f"commit {last}" if point.commits == 1 else after
+    begin = f"\n{_INDENT}"
+    named = [_titled(sha, report) for sha in point.suspects]
+    shown = named[:_MOST_SUSPECTS]
+    if len(named) > len(shown):
+        shown.append(f"and {len(named) - len(shown)} more")
+    by = f"commit {named[0]}" if len(named) == 1 else f"{begin}   ".join((f"one of {many}:", *shown))
+    others = listed([short_sha(sha) for sha in point.acquitted], _MOST_ACQUITTED)
+    return f"{by}{begin}not by {others}: same code"
+
+
+def _titled(sha: str, report: HistoryReport) -> str:
+    subject = commit_subject(sha, report.commits)
+    return f'{short_sha(sha)} "{subject}"' if subject else short_sha(sha)
 
 
 def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str, str]) -> Text:
@@ -381,7 +408,8 @@ def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Ite
 
 def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> RenderableType:
     shown = sorted(report.trends, key=lambda trend: (trend.benchmark, trend.machine_id, trend.version))
-    table = columns_table("benchmark", texts=("trend",), numbers=("last", "±", "runs"), boxed=False)
+    alike = ("same",) if any(trend.same_code for trend in shown) else ()
+    table = columns_table("benchmark", texts=("trend",), numbers=("last", "±", "runs", *alike), boxed=False)
     several = len({trend.machine_id for trend in shown}) > 1
     for trend in shown[:_MOST_BENCHMARKS]:
         machine = f" (machine {trend.machine_id[:4]})" if several else ""
@@ -393,6 +421,7 @@ def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> Renderable
             value_text(trend.levels[-1], trend.metric),
             human_percent(noise) if noise else "-",
             str(len(trend)),
+            *(str(len(trend.same_code)) for _ in alike),
         )
     left = len(shown) - _MOST_BENCHMARKS
     if left <= 0:
@@ -427,10 +456,12 @@ def _reviewed_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
 
 def _guide(report: HistoryReport) -> str:
     noise = [share for shares in report.noise.values() for share in shares.values() if share > 0]
+    alike = ' "same" counts the commits that run the same code as a measured one.'
+    alike = alike if any(trend.same_code for trend in report.trends) else ""
     usual = f" It is {100 * statistics.median(noise):.1f} % for most here." if noise else ""
     return (
         "A bar is the median of a few runs, in the order of commits; ± is the sd of runs of the same code."
-        f"{usual} `perfkit history accept ID --reason TEXT` reviews a change point. See perfkit's"
+        f"{usual}{alike} `perfkit history accept ID --reason TEXT` reviews a change point. See perfkit's"
         " docs/history.md."
     )
 

@@ -80,7 +80,8 @@ def _name(outcome: Outcome, marks: Sequence[str] = ()) -> BrokenName:
     # The slash in a name of another tool, such as "BM_Sort/8", is of no folder.
     name = file.rpartition("/")[2] + separator + test if separator else file
     metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"
-    message = f": {outcome.message}" if outcome.status != "ok" and outcome.message else ""
+    is_measured = outcome.status == "ok" and outcome.is_measured
+    message = f": {outcome.message}" if outcome.message and not is_measured else ""
     marked = f" [{', '.join(marks)}]" if marks else ""
     return BrokenName(f"{name}{metric}{message}{marked}")
 

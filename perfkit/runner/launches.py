@@ -78,11 +78,13 @@ def run_session(
     environment: Mapping[str, str],
     limit_s: float,
     keeps_going: bool = False,
+    left_out: Sequence[str] = (),
 ) -> LaunchResult:
     """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``.
 
     After ``limit_s`` seconds it is ended. No process of the session outlives the call. With ``keeps_going``
-    it goes on where a file does not import, and ``root`` is pytest's root for any configuration.
+    it goes on where a file does not import, and ``root`` is pytest's root for any configuration. What begins
+    like an id that is ``left_out`` does not run.
     """
     try:
         is_asv = _is_asv(root / benchmarks, root)
@@ -91,7 +93,7 @@ def run_session(
         return LaunchResult(status="error", tail=str(error).replace(f"{root}/", ""))
     # With "=" pytest does not take these paths for places in which to look for its root.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
-    selection = ["-k", select] if select else []
+    selection = [*(["-k", select] if select else []), *(f"--deselect={node}" for node in left_out)]
     quiet = ["--quiet"]
     if keeps_going:
         quiet += ["--continue-on-collection-errors", f"--rootdir={root}"]

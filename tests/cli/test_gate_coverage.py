@@ -165,6 +165,11 @@ def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> N
         if isinstance(row.policy, JudgedPolicy)
     }
     assert {"test_near": "REGRESSED", "test_far": "SAME CODE"} == found
+    same = Ledger(project.ledger).ask(
+        'SELECT DISTINCT benchmark, "commit", same_as, length(ran) FROM ledger WHERE same_as IS NOT NULL'
+    )
+    base, head = (gated.report[side]["sha"] for side in ("base", "head"))
+    assert [(f"{BENCH}::test_far", head, base, 16)] == same
     judged = project.judge(gated.run_id)
     assert gated.verdicts == judged.verdicts
     assert gated.exit_code == judged.exit_code

@@ -101,6 +101,35 @@ def test_what_other_runs_measured_is_known_by_its_version(history: tuple[Reposit
     assert (2, 0) == _known(_run(repository, shas[0], shas[4], every=1, launches=1))
 
 
+def test_what_runs_the_same_code_as_a_neighbour_is_not_measured(repository: Repository) -> None:
+    files = {"mycode.py": _code(1_000), "other.py": "def rest():\n    return sum(range(9))\n"}
+    tests = BENCHMARK + BENCHMARK.replace("mycode.work", "other.rest").replace("mycode", "other").replace(
+        "test_work", "test_rest"
+    )
+    begun = repository.commit({**files, "pyproject.toml": CONFIGURATION}, "Begin")
+    same = repository.commit({"mycode.py": f"# A comment\n{_code(1_000)}", "README.md": "Read.\n"}, "Describe")
+    part = repository.commit({"mycode.py": _code(2_000)}, "Do more")
+    ending = {"mycode.py": _code(3_000), "other.py": "def rest(): ...\n"}
+    last = repository.commit({"benchmarks/bench_work.py": tests, **ending}, "End")
+    log: list[str] = []
+
+    result = _run(repository, f"{begun}..", log=log.append)
+
+    assert (4, 1, 0) == (result.measured, result.same, result.known)
+    rows = {
+        (row.commit.sha, row.outcome.benchmark.name.rpartition("_")[2]): row.outcome
+        for row in Ledger(result.ledger).rows()
+    }
+    alike = {key: one.same_as for key, one in rows.items() if one.same_as}
+    assert {(same, "work"): begun, (same, "rest"): begun, (part, "rest"): same} == alike
+    assert {(sha, name) for sha in (begun, same, part, last) for name in ("work", "rest")} == rows.keys()
+    assert {key for key, one in rows.items() if one.values} == rows.keys() - alike.keys()
+    assert {16} == {len(rows[key].ran or "") for key in alike}
+    assert any(f"same code as {begun[:10]}" in line for line in log)
+    assert (0, 4) == _known(_run(repository, f"{begun}.."))
+    assert (2, 0) == ((again := _run(repository, begun, same, again=True)).measured, again.same)
+
+
 def _known(result: RangeResult) -> tuple[int, int]:
     return result.measured, result.known
 

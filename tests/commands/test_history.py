@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from perfkit.model import Environment, Metric, Row
 from perfkit.model.comparisons import Policy
 from perfkit.model.history import HistoryReport, State
 from perfkit.model.policies import JudgedPolicy
-from perfkit.report.history import history_verdict
+from perfkit.report.history import history_verdict, point_sentences
 
 NAME = "benchmarks/bench_a.py::test_a"
 OTHER = "benchmarks/bench_a.py::test_b"
@@ -69,6 +69,7 @@ class Scene:
         *,
         name: str = NAME,
         first: int = 0,
+        left_out: Collection[int] = (),
         seed: int = 1,
         **facts: Any,  # noqa: ANN401 (what a row may have)
     ) -> None:
@@ -76,6 +77,8 @@ class Scene:
         source = random.Random(seed)  # noqa: S311 (noise, not a secret)
         rows = []
         for number, sha in enumerate(self.shas[first:], start=first):
+            if number in left_out:
+                continue
             level = seconds(number) * (1 + source.gauss(0, 0.01))
             rows += [
                 replace(
@@ -92,6 +95,17 @@ class Scene:
                 for launch in range(3)
             ]
         Ledger(self.ledger).append(rows)
+
+    def run_same_code(self, *pairs: tuple[int, int]) -> None:
+        """Record that a benchmark runs the same code at both commits of each pair, found now."""
+        rows = [build_row(sha=self.shas[one], run=f"same-0000-{one:06}{other:06}") for one, other in pairs]
+        same = [
+            replace(
+                row, recorded_at=NOW, outcome=replace(row.outcome, same_as=self.shas[other], ran="0" * 16)
+            )
+            for row, (_, other) in zip(rows, pairs, strict=True)
+        ]
+        Ledger(self.ledger).append(same)
 
     def measure_together(self, levels: dict[str, Callable[[int], float]], machine: float) -> None:
         """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so."""
@@ -180,6 +194,27 @@ def test_a_range_of_commits_is_reported_where_some_were_not_measured(scene: Scen
     (point,) = scene.read().points
 
     assert (scene.shas[17], scene.shas[18], 5) == (point.last_before, point.first_after, point.commits)
+
+
+def test_commits_that_run_the_same_code_are_acquitted(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.2, left_out=range(17, 23))
+    scene.run_same_code((17, 16), (18, 17), (21, 22), (23, 22))
+
+    report = scene.read()
+
+    (point,) = report.points
+    assert [scene.shas[number] for number in (19, 20, 21)] == list(point.suspects)
+    assert [scene.shas[number] for number in (17, 18, 22, 23)] == list(point.acquitted)
+    assert (3, "code") == (point.commits, point.cause)
+    assert "Change 20" == report.commits[scene.shas[20]].subject
+    same = {17: 16, 18: 16, 21: 23, 22: 23}
+    assert {scene.shas[one]: scene.shas[other] for one, other in same.items()} == report.trends[0].same_code
+    assert scene.shas[19][:10] in point_sentences(point, undone=False)[0]
+
+    scene.run_same_code((23, 16))
+
+    (point,) = scene.read().points
+    assert (0, (), "machine") == (point.commits, point.suspects, point.cause)
 
 
 def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
@@ -480,6 +515,10 @@ def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
     )
     assert 0 == silence.stopped
     assert 4 == history_exit_code(report)
+
+    scene.run_same_code((19, 18))
+
+    assert () == scene.read().silences
 
 
 def test_a_machine_that_measures_no_more_is_reported_once(

@@ -199,6 +199,23 @@ def test_the_newest_run_decides_about_failure() -> None:
     assert 2.0 == _cell([good, bad, healed]).mean
 
 
+def test_a_commit_that_runs_the_same_code_names_a_measured_one() -> None:
+    rows = [build_row(1.0, sha=A, run="1"), build_row(sha=B, run="2"), build_row(sha=C, run="3")]
+    rows[1:] = [
+        replace(row, outcome=replace(row.outcome, same_as=other, ran="0" * 16))
+        for row, other in zip(rows[1:], (A, B), strict=True)
+    ]
+
+    log = _log(rows)
+
+    cells = [entry.cells[0] for entry in log.tables[0].entries]
+    assert [None, A, A] == [cell and cell.same_as for cell in cells]
+    assert 2 == render_change_log(log).count(f"| same code as `{A[:10]}` |")
+    # One that the same code was found of later is measured all the same.
+    rows.append(build_row(2.0, sha=B, run="4"))
+    assert (2.0, None) == (_cell(rows, 1).mean, _cell(rows, 1).same_as)
+
+
 def test_dirty_runs_are_left_out_and_counted() -> None:
     rows = [build_row(1.0), build_row(2.0, run="dirty", dirty=True, sha=B)]
 

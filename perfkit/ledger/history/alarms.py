@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perfkit.ledger.history.same_code import Kind
 from perfkit.ledger.history.trends import Facts, places_by_run, sessions
 from perfkit.model.history import ChangePoint, Origin, Rise, Silence, Trend
 from perfkit.model.history import Creep as Drift
@@ -270,9 +271,17 @@ def _machine_evidence(drift: Drift, sentinels: Iterable[Drift], facts: Facts) ->
 
 
 def find_silences(
-    trends: Sequence[Trend], *, now: datetime, most_days: int, places: Mapping[str, float]
+    trends: Sequence[Trend],
+    *,
+    now: datetime,
+    most_days: int,
+    places: Mapping[str, float],
+    same: Mapping[tuple[Kind, str, str], datetime],
 ) -> Iterator[Silence]:
-    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine."""
+    """Yield the benchmarks that were not measured for more than ``most_days`` days, by machine.
+
+    One that need not be, since it runs the ``same`` code as before, is not silent.
+    """
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
         key = (trend.benchmark, trend.machine_id)
@@ -281,6 +290,10 @@ def find_silences(
         if trend.recorded_at[newest] >= at:
             at, commit = trend.recorded_at[newest], trend.commits[newest]
         last[key] = (at, commit, runs + len(trend))
+    for (kind, commit, _), at in same.items():
+        key = (kind.benchmark, kind.machine_id)
+        if key in last and at > last[key][0]:
+            last[key] = (at, commit, last[key][2])
     newest_of: dict[str, datetime] = {}
     newest_regular: dict[str, datetime] = {}
     for (_, machine_id), (at, _, runs) in last.items():

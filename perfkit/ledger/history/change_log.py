@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
+from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.model import OF_PAIRS, Environment
 from perfkit.model.change_log import (
     Cell,
@@ -86,6 +88,7 @@ def _table(
 ) -> Table:
     first = {one.commit: one for one in reversed(measured)}
     ordered = sorted(first, key=lambda sha: _place(sha, first[sha], history))
+    places = {sha: place for place, sha in enumerate(ordered)}
     machine_id = measured[0].machine_id
     by_name = _group(measured, lambda one: one.benchmark)
     shown = [
@@ -96,7 +99,7 @@ def _table(
         Entry(
             commit=sha,
             description=history.notes.get(sha) or first[sha].subject or "",
-            cells=tuple(column.cell(sha, before) for column in shown),
+            cells=tuple(column.cell(sha, before) or column.same_cell(sha, places) for column in shown),
         )
         for before, sha in itertools.pairwise([None, *ordered])
         if sha is not None
@@ -150,6 +153,19 @@ class _ColumnOf:
     def _alternating(self) -> frozenset[tuple[str, str]]:
         return frozenset((one.run_id, one.commit) for one in self._timed if _is_alternating(one))
 
+    @functools.cached_property
+    def _same(self) -> SameCode:
+        return SameCode.of((_kind(one), one.commit, one.same_as) for one in self._measured if one.same_as)
+
+    def same_cell(self, sha: str, places: Mapping[str, int]) -> Cell | None:
+        """Return the cell of a commit without a measurement that runs the same code as another one."""
+        for kind in self._same.groups:
+            measured = {one.commit: one for one in self._timed if _kind(one) == kind}
+            found = self._same.nearest(kind, sha, measured, lambda one: places.get(one, math.inf))
+            if found is not None:
+                return Cell(same_as=found)
+        return None
+
     def cell(self, sha: str, before: str | None) -> Cell | None:
         """Return the cell of a commit, None without a measurement; ``before`` is the commit one row up."""
         own = self._by_commit.get(sha)
@@ -177,6 +193,10 @@ class _ColumnOf:
         return max(
             own, key=lambda run: ((run, before) in self._alternating, len(own[run]), own[run][-1].recorded_at)
         )
+
+
+def _kind(one: Measured) -> Kind:
+    return Kind(one.benchmark, one.version, one.machine_id, one.env_id)
 
 
 def _is_beside_others(one: Measured) -> bool:

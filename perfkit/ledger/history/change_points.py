@@ -87,6 +87,7 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
     last, first = trend.commits[step.place - 1], trend.commits[step.place]
     named = (trend.benchmark, trend.version, trend.metric.name, trend.machine_id, trend.lockstep, last, first)
     begin, end = facts.order.place(last), facts.order.place(first)
+    commits, acquitted = facts.commits_between(last, first), facts.acquitted(trend, step.place)
     return ChangePoint(
         point_id=hashlib.sha256(repr(named).encode()).hexdigest()[:_ID_DIGITS],
         benchmark=trend.benchmark,
@@ -96,7 +97,7 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
         place=step.place,
         last_before=last,
         first_after=first,
-        commits=facts.commits_between(last, first),
+        commits=None if commits is None else commits - len(acquitted),
         before=step.before,
         after=step.after,
         ratio=step.ratio,
@@ -104,6 +105,7 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
         high=step.high,
         chance=step.chance,
         gate=facts.gate_between(trend, begin, end),
+        acquitted=tuple(acquitted),
     )
 
 
@@ -139,6 +141,8 @@ def _machine_evidence(point: ChangePoint, sentinels: Iterable[ChangePoint], fact
         return "a gate of these commits, side by side, found no such change"
     if point.last_before == point.first_after:
         return "both runs are of one commit"
+    if point.acquitted and not point.commits:
+        return "the benchmark runs the same code at all of its commits"
     same_code = not facts.changes_code(point.last_before, point.first_after)
     return "no code differs between the commits" if same_code else ""
 

@@ -65,6 +65,7 @@ class Facts:
     margin_of: Callable[[str], float]
     origins: Mapping[Origin, str]
     accepted: Collection[str]
+    acquitted: Callable[[Trend, int], frozenset[str]]
 
 
 def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
@@ -170,6 +171,17 @@ class Gaps:
     def learn(self, place: int, levels: Levels) -> None:
         """Note the levels at a place, once."""
         self._levels[place] = levels
+
+    def levels(self, place: int) -> Levels:
+        """Return the levels at a place."""
+        return self._levels.get(place, {})
+
+    def beside(self, place: int) -> dict[int, Levels]:
+        """Return the levels of the nearest places on both sides that are measured, the nearer one first."""
+        known = sorted((self._done & self._levels.keys()) - {place})
+        at = bisect_left(known, place)
+        near = sorted(known[max(at - 1, 0) : at + 1], key=lambda one: abs(one - place))
+        return {one: self._levels[one] for one in near}
 
     def next(self) -> int | None:
         """Return the place to measure next, None where no wanted one is left."""
