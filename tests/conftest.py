@@ -61,7 +61,6 @@ _LONGEST = (
     "test_launcher.py",
     "test_recording.py",
     "test_gate_bad_input.py",
-    "test_calibration.py",
 )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from rich.console import Console, RenderableType
 
 
@@ -11,3 +14,12 @@ def rendered(view: RenderableType, width: int = 80, *, colours: bool = False) ->
     with console.capture() as capture:
         console.print(view, markup=False, crop=False)
     return capture.get()
+
+
+def check_golden(name: str, *texts: str) -> None:
+    """Compare texts with a file in tests/golden, or write it where PERFKIT_WRITE_GOLDEN is set."""
+    file = Path(__file__).parent / "golden" / f"{name}.txt"
+    text = "\n----\n".join("\n".join(line.rstrip() for line in one.splitlines()) for one in texts) + "\n"
+    if "PERFKIT_WRITE_GOLDEN" in os.environ:
+        file.write_text(text)
+    assert file.read_text() == text

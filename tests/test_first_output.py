@@ -113,19 +113,6 @@ def test_a_pipe_shows_a_line_before_it_measures(
     assert not output.words.startswith("perfkit: ")
 
 
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        (b"", ""),
-        (b"\x1b[?25l\r\x1b[2K", ""),
-        (b"\x1b]0;title\x07\r\n  \n", ""),
-        (b"\x1b[1mreading\x1b[0m the ledger\r\nmore", "reading the ledger"),
-    ],
-)
-def test_only_what_a_person_can_read_is_a_word(study: ModuleType, output: bytes, words: str) -> None:
-    assert words == study.spoken(output)
-
-
 def test_the_document_has_the_numbers_that_were_measured(study: ModuleType) -> None:
     results = json.loads(study.RESULTS.read_text())
 

@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import pkgutil
 import re
 import runpy
 import subprocess
@@ -17,11 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import perfkit
-from perfkit import errors
-from perfkit.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -55,62 +51,6 @@ def pages() -> Iterator[ModuleType]:
 def filled(pages: ModuleType) -> dict[str, str]:
     """Return the text of each page of the reference as the site has it."""
     return {page: pages.filled(page, (DOCS / f"{page}.md").read_text()) for page in pages.PAGES}
-
-
-def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> None:
-    text = filled["reference/commands"]
-    found = list(_helps())
-
-    assert len(found) > 25
-    assert "perfkit log" in dict(found)
-    common = text.partition("\n## Shared options\n")[2].partition("\n## ")[0]
-    shared = set(re.findall(r"^- `(--[a-z-]+)", common, re.MULTILINE))
-    assert {"--ledger", "--json", "--quiet"} <= shared
-    for path, reported in found:
-        section = text.partition(f"\n## {path}\n")[2].partition("\n## ")[0]
-        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", reported, re.MULTILINE)) - {"--help"}
-        listed = set(re.findall(r"^- `(--[a-z][a-z0-9-]+)", section, re.MULTILINE))
-        also = set(re.findall(r"`(--[a-z-]+)`", "".join(re.findall(r"^- Also .*", section, re.MULTILINE))))
-        assert also <= shared, path
-        assert options == listed | also, path
-    assert "## perfkit work" not in text
-
-
-def _helps() -> Iterator[tuple[str, str]]:
-    """Yield each command that does something, with the help that it prints."""
-    runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
-
-    def look(words: list[str]) -> Iterator[tuple[str, str]]:
-        reported = runner.invoke(app, [*words, "--help"]).output
-        below = "".join(re.findall(r"(?:Commands|Features) ─.*?(?=╰)", reported, re.DOTALL))
-        if not words or not below or words == ["log"]:
-            yield " ".join(["perfkit", *words]), reported
-        for name in re.findall(r"^│ ([a-z]+)", below, re.MULTILINE):
-            yield from look([*words, name])
-
-    return look([])
-
-
-def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[str, str]) -> None:
-    text = filled["reference/commands"]
-
-    assert "\n- `--launches NUMBER`: Fresh processes per commit. Default: `5`.\n" in text
-    assert "\n- `--yes`, `-y`: " in text
-    assert "`--ci github|gitlab|pre-commit`" in text
-    assert "\n- `FILE…`: " in text
-    assert "Required.\n" in text
-    assert "Repeatable.\n" in text
-
-
-def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
-    keys = filled["reference/configuration"]
-
-    assert "Number, default `240.0`.\n" in keys
-    assert "## `[[tool.perfkit.log.columns]]`" in keys
-    assert "or the end of it. Text, required.\n" in keys
-    assert "## `[tool.perfkit.gate]`\n\nThe comparison of two versions.\n" in keys
-    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("\n- 4: ")[2].splitlines()[0]
-    assert "- `values` (list of double): The raw values per call," in filled["reference/columns"]
 
 
 def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
@@ -166,33 +106,12 @@ def test_what_import_perfkit_has_is_described(filled: dict[str, str]) -> None:
         assert f"perfkit.{name}\n" in filled["reference/python"]
 
 
-def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType) -> None:
-    shown = [pkgutil.resolve_name(name) for name in pages.RESULTS]
-    shown += [getattr(perfkit, name) for name in perfkit.__all__]
-    shown += [one for one in vars(errors).values() if inspect.isclass(one)]
-
-    bare = [
-        f"{one.__name__}.{name}"
-        for one in shown
-        if inspect.isclass(one)
-        for name, member in [("", one), *vars(one).items()]
-        if (callable(member) or isinstance(member, property)) and not name.startswith("_")
-        if not inspect.getdoc(member)
-    ]
-    assert [] == bare
-
-
 def test_the_stored_reference_is_that_of_the_code(pages: ModuleType) -> None:
     texts = {page: (DOCS / f"{page}.md").read_text() for page in pages.PAGES}
 
     assert {page: pages.stored(page, text) for page, text in texts.items()} == texts
     assert "- `perfkit.gate`: Compare two versions" in texts["reference/python"]
     assert "eval-rst" not in texts["reference/python"]
-
-
-def test_a_page_without_one_place_to_fill_is_refused(pages: ModuleType) -> None:
-    with pytest.raises(ValueError, match="a page has 0 places to fill; it needs one"):
-        pages.filled("reference/commands", "# Commands\n")
 
 
 def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: ModuleType) -> None:
@@ -301,15 +220,6 @@ def _shape(line: str) -> str:
         r"[-+]?(\d[\d,]*\.\d+|\d+(?= ?([mu]?s|%)))( ?([mu]?s|[KMG]iB|B|%))?(?!\w)", "#", line.strip()
     )
     return " ".join(re.sub(r"(?<=REGRESSED) +\d+$", "", plain).split())
-
-
-def test_perfkit_needs_none_of_what_builds_its_site() -> None:
-    names = re.compile(r"^\s*(?:import|from) (?:sphinx|myst_parser|furo|docutils)\b", re.MULTILINE)
-
-    assert [] == [file for file in (ROOT / "perfkit").rglob("*.py") if names.search(file.read_text())]
-    assert [DOCS / "reference_pages.py"] == [
-        file for file in DOCS.glob("*.py") if names.search(file.read_text())
-    ]
 
 
 @pytest.mark.slow

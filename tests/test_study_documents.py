@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import git
 import pytest
@@ -20,7 +21,6 @@ from perfkit.features.experiments import command as experiment
 from perfkit.features.tricks import command as tricks
 from perfkit.gating.recompute import judge_anew
 from perfkit.ledger.store import Ledger
-from perfkit.stats.bisection import Costs
 
 ROOT = Path(__file__).parent.parent
 MEASURED = ROOT / "docs" / "measured"
@@ -47,6 +47,49 @@ def others() -> Iterator[Mapping[str, ModuleType]]:
         yield loaded
 
 
+@pytest.fixture(scope="module")
+def studies() -> Iterator[Mapping[str, ModuleType]]:
+    names = ("neutral", "plan", "study", "gates", "readme", "render", "pairs", "tools", "contest", "table")
+    with study_scripts(("calibration", "peers"), names) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def measured(studies: Mapping[str, ModuleType]) -> list[Any]:
+    """Return the gates of the newer study, judged anew from the committed rows."""
+    return list(studies["gates"].read_gates(studies["plan"].NEWER))
+
+
+@pytest.fixture(scope="module")
+def older(studies: Mapping[str, ModuleType]) -> list[Any]:
+    """Return the gates of the older study, judged anew from the committed rows."""
+    return list(studies["gates"].read_gates(studies["plan"].OLDER))
+
+
+# The verdicts of these rows are in contract/test_verdicts.py; judging all of them anew takes many seconds.
+@pytest.mark.slow
+def test_the_documents_are_what_the_rows_hold(
+    studies: Mapping[str, ModuleType], measured: list[Any], older: list[Any]
+) -> None:
+    render, readme = studies["render"], studies["readme"]
+    text = readme.README.read_text()
+
+    assert (MEASURED / "calibration.md").read_text() == render.render(measured, older)
+    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(measured))
+
+
+@pytest.mark.slow
+def test_the_page_of_the_contest_is_what_the_tools_found(
+    studies: Mapping[str, ModuleType], measured: list[Any]
+) -> None:
+    table, contest, pairs = studies["table"], studies["contest"], studies["pairs"]
+    machines = table.name_machines(Ledger(contest.LEDGERS / pairs.NEWER).rows())
+    studied = table.judged_in_study(measured)
+    text = table.render(contest.read_outcomes(pairs.NEWER), studied, machines, table.read_again())
+
+    assert table.DOCUMENT.read_text() == text
+
+
 def test_the_page_of_change_points(points: Mapping[str, ModuleType]) -> None:
     outcomes = json.loads((BENCHMARKS / "change_points/outcomes.json").read_text())
 
@@ -60,22 +103,6 @@ def test_the_page_of_bisections(bisects: Mapping[str, ModuleType]) -> None:
     outcomes = json.loads((study / "outcomes.json").read_text())
 
     assert document.read_text() == tables.render(document.read_text(), outcomes, tables.read_real(study))
-
-
-def test_each_search_finds_what_can_hardly_be_missed(bisects: Mapping[str, ModuleType]) -> None:
-    searches = bisects["searches"]
-    given = searches.Range(study="none", hours="quiet", sizes=(0.5,), noise="normal", number=3)
-    taken = {}
-    for name, search in searches.SEARCHES.items():
-        bench, ending = search(given, Costs(opening_s=4.0, launch_s=1.0))
-        assert searches.is_exact(bench, ending), name
-        assert ending.seconds == 4 * ending.pairs + ending.launches
-        taken[name] = ending.launches
-
-    assert (7, 7, 21) == tuple(
-        taken[name] for name in ("asv find", "git bisect run, 1 launch", "git bisect run, median of 3")
-    )
-    assert 21 > taken["perfkit"]
 
 
 @pytest.mark.parametrize("study", ["strangers", "newcomers"])
@@ -159,12 +186,6 @@ def test_the_summary_has_the_figures_of_the_reports(run: str, section: str, tmp_
     rows = [line for line in section.splitlines() if line.startswith("| ")][2:]
     assert len(rows) > 2
     assert [] == [row for row in rows if not any(line.startswith(row) for line in lines)]
-
-
-def test_there_are_reports() -> None:
-    assert DOCUMENTS
-    assert TRICKS
-    assert 6 == len(SECTIONS)
 
 
 @pytest.fixture

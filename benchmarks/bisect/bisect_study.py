@@ -1,10 +1,10 @@
 """How often bisects name the commit: ``python benchmarks/bisect/bisect_study.py``.
 
-Steps are planted at random places of made-up ranges, whose launches are recorded ones of identical code. What
-comes of it goes to ``outcomes.json`` beside it, and from there to the tables of ``docs/measured/bisect.md``;
-with ``--render`` the tables alone are written. All is drawn from fixed numbers, so it comes out the same on
-any machine. In two processes it takes some twenty minutes. Fewer ranges of each kind, for a look, without
-writing anything: ``--ranges 20``.
+Steps are injected at random places of made-up ranges, whose launches are recorded ones of identical code.
+What comes of it goes to ``outcomes.json`` beside it, and from there to the tables of
+``docs/measured/bisect.md``; with ``--render`` the tables alone are written. All is drawn from fixed numbers,
+so it comes out the same on any machine. In two processes it takes some twenty minutes. Fewer ranges of each
+kind, for a look, without writing anything: ``--ranges 20``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def scenarios() -> Iterator[Scenario]:
-    """Yield the whole study, its sizes settled before it runs."""
+    """Yield the whole study, its sizes chosen before it runs."""
     for hours in HOURS:
         for search in SEARCHES:
             yield Scenario(sizes=(0.05,), hours=hours, ranges=300, search=search)

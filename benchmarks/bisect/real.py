@@ -64,7 +64,7 @@ def cases() -> list[Case]:
 
 
 def search(case: Case, folder: Path) -> dict[str, object]:
-    """Make the range, search it by the command, and return what that said and how long it took."""
+    """Make the range, search it by the command, and return what that printed and how long it took."""
     project, shas = history(folder, commits=_COMMITS, changed=case.place, work=case.work, layers=case.layers)
     command = [sys.executable, "-m", "perfkit", "bisect", shas[0], shas[-1], "--benchmark", NODE]
     command += ["--metric", case.metric, "--json", "-", "--ledger", str(folder / "ledger")]
@@ -97,7 +97,7 @@ def search(case: Case, folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Make the searches that are missing, and tell how many named the commit."""
+    """Make the searches that are missing, and print how many named the commit."""
     lines = KEPT.read_text().splitlines() if KEPT.exists() else []
     for case in cases()[len(lines) :]:
         with tempfile.TemporaryDirectory(prefix="bisected-") as folder:

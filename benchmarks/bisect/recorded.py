@@ -34,7 +34,7 @@ _FEWEST = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """The log ratios of one gate by benchmark, in measured order and without the planted benchmark."""
+    """The log ratios of one gate by benchmark, in measured order and without the slowed benchmark."""
 
     study: str
     launches: dict[str, FloatArray]

@@ -30,9 +30,9 @@ _LOOKED_FOR = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """A range of commits with steps planted at random places, and whose launches they are measured with.
+    """A range of commits with steps injected at random places, and whose launches they are measured with.
 
-    ``sizes`` are relative changes (0.05 is 5 %), ``weights`` says which commits the prior favours ten to one:
+    ``sizes`` are relative changes (0.05 is 5 %), ``weights`` has which commits the prior favours ten to one:
     the first step's and seven others, or eight others. ``unusable`` commits cannot be built. ``number`` is
     that of the range: all searches see the same steps and launches.
     """
@@ -213,7 +213,7 @@ def search_threshold(given: Range, costs: Costs, *, launches: int) -> tuple[Benc
     """Return how ``git bisect run`` ends whose script compares a commit with the good one.
 
     A commit is bad where the median of its launches lies above half of the step that is looked for, which
-    the script is told. The end is measured too: where it is not bad, nothing is searched.
+    the script is given. The end is measured too: where it is not bad, nothing is searched.
     """
     bench = Bench(given)
     threshold = math.log1p(given.sizes[0] if given.sizes else _LOOKED_FOR) / 2
@@ -243,7 +243,7 @@ SEARCHES: dict[str, Search] = {
 
 
 def is_exact(bench: Bench, ending: Ending, *, largest: bool = False) -> bool:
-    """Tell whether a search named the steps that are there and nothing else, or the largest one first."""
+    """Return whether a search named the steps that are there and nothing else, or the largest one first."""
     named = ending.places if ending.status == "found" else ()
     by_size = sorted(
         zip(bench.range.sizes, bench.steps, strict=True), key=lambda step: -abs(math.log1p(step[0]))
@@ -253,7 +253,7 @@ def is_exact(bench: Bench, ending: Ending, *, largest: bool = False) -> bool:
 
 
 def holds(bench: Bench, ending: Ending) -> bool | None:
-    """Tell whether the interval of a step that was named rightly holds its size; None where there is none."""
+    """Return whether the interval of a rightly named step holds its size; None where there is none."""
     if ending.interval is None or not bench.range.sizes or not is_exact(bench, ending, largest=True):
         return None
     (low, high), place = ending.interval, ending.places[0][0]

@@ -46,10 +46,10 @@ class Gate:
         return set(self.judged(*_ACCUSING))
 
     @property
-    def finds_plant(self) -> bool:
-        """Whether the planted benchmark was judged REGRESSED, and nothing else accused or praised."""
-        planted = self.case.benchmark
-        return self.accused == {planted} and self.comparisons[str(planted)].verdict == "REGRESSED"
+    def finds_slowdown(self) -> bool:
+        """Whether the slowed benchmark was judged REGRESSED, and nothing else accused or praised."""
+        slowed = self.case.benchmark
+        return self.accused == {slowed} and self.comparisons[str(slowed)].verdict == "REGRESSED"
 
     def judged(self, *verdicts: Verdict) -> tuple[str, ...]:
         """Return the benchmarks that have one of these verdicts."""

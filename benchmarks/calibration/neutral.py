@@ -1,4 +1,4 @@
-"""Changes of the suite that add no work: what a gate says of them it says of the layout of code in memory.
+"""Changes of the suite that add no work: what a gate finds in them is the layout of code in memory.
 
 Each changes the suite's own files, never its benchmarks' files, which a gate takes from head for both sides.
 """
@@ -25,7 +25,7 @@ _LOCALS = {
 _SENTENCES = (
     "Each work is done in whole units.",
     "What is made beforehand is no part of the call.",
-    "A unit costs the same whatever was done before it.",
+    "A unit costs the same no matter what was done before it.",
     "The sizes are such that a call of twenty units takes less than a millisecond on most machines.",
 )
 

@@ -1,6 +1,6 @@
-"""What each study does, settled before its first gate: sizes, doses, margins and the order of it all.
+"""What each study does, fixed before its first gate: sizes, doses, margins and the order of it all.
 
-A study is known by the day on which its plan was settled, and its rows lie in the ledger's folder of that
+A study is known by the day on which its plan was fixed, and its rows lie in the ledger's folder of that
 name. The older one has run and is kept, so that its rows can be judged and rendered anew.
 """
 
@@ -26,7 +26,7 @@ _SEEDS = {OLDER: 20261123, NEWER: 20261125}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plant:
+class Slowdown:
     """A slowdown, as so many units of work in place of so many, its margin, and what fails the gate.
 
     A call is as short as the share allows in whole units.
@@ -38,14 +38,14 @@ class Plant:
     fail_on: str | None = None
 
 
-OLDER_PLANTS = (
-    Plant(kind="+3 % at margin 1 %", margin="1%", units=(33, 34)),
-    Plant(kind="+5 % at margin 2 %", margin="2%", units=(20, 21)),
+OLDER_SLOWDOWNS = (
+    Slowdown(kind="+3 % at margin 1 %", margin="1%", units=(33, 34)),
+    Slowdown(kind="+5 % at margin 2 %", margin="2%", units=(20, 21)),
 )
-PLANTS = (
-    *OLDER_PLANTS,
-    Plant(kind="+2 % at margin 1 %", margin="1%", units=(50, 51)),
-    Plant(kind="+2 % at margin 1 %, --fail-on proven", margin="1%", units=(50, 51), fail_on="proven"),
+SLOWDOWNS = (
+    *OLDER_SLOWDOWNS,
+    Slowdown(kind="+2 % at margin 1 %", margin="1%", units=(50, 51)),
+    Slowdown(kind="+2 % at margin 1 %, --fail-on proven", margin="1%", units=(50, 51), fail_on="proven"),
 )
 
 
@@ -53,7 +53,7 @@ PLANTS = (
 class Case:
     """One gate: what kind it is, its number among all, and what differs between its sides.
 
-    ``benchmarks`` are those that it measures. ``base`` and ``head`` are the units of work of the planted
+    ``benchmarks`` are those that it measures. ``base`` and ``head`` are the units of work of the slowed
     ``benchmark`` on each side; ``rare`` are head's in each tenth call alone. ``neutral`` is the kind of a
     change that adds no work. ``fail_on`` is the gate's option of that name, None for its default.
     """
@@ -90,39 +90,39 @@ def plan_study(study: str = NEWER) -> list[Case]:
 
 
 def _older(source: random.Random) -> list[Case]:
-    """Return identical code, plants of two sizes, and one that slows each tenth call alone."""
+    """Return identical code, slowdowns of two sizes, and one that slows each tenth call alone."""
     return [
         *(Case(kind="A/A", margin="2%") for _ in range(100)),
-        *(case for plant in OLDER_PLANTS for case in _planted(source, plant, count=60)),
+        *(case for slowdown in OLDER_SLOWDOWNS for case in _slowed(source, slowdown, count=60)),
         Case(kind="+20 % in each tenth call", margin="1%", benchmark="python", rare=_RARE),
     ]
 
 
 def _newer(source: random.Random) -> list[Case]:
-    """Return identical code, neutral changes and plants, and both identical and planted of the hard ones."""
+    """Return identical code, neutral changes and slowdowns, and both of the hard ones."""
     return [
         *(Case(kind="A/A", margin="2%") for _ in range(50)),
         *(Case(kind="neutral", margin="2%", neutral=kind) for kind in in_turn(source, list(KINDS), 30)),
-        *(case for plant in PLANTS for case in _planted(source, plant, count=20)),
+        *(case for slowdown in SLOWDOWNS for case in _slowed(source, slowdown, count=20)),
         *(Case(kind="A/A", margin="2%", benchmarks=HARD) for _ in range(6)),
-        *_planted(source, OLDER_PLANTS[1], count=6, benchmarks=HARD),
+        *_slowed(source, OLDER_SLOWDOWNS[1], count=6, benchmarks=HARD),
     ]
 
 
-def _planted(
-    source: random.Random, plant: Plant, *, count: int, benchmarks: Sequence[str] = SIX
+def _slowed(
+    source: random.Random, slowdown: Slowdown, *, count: int, benchmarks: Sequence[str] = SIX
 ) -> list[Case]:
-    """Return a plant in the benchmarks in turn, in an order drawn anew for every turn."""
-    base, head = plant.units
+    """Return a slowdown in the benchmarks in turn, in an order drawn anew for every turn."""
+    base, head = slowdown.units
     return [
         Case(
-            kind=plant.kind,
-            margin=plant.margin,
+            kind=slowdown.kind,
+            margin=slowdown.margin,
             benchmarks=tuple(benchmarks),
             benchmark=name,
             base=base,
             head=head,
-            fail_on=plant.fail_on,
+            fail_on=slowdown.fail_on,
         )
         for name in in_turn(source, benchmarks, count)
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gates import Gate, read_gates
 from neutral import KINDS
-from plan import HARD, NEWER, OLDER, OLDER_PLANTS, PLANTS, SIX, plan_study
+from plan import HARD, NEWER, OLDER, OLDER_SLOWDOWNS, SIX, SLOWDOWNS, plan_study
 from readme import README, fill
 
 from perfkit.errors import EXIT_INCONCLUSIVE
@@ -23,10 +23,10 @@ from perfkit.stats.distributions import lower_bound, upper_bound
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "calibration.md"
 PLACE = "make calibration-report"
 # How many of twenty injected slowdowns of each kind were promised to be found, with nothing else flagged.
-_PROMISED = dict(zip((plant.kind for plant in PLANTS), (20, 20, 17, 19), strict=True))
+_PROMISED = dict(zip((one.kind for one in SLOWDOWNS), (20, 20, 17, 19), strict=True))
 _OF_TWENTY = 20
 # The kind of injected slowdown that the README shows, by its place in the plan.
-_README_PLANT = 2
+_README_SLOWDOWN = 2
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 def lines_for_readme(gates: Sequence[Gate]) -> list[str]:
     """Return the two error rates that the README shows: of identical code, and of an injected slowdown."""
     six = _of_six(_measured(gates))
-    kind = PLANTS[_README_PLANT].kind
+    kind = SLOWDOWNS[_README_SLOWDOWN].kind
     rows = [
         ["50 gates of identical code: any verdict of faster or slower", _accusing(_alike(six))],
         [f"20 injected slowdowns of {kind}: found, and no other benchmark flagged", _found_alone(six, kind)],
@@ -134,7 +134,7 @@ def _facts(gates: Sequence[Gate], planned: int) -> dict[str, object]:
         "of": planned,
         "put_off": sum(gate.put_off for gate in gates),
         "accused": _accusing(_alike(six)),
-        "found": sum(gate.finds_plant for gate in injected),
+        "found": sum(gate.finds_slowdown for gate in injected),
         "injected": len(injected),
     }
 
@@ -197,23 +197,23 @@ def _at_most(count: int, of: int) -> str:
 
 
 def _found_of_twenty(gates: Sequence[Gate], kind: str, least: int) -> list[str]:
-    planted = [gate for gate in gates if gate.case.kind == kind]
-    others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in planted)
+    slowed = [gate for gate in gates if gate.case.kind == kind]
+    others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in slowed)
     promised = f"{'at least ' if least < _OF_TWENTY else ''}{least} of {_OF_TWENTY}"
     more = f"; another benchmark flagged in {others}" if others else ""
     return [f"{kind}: found", promised, f"{_found_alone(gates, kind)}{more}"]
 
 
 def _found_alone(gates: Sequence[Gate], kind: str) -> str:
-    planted = [gate for gate in gates if gate.case.kind == kind]
-    return _at_least(sum(gate.finds_plant for gate in planted), len(planted))
+    slowed = [gate for gate in gates if gate.case.kind == kind]
+    return _at_least(sum(gate.finds_slowdown for gate in slowed), len(slowed))
 
 
 def _speeds(six: Sequence[Gate]) -> list[list[str]]:
-    quick = [gate for gate in six if gate.case.kind == PLANTS[0].kind]
+    quick = [gate for gate in six if gate.case.kind == SLOWDOWNS[0].kind]
     return [
         ["wall time per benchmark, A/A at margin 2 %, set-up included", "median 3 s", _wall(_alike(six))],
-        [f"wall time per benchmark, {PLANTS[0].kind}, set-up included", "median 6 s", _wall(quick)],
+        [f"wall time per benchmark, {SLOWDOWNS[0].kind}, set-up included", "median 6 s", _wall(quick)],
     ]
 
 
@@ -242,14 +242,14 @@ def _of_kind(kind: str, neutral: Sequence[Gate]) -> list[str]:
 
 def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
     hard = _of_hard_ones(gates)
-    alike, planted = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
+    alike, slowed = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
     accused = sum(name in gate.accused for gate in alike)
-    found = sum(gate.finds_plant for gate in planted)
+    found = sum(gate.finds_slowdown for gate in slowed)
     walls = [gate.wall_s for gate in hard]
     return [
         name,
         _at_most(accused, len(alike)),
-        _at_least(found, len(planted)),
+        _at_least(found, len(slowed)),
         f"median {statistics.median(walls):.1f} s" if walls else "-",
     ]
 
@@ -263,9 +263,9 @@ def _hard_alike(gates: Sequence[Gate]) -> list[list[str]]:
 def _before(gates: Sequence[Gate]) -> str:
     """Return a paragraph about the study of an earlier version of the gate."""
     found = " and ".join(
-        f"{sum(gate.finds_plant for gate in planted)} of {len(planted)} slowdowns of {kind}"
-        for kind, planted in (
-            (plant.kind, [gate for gate in gates if gate.case.kind == plant.kind]) for plant in OLDER_PLANTS
+        f"{sum(gate.finds_slowdown for gate in slowed)} of {len(slowed)} slowdowns of {kind}"
+        for kind, slowed in (
+            (one.kind, [gate for gate in gates if gate.case.kind == one.kind]) for one in OLDER_SLOWDOWNS
         )
     )
     return (

@@ -4,7 +4,7 @@ Each case is a gate between two real commits of a repository made for it, run as
 the default budget. What is measured goes to a ledger of its own; a case that is there already is not run
 again, so a study that was stopped goes on where it stood. ``outcomes.jsonl`` beside the ledger has a line
 for each gate that ran, those that failed included. A gate is begun while ``perfkit doctor`` expects the
-smallest plant to be found; how often it was put off until then is kept.
+smallest slowdown to be found; how often it was put off until then is kept.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from plan import FILES, NEWER, UNDOSED, Case, plan_study
 HERE = Path(__file__).parent
 LEDGERS = HERE / "ledger"
 _CASE_MINUTES = 0.6
-# Counts are off: they are no part of what is studied, and every plant would be given away by them.
+# Counts are off: they are no part of what is studied, and every slowdown would be given away by them.
 _PYPROJECT = """[tool.pytest.ini_options]
 python_files = ["bench_*.py"]
 
 [tool.perfkit.exact]
 count = false
 """
-_SMALLEST_PLANT, _ITS_MARGIN = 0.03, "1%"
+_SMALLEST_SLOWDOWN, _ITS_MARGIN = 0.03, "1%"
 
 
 def main() -> None:
@@ -55,9 +55,9 @@ def main() -> None:
 
 
 class Fitness:
-    """What ``perfkit doctor`` last said of the machine, believed for ``believed_s`` seconds.
+    """What ``perfkit doctor`` last found of the machine, believed for ``believed_s`` seconds.
 
-    A machine is fit where the smallest plant, at its margin, would be found 19 times of 20 by what doctor
+    A machine is fit where the smallest slowdown, at its margin, would be found 19 times of 20 by what doctor
     measures of identical code; an unfit one is asked again ``put_off_s`` seconds later.
     """
 
@@ -83,7 +83,7 @@ class Fitness:
         if not done.stdout.startswith("{"):
             raise SystemExit(done.stderr.strip() or f"perfkit doctor ended with {done.returncode}")
         effects = [noise["effect"] for noise in json.loads(done.stdout)["noises"]]
-        fit = all(effect is not None and effect <= _SMALLEST_PLANT for effect in effects)
+        fit = all(effect is not None and effect <= _SMALLEST_SLOWDOWN for effect in effects)
         self._fit_at = time.monotonic() if fit else None
         return self._fit_at is not None
 

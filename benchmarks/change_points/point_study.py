@@ -3,7 +3,7 @@
 It writes ``outcomes.json`` beside it, and ``docs/measured/change-points.md`` from that. All is drawn from
 fixed numbers, so it comes out the same on any machine; in two processes it takes some ten minutes. A series
 that is not part of this repository may be named, a JSON file with its ``values``; without one, what the
-detectors said of the last is kept. With ``--render`` the document alone is written.
+detectors found in the last is kept. With ``--render`` the document alone is written.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def count_real(task: Task) -> dict[str, Any]:
 
 
 def count_machine(task: Task) -> dict[str, Any]:
-    """Count the windows in which perfkit says that the machine moved."""
+    """Count the windows in which perfkit finds that the machine moved."""
     (study,) = task
     windows = _windows(study, "quickest")
     moved = sum(bool(remove_common_factor(window.table).machine_steps()) for window in windows)

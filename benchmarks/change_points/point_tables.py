@@ -76,10 +76,10 @@ def _real(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _machine(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    told = " and ".join(
+    named = " and ".join(
         f"{one['found']} of {one['of']} windows of the {_HOURS[one['study']]} ledger" for one in outcomes
     )
-    yield f"perfkit reports a change point of the machine (the common factor) in {told}."
+    yield f"perfkit reports a change point of the machine (the common factor) in {named}."
 
 
 def _simulated(outcomes: Sequence[Outcome]) -> Iterator[str]:

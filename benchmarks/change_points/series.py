@@ -1,7 +1,7 @@
 """The series that detectors are tried on: levels of identical code, simulated noise, and steps put into them.
 
 The real ones are what the gates of the calibration study measured of their base, which is the same code in
-every gate but for the planted benchmark of some: those cells are left out. A run is a gate, some 20 to 60 s
+every gate but for the slowed benchmark of some: those cells are left out. A run is a gate, some 20 to 60 s
 of six benchmarks in turn; the runs of a ledger were measured within three or four hours of one machine.
 """
 
@@ -130,7 +130,7 @@ def _wandering(drift: float) -> Noise:
     return lambda source: source.standard_normal(RUNS) + drift * np.cumsum(source.standard_normal(RUNS))
 
 
-def _occasions(sd: float) -> Noise:
+def _sessions(sd: float) -> Noise:
     def draw(source: np.random.Generator) -> FloatArray:
         sizes = source.integers(3, 13, size=RUNS)
         offsets = np.repeat(sd * source.standard_normal(RUNS), sizes)[:RUNS]
@@ -167,8 +167,8 @@ NOISES: Mapping[str, Noise] = {
     "... by 0.1": _wandering(0.1),
     "... by 0.3": _wandering(0.3),
     "a random walk and nothing else": lambda source: np.cumsum(source.standard_normal(RUNS)),
-    "occasions of 3 to 12 runs that differ by half the sd": _occasions(0.5),
-    "... by the whole sd": _occasions(1.0),
+    "occasions of 3 to 12 runs that differ by half the sd": _sessions(0.5),
+    "... by the whole sd": _sessions(1.0),
     "spikes in every tenth run": _spikes,
     "bursts of one to three runs": _bursts,
     "each run fast or slow, by a coin": _two_speeds(0.5),

@@ -49,7 +49,7 @@ def main() -> int:
     costs |= _of_launches() | {"bundle_mb": len(bundle) / 1e6}
     rounded = {name: float(f"{value:.3g}") for name, value in costs.items()}
     machine = own_class()
-    said = {
+    found = {
         **rounded,
         "load_before": round(load, 2),
         "load_after": round(os.getloadavg()[0], 2),
@@ -57,7 +57,7 @@ def main() -> int:
         "machine": machine.text,
         "at": f"{datetime.now(UTC):%Y-%m-%d}",
     }
-    OUT.write_text(json.dumps(said, indent=2) + "\n")
+    OUT.write_text(json.dumps(found, indent=2) + "\n")
     print(OUT.read_text())
     return 0
 

@@ -43,7 +43,7 @@ class Outcome:
     after_s: float
     filed_before: int
     commands: int
-    lost_told: int
+    lost_shown: int
     problems: tuple[str, ...]
 
 
@@ -53,7 +53,7 @@ def kill_once(kind: str, made: Cluster, folder: Path, *, number: int, seed: int)
     after_s = lot.uniform(0.0, _SPAN_S)
     ledger = folder / f"{kind}-{number}"
     tasks = simulated_tasks(_TASKS, seconds=_SECONDS)
-    said: list[str] = []
+    logged: list[str] = []
     before: list[int] = []
 
     def strike() -> None:
@@ -70,11 +70,11 @@ def kill_once(kind: str, made: Cluster, folder: Path, *, number: int, seed: int)
     commands, failures = 0, ["never ended"]
     while failures and commands < _MOST_COMMANDS:
         commands += 1
-        failures = _command(made, tasks, ledger, said)
+        failures = _command(made, tasks, ledger, logged)
         if commands == 1:
             killer.join()
         _mend(made, kind)
-    lost = sum("is lost" in line for line in said)
+    lost = sum("is lost" in line for line in logged)
     problems = (*failures, *_wrong_rows(tasks, ledger))
     return Outcome(
         kind=kind,
@@ -83,22 +83,22 @@ def kill_once(kind: str, made: Cluster, folder: Path, *, number: int, seed: int)
         after_s=round(after_s, 2),
         filed_before=before[0],
         commands=commands,
-        lost_told=lost,
+        lost_shown=lost,
         problems=problems,
     )
 
 
-def _command(made: Cluster, tasks: Sequence[Task], ledger: Path, said: list[str]) -> list[str]:
+def _command(made: Cluster, tasks: Sequence[Task], ledger: Path, logged: list[str]) -> list[str]:
     """Do what a command does: the tasks that are not in the ledger; return why it did not end well."""
     known = {row.run_id for row in Ledger(ledger).rows()} if ledger.is_dir() else set()
     rest = [task for task in simulated_tasks(len(tasks), seconds=_SECONDS) if run_of(task) not in known]
     pile = Pile(waiting=rest, ledger=ledger)
     try:
-        with DaskEngine(made.url, log=said.append) as engine:
+        with DaskEngine(made.url, log=logged.append) as engine:
             engine.classes()
             engine.perform(pile)
     except NotMeasuredError as error:
-        said.append(str(error))
+        logged.append(str(error))
         return [str(error)]
     return pile.failures
 
@@ -125,7 +125,7 @@ def _wrong_rows(tasks: Sequence[Task], ledger: Path) -> list[str]:
 
 
 def main() -> int:
-    """Make the kills that are not made yet, and say what came of all."""
+    """Make the kills that are not made yet, and print what came of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=50, help="kills of workers")
     parser.add_argument("--schedulers", type=int, default=10, help="kills of schedulers")
@@ -167,7 +167,7 @@ def _report(outcomes: Sequence[Outcome]) -> int:
     for kind in ("worker", "scheduler"):
         mine = [one for one in outcomes if one.kind == kind]
         amid = sum(one.filed_before < _TASKS for one in mine)
-        hit = sum(one.lost_told > 0 or one.commands > 1 for one in mine)
+        hit = sum(one.lost_shown > 0 or one.commands > 1 for one in mine)
         bad = sum(bool(one.problems) for one in mine)
         print(
             f"{kind}s: {len(mine)} kills, {amid} before all was filed, {hit} that the command noticed;"

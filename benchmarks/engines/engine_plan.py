@@ -112,7 +112,7 @@ def _learn(place: int, gaps: Gaps, known: set[int], made: Mapping[int, int]) -> 
 
 
 def _is_known(gaps: Gaps, known: set[int]) -> bool:
-    """Tell whether both ends are known, and no two commits that differ have another between them."""
+    """Return whether both ends are known, and no two commits that differ have another between them."""
     return {0, COMMITS - 1} <= known and not any(
         gaps.differ(one, other) for one, other in itertools.pairwise(sorted(known)) if other - one > 1
     )

@@ -1,7 +1,7 @@
 """Gates one commit in two environments that cost the same, again and again: ``alike.py [TIMES]``.
 
 The environments differ in a package that no benchmark imports, so that each side has its own interpreter and
-group, and nothing else to tell it apart. Each gate adds a line to ``alike.jsonl`` beside this file; those
+group, and nothing else to distinguish it. Each gate adds a line to ``alike.jsonl`` beside this file; those
 that are there already are not made again. It exits with 1 where a gate accused or praised a side.
 """
 
@@ -29,7 +29,7 @@ _WRONG = ("REGRESSED", "IMPROVED")
 
 
 def main() -> None:
-    """Make the gates that are missing, and tell how many were wrong."""
+    """Make the gates that are missing, and print how many were wrong."""
     times = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     lines = KEPT.read_text().splitlines() if KEPT.exists() else []
     with tempfile.TemporaryDirectory(prefix="alike-") as folder:
@@ -40,8 +40,8 @@ def main() -> None:
     found = [json.loads(line) for line in lines]
     verdicts = [one["verdict"] for gate in found for one in gate["benchmarks"].values()]
     wrong = sum(any(one["verdict"] in _WRONG for one in gate["benchmarks"].values()) for gate in found)
-    told = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
-    print(f"{wrong} of {len(found)} gates were wrong; {told}")
+    counted = ", ".join(f"{verdicts.count(one)} {one}" for one in sorted(set(verdicts)))
+    print(f"{wrong} of {len(found)} gates were wrong; {counted}")
     if wrong:
         sys.exit(1)
 
@@ -65,11 +65,11 @@ def _gate(folder: Path, seed: int) -> dict[str, object]:
     return {
         "recorded_at": report.recorded_at.isoformat(timespec="seconds"),
         "seconds": round(report.wall_s, 1),
-        "benchmarks": {one.benchmark.name.rpartition("::")[2]: _told(one) for one in report.comparisons},
+        "benchmarks": {one.benchmark.name.rpartition("::")[2]: _summary(one) for one in report.comparisons},
     }
 
 
-def _told(one: Comparison) -> dict[str, object]:
+def _summary(one: Comparison) -> dict[str, object]:
     found = one.estimate
     if found is None:
         return {"verdict": one.verdict}

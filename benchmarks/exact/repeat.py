@@ -26,7 +26,7 @@ _Seen = dict[tuple[str, str], set[tuple[float, ...]]]
 
 
 def main() -> None:
-    """Count, and compare what each process says."""
+    """Count, and compare what each process reports."""
     processes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seen: _Seen = defaultdict(set)
     not_exact: set[tuple[str, str]] = set()
@@ -65,8 +65,8 @@ def _note(counts: Mapping[str, Counts], seen: _Seen, not_exact: set[tuple[str, s
 def _report(seen: _Seen, not_exact: set[tuple[str, str]]) -> None:
     differing = {key: values for key, values in seen.items() if len(values) > 1}
     for (name, metric), values in differing.items():
-        said = " (said not to repeat)" if (name, metric) in not_exact else ""
-        print(f"{name} {metric}{said}: {sorted(values)[:4]}")
+        mark = " (reported not to repeat)" if (name, metric) in not_exact else ""
+        print(f"{name} {metric}{mark}: {sorted(values)[:4]}")
     names = {name for name, _ in seen}
     print(f"{len(seen)} counts of {len(names)} benchmarks and steps, {len(differing)} of them differ")
     sys.exit(1 if differing.keys() - not_exact else 0)

@@ -80,26 +80,26 @@ def _results() -> dict[str, Any]:
 
 
 def _chunk(target: str, inputs: int) -> bool:
-    """Feed a target in a process of its own, count what it had, and tell whether it stood."""
+    """Feed a target in a process of its own, count what it had, and return whether it stood."""
     work, kept = WORK / target, CORPUS / target
     work.mkdir(parents=True, exist_ok=True)
     kept.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    said = _child(
+    printed = _child(
         target,
         f"-runs={inputs}", f"-timeout={_INPUT_S}", f"-rss_limit_mb={_MEMORY_MB}", f"-max_len={_LONGEST}",
         f"-artifact_prefix={work.parent}/{target}-", "-print_final_stats=1", str(work), str(kept),
     )  # fmt: skip
     results = _results()
     known = results.get(target, {"inputs": 0, "seconds": 0, "peak_mb": 0, "lines": 0, "failures": []})
-    known["inputs"] += _number(r"number_of_executed_units: +(\d+)", said)
+    known["inputs"] += _number(r"number_of_executed_units: +(\d+)", printed)
     known["seconds"] += round(time.monotonic() - begun)
-    known["peak_mb"] = max(known["peak_mb"], _number(r"peak_rss_mb: +(\d+)", said))
-    known["lines"] = max(known["lines"], *map(int, re.findall(r"cov: (\d+)", said)), 0)
-    failure = re.search(r"Test unit written to (\S+)", said)
+    known["peak_mb"] = max(known["peak_mb"], _number(r"peak_rss_mb: +(\d+)", printed))
+    known["lines"] = max(known["lines"], *map(int, re.findall(r"cov: (\d+)", printed)), 0)
+    failure = re.search(r"Test unit written to (\S+)", printed)
     if failure:
         known["failures"].append(Path(failure[1]).name)
-        _log(said[-6_000:])
+        _log(printed[-6_000:])
     results[target] = known
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     _log(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")

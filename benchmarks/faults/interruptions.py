@@ -212,34 +212,34 @@ def _line(case: Case, folder: Path) -> str:
 
 
 def main() -> int:
-    """Do the cases that are not done yet, and say what came of all."""
+    """Do the cases that are not done yet, and print what came of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".faults"), help="keeps the journal")
     parser.add_argument("--cases", type=int, default=20, help="of each kind and command")
     parser.add_argument("--verb", action="append", help="the beginning of a command's name; all by default")
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--report", action="store_true", help=f"write {RESULTS.name}, and do nothing else")
-    said = parser.parse_args()
+    given = parser.parse_args()
     os.environ.update(FIXED)
-    said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "signals.jsonl", kind=Case)
-    if not said.report:
-        verbs = [verb for verb in VERBS if said.verb is None or verb.name.startswith(tuple(said.verb))]
+    given.folder.mkdir(exist_ok=True)
+    journal = Journal(file=given.folder / "signals.jsonl", kind=Case)
+    if not given.report:
+        verbs = [verb for verb in VERBS if given.verb is None or verb.name.startswith(tuple(given.verb))]
         done = {(one.verb, one.kind, one.number) for one in journal.outcomes()}
-        study = _Study(folder=said.folder.resolve(), journal=journal)
+        study = _Study(folder=given.folder.resolve(), journal=journal)
         study.prepare(verbs)
         # Who is cut off has some of each.
         wanted = [
             (verb, KINDS[(place + turn) % len(KINDS)], number)
-            for number in range(said.cases)
+            for number in range(given.cases)
             for turn in range(len(KINDS))
             for place, verb in enumerate(verbs)
         ]
-        with ThreadPoolExecutor(said.at_once) as at_once:
+        with ThreadPoolExecutor(given.at_once) as at_once:
             left = [one for one in wanted if (one[0].name, one[1], one[2]) not in done]
             for _ in at_once.map(lambda one: study.do(*one), left):
                 pass
-    return _report(journal.outcomes(), write=said.report)
+    return _report(journal.outcomes(), write=given.report)
 
 
 def _report(cases: Sequence[Case], *, write: bool) -> int:

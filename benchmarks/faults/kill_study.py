@@ -58,23 +58,23 @@ def _draw(kind: Kind, number: int, seed: int, typical_s: float) -> dict[str, Any
 
 
 def main() -> int:
-    """Make the kills that are not made yet, and say what came of all."""
+    """Make the kills that are not made yet, and print what came of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=25, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path(".faults"), help="keeps the journal")
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], action="append")
-    said = parser.parse_args()
-    said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "journal.jsonl", kind=Outcome)
-    kinds = [kind for kind in KINDS if said.kind is None or kind.name in said.kind]
-    for number in range(said.kills):
+    given = parser.parse_args()
+    given.folder.mkdir(exist_ok=True)
+    journal = Journal(file=given.folder / "journal.jsonl", kind=Outcome)
+    kinds = [kind for kind in KINDS if given.kind is None or kind.name in given.kind]
+    for number in range(given.kills):
         for kind in kinds:
             done = {(one.kind, one.number, one.seed) for one in journal.outcomes()}
-            if (kind.name, number, said.seed) not in done:
-                drawn = _draw(kind, number, said.seed, _typical_s(kind, said.folder))
+            if (kind.name, number, given.seed) not in done:
+                drawn = _draw(kind, number, given.seed, _typical_s(kind, given.folder))
                 place = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
-                outcome = kill_once(kind, place, number=number, seed=said.seed, **drawn)
+                outcome = kill_once(kind, place, number=number, seed=given.seed, **drawn)
                 journal.add(outcome)
                 print(_line(outcome), flush=True)
                 if not outcome.problems:

@@ -121,18 +121,18 @@ def _case(part: str, number: int, found: tuple[Sequence[str], Mapping[str, float
 
 
 def main() -> int:
-    """Do the cases that are not done yet, and say what came of all."""
+    """Do the cases that are not done yet, and print what came of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path(".faults"), help="keeps the journal")
     parser.add_argument("--kills", type=int, default=_KILLS, help="of each step")
     parser.add_argument("--part", action="append", help="the beginning of a part's name; all by default")
     parser.add_argument("--report", action="store_true", help=f"write {RESULTS.name}, and do nothing else")
-    said = parser.parse_args()
-    said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "ledger.jsonl", kind=Case)
-    if not said.report:
+    given = parser.parse_args()
+    given.folder.mkdir(exist_ok=True)
+    journal = Journal(file=given.folder / "ledger.jsonl", kind=Case)
+    if not given.report:
         chosen = [
-            one for one in _parts(said.kills) if said.part is None or one[0].startswith(tuple(said.part))
+            one for one in _parts(given.kills) if given.part is None or one[0].startswith(tuple(given.part))
         ]
         done = {(one.part, one.number) for one in journal.outcomes()}
         # Who is cut off has some of each part.
@@ -140,7 +140,7 @@ def main() -> int:
             for part, cases, work in chosen:
                 if number < cases and (part, number) not in done:
                     _do(journal, number, work)
-    return _report(journal.outcomes(), write=said.report)
+    return _report(journal.outcomes(), write=given.report)
 
 
 def _do(journal: Journal[Case], number: int, work: Callable[[int, Path], Case]) -> None:
@@ -177,7 +177,7 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
 
 
 def seconds_for_head(folder: Path) -> float:
-    """Return the least of some times that it takes to say which commit is checked out, and what differs."""
+    """Return the least of some times that it takes to find which commit is checked out, and what differs."""
     times = []
     for _ in range(_LOOKS):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""How soon every command of perfkit says its first words, on a terminal and through a pipe.
+"""How soon every command of perfkit prints its first words, on a terminal and through a pipe.
 
 ``make first-output`` measures it in a repository with a ledger, and writes results.json and a table.
 """
@@ -102,12 +102,12 @@ def command_of(verb: Verb) -> str:
 def first_words(
     command: Sequence[str], way: Way, *, cwd: Path, environment: Mapping[str, str], limit_s: float = _LIMIT_S
 ) -> Spoken:
-    """Start a command, wait until it says something, and end it.
+    """Start a command, wait until it prints something, and end it.
 
     Both of its outputs are a terminal, or pipes.
 
     Raises:
-        TimeoutError: it says nothing for so long.
+        TimeoutError: it prints nothing for so long.
     """
     reading, writing = pty.openpty() if way == "terminal" else os.pipe()
     if way == "terminal":
@@ -124,21 +124,21 @@ def first_words(
     )
     os.close(writing)
     try:
-        said = b""
-        while not (words := spoken(said)):
+        printed = b""
+        while not (words := spoken(printed)):
             left_s = limit_s - (time.perf_counter() - begun)
             more = _read(reading, left_s)
             if not more:
-                raise TimeoutError(f"{command} said nothing in {limit_s - left_s:.1f} s")
-            said += more
+                raise TimeoutError(f"{command} printed nothing in {limit_s - left_s:.1f} s")
+            printed += more
         return Spoken(seconds=time.perf_counter() - begun, words=words)
     finally:
         _end(process, reading)
 
 
-def spoken(said: bytes) -> str:
+def spoken(printed: bytes) -> str:
     """Return the first line that a person can read, without what steers a terminal; "" without one."""
-    text = _CONTROL.sub("", said.decode(errors="ignore"))
+    text = _CONTROL.sub("", printed.decode(errors="ignore"))
     return next((line.strip() for line in text.splitlines() if any(map(str.isalnum, line))), "")
 
 
@@ -218,7 +218,7 @@ def _without_folders(text: str) -> str:
 
 
 def document(results: Mapping[str, Any]) -> str:
-    """Return what the document says between its two marks."""
+    """Return what the document has between its two marks."""
     load = " and ".join(f"{one:.1f}" for one in results["load"])
     return (
         f"Medians of {results['times']} starts after one that warms up, {results['date']}, {results['cpus']}"
@@ -233,31 +233,31 @@ def main() -> int:
     parser.add_argument("--call", action="append", help="the beginning of a call; all by default")
     parser.add_argument("--times", type=int, default=_TIMES)
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} and the table")
-    said = parser.parse_args()
+    given = parser.parse_args()
     load = [os.getloadavg()[0]]
     # What is measured again takes the place of what was.
-    calls: dict[str, Any] = json.loads(RESULTS.read_text())["calls"] if said.call and said.write else {}
+    calls: dict[str, Any] = json.loads(RESULTS.read_text())["calls"] if given.call and given.write else {}
     with tempfile.TemporaryDirectory(prefix="first-output-") as place:
         template = prepare(Path(place).resolve())
-        for verb in (one for one in CALLS if said.call is None or one.name.startswith(tuple(said.call))):
-            heard = {way: measure(verb, way, template, said.times) for way in WAYS}
-            medians = {f"{way}_s": statistics.median(one.seconds for one in heard[way]) for way in WAYS}
+        for verb in (one for one in CALLS if given.call is None or one.name.startswith(tuple(given.call))):
+            measured = {way: measure(verb, way, template, given.times) for way in WAYS}
+            medians = {f"{way}_s": statistics.median(one.seconds for one in measured[way]) for way in WAYS}
             calls[verb.name] = {
                 **{name: round(seconds, 3) for name, seconds in medians.items()},
-                "words": _without_folders(heard["pipe"][-1].words),
+                "words": _without_folders(measured["pipe"][-1].words),
             }
             slow = "  SLOW" if max(medians.values()) > SLOW_S else ""
-            print(f"{verb.name}: {calls[verb.name]} ({heard['terminal'][-1].words}){slow}", flush=True)
+            print(f"{verb.name}: {calls[verb.name]} ({measured['terminal'][-1].words}){slow}", flush=True)
     load.append(os.getloadavg()[0])
     results = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "load": [round(one, 2) for one in load],
-        "times": said.times,
+        "times": given.times,
         "calls": calls,
     }
-    if said.write:
+    if given.write:
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
         DOCUMENT.write_text(before + _BEGIN + document(results) + _END + rest.partition(_END)[2])

@@ -1,7 +1,7 @@
-"""Runs the GPU study in eleven minutes: ``gpu_study.py [--stage NAME] [--limit SECONDS] [--rehearse]``.
+"""Runs the GPU study in eleven minutes: ``gpu_study.py [--stage NAME] [--limit SECONDS] [--small]``.
 
 Each stage is a process of its own with a time limit. Its tables, rows and output are kept as it goes, so that
-a stage that fails or is cut costs itself only. A stage that is done is not run again. ``--rehearse`` runs all
+a stage that fails or is cut costs itself only. A stage that is done is not run again. ``--small`` runs all
 of it at small sizes on the CPU; none of its figures holds for a device.
 """
 
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--limit", type=float, default=660.0, help="seconds for everything")
     parser.add_argument("--each", type=float, default=float("inf"), help="most seconds for a stage")
-    parser.add_argument("--rehearse", action="store_true", help="small, on the CPU")
+    parser.add_argument("--small", action="store_true", help="small, on the CPU")
     asked = parser.parse_args(arguments)
-    if not asked.rehearse and not _has_device():
+    if not asked.small and not _has_device():
         print(NO_DEVICE, file=sys.stderr)
         return _EXIT_NO_DEVICE
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left < _ENOUGH_S:
             print(f"{stage.name}: not run, {left:.0f} s are left", flush=True)
             continue
-        states[stage.name] = _run(stage.name, asked.out, left, rehearse=asked.rehearse)
+        states[stage.name] = _run(stage.name, asked.out, left, small=asked.small)
         (asked.out / "states.json").write_text(json.dumps(states, indent=1) + "\n")
     return 0 if all(states.get(one.name) == "done" for one in STAGES) else _EXIT_FAILED
 
@@ -90,13 +90,13 @@ def _states(out: Path) -> dict[str, str]:
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
-def _run(name: str, out: Path, limit_s: float, *, rehearse: bool) -> str:
+def _run(name: str, out: Path, limit_s: float, *, small: bool) -> str:
     """Run a stage within its limit, print and keep its output, and return how it ended."""
     begun = time.monotonic()
     command = [sys.executable, str(HERE / "stages.py"), name, str(out.absolute()), f"{limit_s - 3:.0f}"]
     with (out / f"{name}.log").open("a") as log:
         process = subprocess.Popen(
-            [*command, *(["--rehearse"] if rehearse else [])],
+            [*command, *(["--small"] if small else [])],
             cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])},
         )  # fmt: skip

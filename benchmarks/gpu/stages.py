@@ -1,4 +1,4 @@
-"""The stages of the GPU study: ``stages.py STAGE OUT SECONDS [--rehearse]``, as ``gpu_study.py`` runs them.
+"""The stages of the GPU study: ``stages.py STAGE OUT SECONDS [--small]``, as ``gpu_study.py`` runs them.
 
 A stage writes its table, ``OUT/STAGE.md``, anew after each part of it, and its rows to ``OUT/ledger``.
 """
@@ -51,7 +51,7 @@ class Stage:
 
     @property
     def small(self) -> bool:
-        """Whether this is a rehearsal on the CPU."""
+        """Whether this is a trial on the CPU."""
         return self.device == "cpu"
 
     @property
@@ -328,7 +328,7 @@ def profile(stage: Stage) -> None:
         place = stage.out / "profiles" / which
         place.mkdir(parents=True, exist_ok=True)
         arguments = ["--device", stage.device, *(["--small"] if stage.small else [])]
-        told = stage.perfkit(
+        printed = stage.perfkit(
             *("profile", "targets.py", "--steps", "12" if stage.small else "40"),
             *("--out", str(place / f"{which}.stat"), "--json", str(place / f"{which}.profile.json")),
             *("--ledger", str(stage.ledger), "--", which, *arguments),
@@ -336,7 +336,7 @@ def profile(stage: Stage) -> None:
         shown = stage.perfkit(
             "show", str(place / f"{which}.trace.json.gz"), "--json", str(place / f"{which}.trace.json")
         )
-        texts += ["", f"## {which}", "", "```text", told.strip(), "", shown.strip(), "```"]
+        texts += ["", f"## {which}", "", "```text", printed.strip(), "", shown.strip(), "```"]
         stage.write(_profile_row(which, place))
     stage.write("", "Ratios from 0.98 to 1.02 are aimed at, and hooks of at most 1 %.", *texts)
 
@@ -399,7 +399,7 @@ def precision(stage: Stage) -> None:
         ),
         "precision_text": ("device=cpu", "batch_size=2", "length=16", "steps=8", "small=true"),
     }[stage.name]
-    told = stage.perfkit(
+    printed = stage.perfkit(
         *("experiment", "run", f"{stage.name}.toml", "--ledger", str(stage.ledger)),
         *("--budget", f"{max(stage.left_s - 8, 5):.0f}s"),
         *("--markdown", str(stage.out / f"{stage.name}-report.md")),
@@ -407,13 +407,13 @@ def precision(stage: Stage) -> None:
         *(("--blocks", "2", "--factor", "precision=default,bf16") if stage.small else ()),
         expected=(0, 3),
     )
-    stage.write("```text", told.strip(), "```")
+    stage.write("```text", printed.strip(), "```")
 
 
 def tricks(stage: Stage) -> None:
     """Try the tricks on the ResNet loop, on the device."""
     budget = str(max(int(stage.left_s) - 15, 20))
-    told = stage.perfkit(
+    printed = stage.perfkit(
         *("tricks", "--apply-to", "targets:images", "--ledger", str(stage.ledger), "--budget", budget),
         *itertools.chain.from_iterable(
             ("--set", one)
@@ -426,7 +426,7 @@ def tricks(stage: Stage) -> None:
             ("--only", one) for one in (("channels_last",) if stage.small else ("bf16_autocast",))
         ),
     )
-    stage.write("```text", told.strip(), "```")
+    stage.write("```text", printed.strip(), "```")
 
 
 def overhead(stage: Stage) -> None:
@@ -482,9 +482,9 @@ def overhead(stage: Stage) -> None:
 
 
 def cold(stage: Stage) -> None:
-    """Tabulate what first calls are made of, and after how many calls times have settled."""
+    """Tabulate what first calls are made of, and after how many calls times are steady."""
     stage.write(
-        "| call | first call | compiling | autotuning | calls until settled | typical call |",
+        "| call | first call | compiling | autotuning | calls until steady | typical call |",
         "| :--- | ---: | ---: | ---: | ---: | ---: |",
     )
     for name, call in _first_calls(stage).items():
@@ -496,9 +496,9 @@ def cold(stage: Stage) -> None:
                 break
         first = part.cold_start
         seconds = (first.total_s, first.compiling_s, first.autotuning_s) if first else (None, None, None)
-        settled = "not settled" if part.not_warm else str(part.warmup)
+        steady = "not steady" if part.not_warm else str(part.warmup)
         typical = statistics.median(part.seconds) if part.seconds else None
-        cells = (name, *map(human_seconds, seconds), settled, human_seconds(typical))
+        cells = (name, *map(human_seconds, seconds), steady, human_seconds(typical))
         stage.write(f"| {' | '.join(cells)} |")
         if part.seconds:
             part.file(stage.ledger)
@@ -617,12 +617,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("stage", choices=STAGES)
     parser.add_argument("out", type=Path)
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--small", action="store_true")
     asked = parser.parse_args(arguments)
     stage = Stage(
         name=asked.stage,
         out=asked.out,
-        device="cpu" if asked.rehearse else "cuda",
+        device="cpu" if asked.small else "cuda",
         end_s=time.monotonic() + asked.seconds,
     )
     STAGES[asked.stage](stage)

@@ -53,7 +53,7 @@ def images(
     steps: int = 24,
     workers: int = 2,
 ) -> Trained:
-    """Train a ResNet to tell noisy copies of ten patterns, enlarged and flipped on the device."""
+    """Train a ResNet to distinguish noisy copies of ten patterns, enlarged and flipped on the device."""
     torch.manual_seed(seed)
     labels = torch.randint(0, 10, (2048,))
     pixels = (torch.rand(10, 8, 8)[labels] * 12 + torch.rand(len(labels), 8, 8) * 4).to(torch.uint8)

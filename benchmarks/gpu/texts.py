@@ -21,7 +21,7 @@ def text(
     steps: int = 24,
     small: bool = False,
 ) -> Trained:
-    """Train BERT-base to tell texts by their first word, which one of two halves of the vocabulary has."""
+    """Train BERT-base to distinguish texts by the half of the vocabulary that their first word is from."""
     torch.manual_seed(seed)
     net = _bert(device, small=small)
     words = torch.randint(1000, 30000, (batch_size * 8 + 32, length))

@@ -1,6 +1,6 @@
 """Tries a trick that is none again and again: ``tries.py [TIMES]``.
 
-Both of its sides are the same code. Prints what each try came to, and exits with 1 where one said that it
+Both of its sides are the same code. Prints what each try came to, and exits with 1 where one found that it
 helps or hurts.
 """
 

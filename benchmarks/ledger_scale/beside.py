@@ -39,7 +39,7 @@ TURNS = 5
 class Timed:
     """A command of a tool, and the seconds that it took each time."""
 
-    told: str
+    title: str
     seconds: Sequence[float]
 
     @property
@@ -142,7 +142,7 @@ def in_turns(commands: Mapping[str, Sequence[str]], root: Path, turns: int) -> d
             if done.returncode:
                 raise SystemExit(f"{name} failed: {done.stderr[-2000:]}")
             print(f"{name}: {seconds[name][-1]:.2f} s", flush=True)
-    return {name: Timed(told=name, seconds=taken) for name, taken in seconds.items()}
+    return {name: Timed(title=name, seconds=taken) for name, taken in seconds.items()}
 
 
 def outcome(found: Mapping[str, Timed]) -> dict[str, object]:

@@ -133,8 +133,8 @@ def _constant_columns(scale: Scale) -> dict[str, Any]:
     params = [[("size", name.partition("[")[2][:-1])] for name in names]
     launches = list(range(scale.launches)) * scale.benchmarks
     versions = [hashlib.sha256(name.encode()).hexdigest()[:16] for name in names]
-    told = {"benchmark": names, "params": params, "launch": launches, "version": versions}
-    columns |= {name: pa.array(cells, SCHEMA.field(name).type) for name, cells in told.items()}
+    named = {"benchmark": names, "params": params, "launch": launches, "version": versions}
+    columns |= {name: pa.array(cells, SCHEMA.field(name).type) for name, cells in named.items()}
     columns["group"] = pa.array([name.partition("::")[0] for name in names], pa.string())
     return columns
 
@@ -173,7 +173,7 @@ def _measured(scale: Scale, typical: Any, draw: np.random.Generator) -> dict[str
 
 
 def _repeated(name: str, value: object, rows: int) -> Any:  # noqa: ANN401
-    """Return a column that says the same in each row."""
+    """Return a column that has the same in each row."""
     one = pa.array([value], SCHEMA.field(name).type)
     return one.take(pa.array(np.zeros(rows, dtype=np.int64)))
 
@@ -185,7 +185,7 @@ def _run_id(recorded: datetime, draw: np.random.Generator) -> str:
 
 
 def main() -> int:
-    """Write the ledger and say how long it took."""
+    """Write the ledger and print how long it took."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -195,9 +195,9 @@ def main() -> int:
     parser.add_argument("--launches", type=int, default=1)
     parser.add_argument("--years", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=1)
-    said = vars(parser.parse_args())
-    folder = said.pop("folder")
-    scale = Scale(**said)
+    given = vars(parser.parse_args())
+    folder = given.pop("folder")
+    scale = Scale(**given)
     begun = time.monotonic()
     for stem, table in tables(scale):
         write_table(table, folder / f"{stem}.parquet")

@@ -1,7 +1,7 @@
 """Runs the same pairs of commits through perfkit and its peers: ``contest.py [--again] [PAIRS]``.
 
-What each tool said of each pair is a line of ``outcomes.jsonl``; a line that is there is not made again, so
-a contest that was stopped goes on. A tool that breaks has a line that says so, and costs only itself. What
+What each tool found of each pair is a line of ``outcomes.jsonl``; a line that is there is not made again, so
+a contest that was stopped goes on. A tool that breaks has a line about that, and costs only itself. What
 time may not allow is measured last: stop it then. ``--again`` is perfkit and asv alone. The lines of an
 older contest have no name of one.
 """
@@ -29,9 +29,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pairs", nargs="?", type=int, help="so many of them, the first; all by default")
     parser.add_argument("--again", action="store_true", help="perfkit and asv once more")
-    said = parser.parse_args()
-    contest, plan = (AGAIN[-1], plan_again()) if said.again else (NEWER, plan_pairs())
-    pairs = plan[: said.pairs]
+    given = parser.parse_args()
+    contest, plan = (AGAIN[-1], plan_again()) if given.again else (NEWER, plan_pairs())
+    pairs = plan[: given.pairs]
     done = {(outcome["pair"], outcome["tool"]) for outcome in read_outcomes(contest)}
     planned = turns(pairs)
     left = [(pair, tool) for pair, tool in planned if (pair.number, tool) not in done]
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def read_outcomes(contest: str) -> list[dict[str, object]]:
-    """Return what the tools said so far in a contest, in order."""
+    """Return what the tools found so far in a contest, in order."""
     lines = OUTCOMES.read_text().splitlines() if OUTCOMES.exists() else []
     return [one for one in map(json.loads, lines) if one.get("contest", OLDER) == contest]
 
@@ -91,17 +91,17 @@ def _keep(contest: str, pair: Pair, tool: str, scene: Scene) -> None:
     try:
         finding = RUN[tool](scene)
     except ToolError as error:
-        said = [str(error)]
+        printed = [str(error)]
         outcome["error"] = str(error)
     else:
         outcome |= dataclasses.asdict(finding)
-        said = [
+        printed = [
             f"{one.rule}: slower {list(one.slower)}, faster {list(one.faster)}" for one in finding.judgements
         ]
     with OUTCOMES.open("a") as stream:
         stream.write(json.dumps(outcome) + "\n")
     print(f"pair {pair.number} ({pair.case.kind} {pair.case.benchmark or ''}), {tool}:", flush=True)
-    print(*(f"  {line}" for line in said), sep="\n", flush=True)
+    print(*(f"  {line}" for line in printed), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

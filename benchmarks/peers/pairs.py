@@ -1,4 +1,4 @@
-"""Which pairs of commits the tools compare, in which order, settled before the first is measured.
+"""Which pairs of commits the tools compare, in which order, fixed before the first is measured.
 
 About 80 minutes on two cores: of the twelve pairs of the six benchmarks perfkit takes 20 s, asv 100 s,
 pytest-benchmark 12 s and the t-test 80 s each, pyperf 220 s of every second one; the four pairs of the hard
@@ -19,7 +19,7 @@ from plan import HARD, SIX, UNDOSED, Case
 
 from perfkit.gating.aa_runs import in_turn
 
-# A contest is known by the day on which its plan was settled.
+# A contest is known by the day on which its plan was fixed.
 OLDER, NEWER = "2026-11-22", "2026-11-25"
 # Two of the tools once more, some 16 minutes, since a launch costs perfkit less than it did in the newer one:
 # first on a machine of another kind than that one's, and then on one of its kind.
@@ -30,7 +30,7 @@ EVERYWHERE = ("perfkit", "asv", "pytest-benchmark", "t-test")
 QUICK_PYPERF = "pyperf --fast"
 SLOW_PYPERF = "pyperf"
 MARGIN = "2%"
-_PLANTED_UNITS = 21
+_SLOWED_UNITS = 21
 _SEED = 20261125
 
 
@@ -80,7 +80,7 @@ def turns(pairs: Iterable[Pair]) -> list[tuple[Pair, str]]:
 
 
 def _cases(source: random.Random, benchmarks: tuple[str, ...], count: int) -> list[Case]:
-    """Return as many identical pairs as planted ones, these in the benchmarks in turn."""
+    """Return as many identical pairs as slowed ones, these in the benchmarks in turn."""
     names: list[str | None] = [*[None] * count, *in_turn(source, benchmarks, count)]
     return [
         Case(
@@ -88,7 +88,7 @@ def _cases(source: random.Random, benchmarks: tuple[str, ...], count: int) -> li
             margin=MARGIN,
             benchmarks=benchmarks,
             benchmark=name,
-            head=UNDOSED if name is None else _PLANTED_UNITS,
+            head=UNDOSED if name is None else _SLOWED_UNITS,
         )
         for name in names
     ]

@@ -19,7 +19,7 @@ def main() -> None:
 
 
 def _name_works(command: list[str], arguments: argparse.Namespace) -> None:
-    """Tell the processes that pyperf starts which works there are."""
+    """Name to the processes that pyperf starts which works there are."""
     command += arguments.names
 
 

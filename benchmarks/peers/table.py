@@ -50,7 +50,7 @@ Outcome = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What a rule said of a pair: ``benchmark`` is the planted one, ``of`` how many were measured.
+    """What a rule found of a pair: ``benchmark`` is the slowed one, ``of`` how many were measured.
 
     ``undecided`` is None where the rule knows no such answer.
     """
@@ -70,8 +70,8 @@ class Judged:
         return len(self.slower) + len(self.faster)
 
     @property
-    def finds_plant(self) -> bool:
-        """Whether it accuses the planted benchmark, and no other, and praises none."""
+    def finds_slowdown(self) -> bool:
+        """Whether it accuses the slowed benchmark, and no other, and praises none."""
         return list(self.slower) == [self.benchmark] and not self.faster
 
 
@@ -85,12 +85,12 @@ def main() -> None:
 
 
 def read_again() -> dict[str, list[Outcome]]:
-    """Return what perfkit and asv said each time that they met alone."""
+    """Return what perfkit and asv found each time that they met alone."""
     return {contest: [*read_outcomes(contest)] for contest in AGAIN}
 
 
 def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
-    """Return what the study's gates said that were of identical code, or of plants as they are here."""
+    """Return what the study's gates found that were of identical code, or of slowdowns as they are here."""
     return [
         Judged(
             rule=_IN_STUDY,
@@ -136,7 +136,7 @@ def _best(outcomes: Sequence[Outcome]) -> list[str]:
     judged = [*_judged(one for one in outcomes if list(one["benchmarks"]) == list(SIX))]
     right = {one.rule: True for one in judged}
     for one in judged:
-        right[one.rule] &= one.finds_plant if one.benchmark else not one.named
+        right[one.rule] &= one.finds_slowdown if one.benchmark else not one.named
     return [rule for rule, always in right.items() if always]
 
 
@@ -276,7 +276,7 @@ def _place(judged: Judged) -> int:
 
 
 def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
-    """Yield what each rule said of a contest's outcomes."""
+    """Yield what each rule found of a contest's outcomes."""
     for one in outcomes:
         for judgement in one.get("judgements", ()):
             yield Judged(
@@ -286,15 +286,15 @@ def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
 
 def _cells(judged: Sequence[Judged]) -> list[str]:
     alike = [one for one in judged if one.benchmark is None]
-    planted = [one for one in judged if one.benchmark is not None]
+    slowed = [one for one in judged if one.benchmark is not None]
     accused = sum(bool(one.named) for one in alike)
-    hits = sum(one.finds_plant for one in planted)
+    hits = sum(one.finds_slowdown for one in slowed)
     return [
         f"{accused}/{len(alike)} ({100 * upper_bound(accused, len(alike)):.0f} %)",
         f"{sum(one.named for one in alike)}/{sum(one.of for one in alike)}",
-        f"{hits}/{len(planted)} ({100 * lower_bound(hits, len(planted)):.0f} %)",
+        f"{hits}/{len(slowed)} ({100 * lower_bound(hits, len(slowed)):.0f} %)",
         _undecided(judged),
-        _error(planted),
+        _error(slowed),
         f"{statistics.median(one.wall_s / one.of for one in judged):.1f}",
     ]
 
@@ -304,8 +304,8 @@ def _undecided(judged: Sequence[Judged]) -> str:
     return f"{sum(map(bool, answers))}/{len(answers)}" if answers else "-"
 
 
-def _error(planted: Sequence[Judged]) -> str:
-    read = [one.ratios.get(str(one.benchmark)) for one in planted]
+def _error(slowed: Sequence[Judged]) -> str:
+    read = [one.ratios.get(str(one.benchmark)) for one in slowed]
     errors = [abs(ratio - 1 - _TRUE_CHANGE) for ratio in read if ratio is not None]
     return f"{100 * statistics.median(errors):.1f} %" if errors else "-"
 

@@ -144,16 +144,16 @@ def run_asv(scene: Scene) -> Finding:
     ratios = {name: medians["head"][name] / medians["base"][name] for name in sorted(both)}
     judgements: list[Judgement] = []
     for factor in ASV_FACTORS:
-        said, _ = _asv(scene, "compare", "-f", factor, scene.base, scene.head)
-        judgements.append(judge_asv(said.stdout, factor, ratios))
+        printed, _ = _asv(scene, "compare", "-f", factor, scene.base, scene.head)
+        judgements.append(judge_asv(printed.stdout, factor, ratios))
         if not judgements[-1].ratios:
-            raise ToolError(f"asv compared nothing: {said.stdout[-300:]} {done.stderr[-300:]}")
+            raise ToolError(f"asv compared nothing: {printed.stdout[-300:]} {done.stderr[-300:]}")
     return Finding(wall_s=wall_s, judgements=tuple(judgements))
 
 
-def judge_asv(said: str, factor: str, ratios: Mapping[str, float]) -> Judgement:
-    """Return what ``asv compare`` says; beyond the factor but not significant is undecided."""
-    lines = [found for line in said.splitlines() if (found := _ASV_LINE.match(line))]
+def judge_asv(printed: str, factor: str, ratios: Mapping[str, float]) -> Judgement:
+    """Return what ``asv compare`` prints; beyond the factor but not significant is undecided."""
+    lines = [found for line in printed.splitlines() if (found := _ASV_LINE.match(line))]
     return Judgement(
         rule=f"asv, factor {factor}",
         slower=tuple(line["name"] for line in lines if line["mark"] == "+"),
@@ -179,12 +179,12 @@ def run_pytest_benchmark(scene: Scene) -> Finding:
         environment=ALLOCATOR,
         fine=(0, 1),
     )
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     return Finding(
         wall_s=base_s + head_s,
         judgements=tuple(
             judge_pytest_benchmark(
-                said, field, _pytest_times(saved, field), _pytest_times(result, field), scene.case.margin
+                printed, field, _pytest_times(saved, field), _pytest_times(result, field), scene.case.margin
             )
             for field in PYTEST_FIELDS
         ),
@@ -192,10 +192,10 @@ def run_pytest_benchmark(scene: Scene) -> Finding:
 
 
 def judge_pytest_benchmark(
-    said: str, field: str, base: Mapping[str, float], head: Mapping[str, float], margin: str
+    printed: str, field: str, base: Mapping[str, float], head: Mapping[str, float], margin: str
 ) -> Judgement:
-    """Return which benchmarks it says have failed by a field; it praises nothing and decides always."""
-    failed = [name for name, by in _PYTEST_LINE.findall(said) if by == field]
+    """Return which benchmarks it prints as failed by a field; it praises nothing and decides always."""
+    failed = [name for name, by in _PYTEST_LINE.findall(printed) if by == field]
     return Judgement(
         rule=f"pytest-benchmark, {field}:{margin}",
         slower=tuple(dict.fromkeys(failed)),
@@ -241,9 +241,9 @@ def _run_pyperf(scene: Scene, name: str, *options: str) -> Finding:
     return Finding(wall_s=wall_s, judgements=tuple(judgements))
 
 
-def judge_pyperf(said: str, rule: str, ratios: Mapping[str, float]) -> Judgement:
-    """Return what ``pyperf compare_to`` says; it tells what is equal from what is open nowhere."""
-    lines = _PYPERF_LINE.findall(said)
+def judge_pyperf(printed: str, rule: str, ratios: Mapping[str, float]) -> Judgement:
+    """Return what ``pyperf compare_to`` prints; it never separates what is equal from what is open."""
+    lines = _PYPERF_LINE.findall(printed)
     return Judgement(
         rule=rule,
         slower=tuple(name for name, _, word in lines if word == "slower"),
@@ -276,7 +276,7 @@ def run_t_test(scene: Scene) -> Finding:
 def judge_t_test(
     values: Mapping[str, Mapping[str, Sequence[float]]], margin: str
 ) -> tuple[Judgement, Judgement]:
-    """Return what Welch's t-test of the log times says at 1 %, by two readings of the margin.
+    """Return what Welch's t-test of the log times finds at 1 %, by two readings of the margin.
 
     A difference counts where it is significant and larger than the margin, and is undecided where it is
     larger only; or where the 99 % interval lies beyond the margin, and is undecided where it reaches across.
@@ -326,7 +326,7 @@ def _welch(base: Sequence[float], head: Sequence[float]) -> _Test:
 
 
 def _reaches_across(low: float, high: float, margin: float) -> bool:
-    """Tell whether an interval lies partly within the margin and partly beyond."""
+    """Return whether an interval lies partly within the margin and partly beyond."""
     within = 1 - margin <= low and high <= 1 + margin
     return not within and low <= 1 + margin and high >= 1 - margin
 

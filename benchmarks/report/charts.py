@@ -2,7 +2,7 @@
 
     python benchmarks/report/charts.py [RUNS]
 
-Told of each page: its weight on disk, the time until it is ready (median of five loads), and the time
+Reported of each page: its weight on disk, the time until it is ready (median of five loads), and the time
 between two frames while the chart is moved. Libraries that are not installed are skipped: install them with
 `pip install plotly bokeh`.
 """

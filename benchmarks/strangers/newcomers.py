@@ -46,12 +46,12 @@ def main() -> None:
 
 
 def begun(case: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Begin with perfkit in a repository, and say how long it took and what came out."""
+    """Begin with perfkit in a repository, and report how long it took and what came out."""
     repo = Repo(root)
     theirs = {str(entry[0]) for entry in repo.index.entries}
     done, init_s = strangers.run([str(strangers.BIN / "perfkit"), "init", "--yes"], case, root)
-    said = (done.stdout + done.stderr).strip()
-    (root.parent / f"{case['name']}.init.txt").write_text(said + "\n")
+    printed = (done.stdout + done.stderr).strip()
+    (root.parent / f"{case['name']}.init.txt").write_text(printed + "\n")
     changed = {line[3:] for line in repo.git.status("--porcelain", "--untracked-files=all").splitlines()}
     repo.git.add("--all")
     repo.index.commit("Measure performance with perfkit", author=strangers.AUTHOR, committer=strangers.AUTHOR)
@@ -84,9 +84,9 @@ def table(outcomes: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _reason(said: str) -> str:
+def _reason(printed: str) -> str:
     """Return why a gate was refused, without what it advises: ``perfkit: REASON: ADVICE``."""
-    return said.removeprefix("perfkit: ").partition(": ")[0]
+    return printed.removeprefix("perfkit: ").partition(": ")[0]
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def recorded(case: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def gated(case: dict[str, Any], root: Path, *options: str) -> dict[str, Any]:
-    """Gate two commits by the command of a person, and say what came out."""
+    """Gate two commits by the command of a person, and report what came out."""
     report = root.parent / f"{case['name']}.gate.json"
     report.unlink(missing_ok=True)
     command = [
@@ -152,7 +152,7 @@ def gated(case: dict[str, Any], root: Path, *options: str) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "run_id": found["run_id"],
         "verdicts": dict(Counter(one["verdict"] for one in found["comparisons"])),
-        "said": _sentence(done, told=report.exists()),
+        "said": _sentence(done, has_report=report.exists()),
     }
 
 
@@ -181,9 +181,9 @@ def _counts(output: str) -> dict[str, int]:
     return {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(lines[-1] if lines else "")}
 
 
-def _sentence(done: subprocess.CompletedProcess[str], *, told: bool) -> str:
+def _sentence(done: subprocess.CompletedProcess[str], *, has_report: bool) -> str:
     """Return the sentence of the decision, or the line of an error."""
-    if not told:
+    if not has_report:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
     return " ".join(done.stdout.strip().partition("\n\n")[0].partition("\ngate ")[0].split())
 

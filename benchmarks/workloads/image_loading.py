@@ -27,7 +27,7 @@ class LazyImages(Dataset[Item]):
     """Images decoded and augmented at every access, differently in every epoch.
 
     What an access gives depends on the seed, the epoch and the index only, so any number of worker
-    processes gives the same images. The mode says whether they are grey or coloured.
+    processes gives the same images. The mode is whether they are grey or coloured.
     """
 
     def __init__(

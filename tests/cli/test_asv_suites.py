@@ -180,8 +180,7 @@ class Added:
 """
 
 
-@pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
-def test_benchmarks_of_a_new_function_are_new(tmp_path: Path, option: tuple[str, ...]) -> None:
+def test_benchmarks_of_a_new_function_are_new(tmp_path: Path) -> None:
     suite = {"asv.conf.json": '{"version": 1, "benchmark_dir": "benchmarks"}', "benchmarks/__init__.py": ""}
     old = "import work\ndef time_old():\n    work.old()\ndef track_old():\n    return work.old()\n"
     project = git_project(
@@ -195,7 +194,7 @@ def test_benchmarks_of_a_new_function_are_new(tmp_path: Path, option: tuple[str,
         }
     )
 
-    gated = project.gate("--budget", "30", "--margin", "1000%", *option)
+    gated = project.gate("--budget", "30", "--margin", "1000%")
 
     added = {name: verdict for name, verdict in gated.verdicts.items() if name.endswith("_added")}
     assert {"time_added": "NEW", "peakmem_added": "NEW", "track_added": "NEW"} == added, gated.stderr

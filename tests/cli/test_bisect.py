@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bisected import SYNC, history
 from cluster import Cluster, cluster
 from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
@@ -177,21 +176,6 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
     assert name == found.report["benchmark"]["name"]
 
 
-def test_commits_that_do_not_import_are_skipped_and_reported(tmp_path: Path) -> None:
-    project, shas = history(tmp_path, commits=2, changed=2, work=SYNC, broken=frozenset({1}))
-
-    found = _bisect(project, "HEAD~2", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
-
-    assert 0 == found.exit_code, found.stderr
-    assert [[shas[1], shas[2]]] == found.suspects
-    (skipped,) = found.report["skipped"]
-    assert shas[1] == skipped["commit"]["sha"]
-    assert "No module named 'nowhere'" in skipped["reason"]
-    (step,) = found.report["steps"]
-    assert (0, 1) == (step["before"]["mean"], step["after"]["mean"])
-    assert "Tensor.item" == step["counted"]["causes"][0]["what"]
-
-
 def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path) -> None:
     project = git_project(tmp_path, {"work.py": work(steady=10)})
     called = work(steady=10).replace("return spin", "return callee() or spin") + CALLEE
@@ -219,8 +203,8 @@ def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> 
     assert {"skipped"} == {row.outcome.status for row in Ledger(project.ledger).rows()}
 
 
-# The commit at this place calls one function more, and takes three times as long.
-CHANGED = 4
+# The one commit does not import; the other calls one function more, and takes three times as long.
+BROKEN, CHANGED = 3, 4
 
 
 def _bisect_by(scene: Scene, url: str, *arguments: str, ledger: Path) -> Bisected:
@@ -229,22 +213,37 @@ def _bisect_by(scene: Scene, url: str, *arguments: str, ledger: Path) -> Bisecte
 
 
 def _module(number: int) -> str:
-    """Return the module of a commit; its second one does not import."""
+    """Return the module of a commit."""
     dose = 30 if number >= CHANGED else 10
     text = work(steady=dose, other=number) + "\ndef callee():\n    pass\n"
     if number >= CHANGED:
         text = text.replace(f"return spin({dose})", f"return callee() or spin({dose})")
-    return "import nowhere\n" if number == 1 else text
+    return "import nowhere\n" if number == BROKEN else text
 
 
 @pytest.fixture(scope="module")
 def partly_broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """Return a project whose fourth commit changed a benchmark, and whose first one does not import."""
+    """Return a project whose fourth commit changed a benchmark, and whose third one does not import."""
     files = {"tests/test_speed.py": BENCHMARK, "work.py": _module(0)}
     project = git_project(tmp_path_factory.mktemp("scene"), files)
     shas = [project.repository.git.head.commit.hexsha]
     shas += [project.commit({"work.py": _module(number)}, f"Change {number}") for number in range(1, 7)]
     return Scene(project=project, shas=tuple(shas))
+
+
+def test_commits_that_do_not_import_are_skipped_and_reported(partly_broken: Scene) -> None:
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--metric", "python_calls")
+
+    found = _bisect(partly_broken.project, *question)
+
+    assert 0 == found.exit_code, found.stderr
+    assert [[*partly_broken.shas[BROKEN : CHANGED + 1]]] == found.suspects
+    (skipped,) = found.report["skipped"]
+    assert partly_broken.shas[BROKEN] == skipped["commit"]["sha"]
+    assert "No module named 'nowhere'" in skipped["reason"]
+    (step,) = found.report["steps"]
+    assert 1 == step["after"]["mean"] - step["before"]["mean"]
+    assert "callee" == step["counted"]["causes"][0]["what"]
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +260,7 @@ def test_a_commit_is_found_by_counts(partly_broken: Scene, shared: Cluster, tmp_
     found = _bisect_by(partly_broken, shared.url, "--metric", "python_calls", ledger=ledger)
 
     assert 0 == found.exit_code, found.stderr
-    assert [[partly_broken.shas[CHANGED]]] == found.suspects
+    assert [[*partly_broken.shas[BROKEN : CHANGED + 1]]] == found.suspects
     (step,) = found.report["steps"]
     assert 1 == step["after"]["mean"] - step["before"]["mean"]
     rows = Ledger(ledger).rows()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_commands import run, run_here, run_perfkit
+from forked_commands import run, run_perfkit
 from repositories import Repository
 from synthetic import START, build_row
 
@@ -111,41 +111,6 @@ def test_json_on_standard_output_is_only_json(measured: Repository) -> None:
     assert "199-aaaa" in done.stderr
 
 
-def test_a_run_is_shown(measured: Repository) -> None:
-    good = _perfkit("ledger", "show", "aaaa", cwd=measured.root)
-    bad = _perfkit("ledger", "show", "bbbb", cwd=measured.root)
-
-    assert "500 ms" in good.stdout
-    assert "ValueError: no" in bad.stdout
-
-
-def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
-    done = _perfkit("log", cwd=measured.root)
-
-    assert 0 == done.returncode
-    assert "failed: ValueError: no" in (measured.root / "perf_log.md").read_text()
-
-
-@pytest.mark.usefixtures("one_launcher")
-def test_an_unreadable_image_is_one_line(tmp_path: Path) -> None:
-    for label in ("a", "b"):
-        for number in range(5):
-            file = tmp_path / "images" / label / f"{number}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"no image")
-    target = "benchmarks.workloads.metric_learning.training:main"
-    options = ["--no-ledger", "--passes", "clean", "--out", "x.stat"]
-    arguments = ["--data", "images", "--p", "2", "--k", "2", "--workers", "2"]
-
-    done = run_here("profile", target, *options, "--", *arguments, cwd=tmp_path)
-
-    assert 4 == done.returncode
-    progress, error = done.stderr.splitlines()
-    assert "clean pass begins" == progress
-    assert "expected a readable image" in error
-    assert "replace the file or remove it" in error
-
-
 def test_a_configuration_mistake_is_reported_by_every_command(measured: Repository) -> None:
     (measured.root / "pyproject.toml").write_text("[tool.perfkit]\nmargn = '2%'\n")
 
@@ -171,23 +136,6 @@ def test_shells_complete_verbs_and_options(tmp_path: Path) -> None:
     assert (0, "") == (done.returncode, done.stderr)
     assert ["gate", "--margin --markdown"] == done.stdout.splitlines()[1:3]
     assert "perfkit" in (tmp_path / ".bashrc").read_text()
-
-
-def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
-    program = (
-        "import sys, shellingham\n"
-        "shellingham.detect_shell = lambda: ('tcsh', 'tcsh')\n"
-        "sys.argv = ['perfkit', '--show-completion']\n"
-        "from perfkit.cli import main\n"
-        "main()"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-
-    assert 2 == done.returncode
-    assert "tcsh" in done.stdout + done.stderr
 
 
 def test_tables_in_a_pipe_are_as_wide_as_columns_allows(measured: Repository) -> None:
@@ -217,7 +165,7 @@ def _shown(root: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> st
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("names", [(), ("gate",), ("ledger",), ("ledger", "compact"), ("history", "accept")])
+@pytest.mark.parametrize("names", [(), ("ledger", "compact")])
 def test_help_is_what_the_option_prints(
     root: Any,  # noqa: ANN401
     names: tuple[str, ...],

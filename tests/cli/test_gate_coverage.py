@@ -159,13 +159,6 @@ def test_a_benchmark_without_changed_code_is_not_timed(project: GitProject) -> N
     assert 1 == gated.report["policy"]["family"]
     assert 1 == gated.report["coverage"]["same"]
     assert "1 of 2 benchmarks runs no changed code" in " ".join(gated.stderr.split())
-
-
-def test_a_row_tells_later_readers(project: GitProject) -> None:
-    project.commit(_app(near=20 * SLOWER))
-
-    gated = project.gate("--base", "HEAD^", *FAST)
-
     found = {
         row.outcome.benchmark.name.rpartition("::")[2]: row.policy.verdict
         for row in Ledger(project.ledger).rows()
@@ -182,7 +175,7 @@ def test_a_row_tells_later_readers(project: GitProject) -> None:
     assert gated.exit_code == judged.exit_code
 
 
-def test_where_nothing_changed_runs_the_first_line_says_so(project: GitProject) -> None:
+def test_where_nothing_changed_runs_the_first_line_states_it(project: GitProject) -> None:
     project.commit(_app(other=20 * SLOWER))
 
     gated = project.gate("--base", "HEAD^", *FAST)
@@ -284,7 +277,7 @@ def test_a_lost_trace_leaves_the_gate_as_it_is(project: GitProject) -> None:
     assert "it did not pass while it was traced" == why
 
 
-def test_where_functions_run_is_told(tmp_path: Path) -> None:
+def test_where_functions_run_is_reported(tmp_path: Path) -> None:
     text = "from app import Net\n" + benchmark("net", "Net().run")
     project = _project(tmp_path, {BENCH: text, "app.py": work() + CACHED})
     project.commit({"app.py": work() + CACHED.replace("spin(20)", "spin(21)").replace("spin(1)", "spin(2)")})

@@ -212,16 +212,6 @@ def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:
     assert "python_calls" in plain
 
 
-def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:
-    files = {"demo/training.py": TRAINING.replace("    pass\n", "    raise ValueError\n")}
-    broken = _gate(project, files, "--select", "plain")
-
-    assert 4 == broken.gated.exit_code
-    (finding,) = broken.gated.report["comparisons"]
-    assert ("train", "FAILED") == (finding["benchmark"]["name"], finding["verdict"])
-    assert "ValueError" in finding["message"]
-
-
 THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n", 1).replace(
     "    return (values * values).sum()\n",
     """    results = []
@@ -233,8 +223,10 @@ THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n"
 )
 
 
-def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None:
-    lost = _gate(project, {"demo/losses.py": THREADED}, "--select", "pull").gated
+def test_what_head_cannot_count_or_train_any_more_is_no_pass(project: GitProject) -> None:
+    breaks = TRAINING.replace("    pass\n", "    raise ValueError\n")
+    files = {"demo/losses.py": THREADED, "demo/training.py": breaks}
+    lost = _gate(project, files, "--select", "pull").gated
 
     operators = next(
         one
@@ -242,10 +234,14 @@ def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None
         if one["benchmark"]["name"].endswith("test_pull") and one["metric"]["name"] == "operators"
     )
     assert 4 == lost.exit_code
+    (finding,) = lost.report["comparisons"]
+    assert ("train", "FAILED") == (finding["benchmark"]["name"], finding["verdict"])
+    assert "ValueError" in finding["message"]
     assert ("MISSING", None) == (operators["verdict"], operators["head"])
     assert "MISSING test_pull: operators dispatched (base: 2)" in " ".join(lost.stderr.split())
     assert "not counted on head: it starts threads of its own" in (" ".join(lost.stderr.split()))
     assert 4 == project.judge(lost.run_id).exit_code
-    command = ["accept", "test_pull", "--reason", "quicker", "--ledger", str(project.ledger)]
-    run_perfkit(*command, cwd=project.root, check=True)
+    for name in ("test_pull", "train"):
+        command = ["accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
+        run_perfkit(*command, cwd=project.root, check=True)
     assert 0 == project.judge(lost.run_id).exit_code

@@ -277,10 +277,19 @@ def test_a_change_in_a_sibling_package_is_measured(tmp_path: Path) -> None:
     assert 1 == gated.exit_code
 
 
-def test_installed_packages_are_not_suggested_for_installation(tmp_path: Path) -> None:
+RAISES = """
+def test_raises(benchmark):
+    text = "-- Process 0 terminated with the following error:\\nTraceback (most recent call last):\\n"
+    text += "  File 'somewhere/spawn.py', line 1, in run\\n    started = True\\n" * 20
+    raise RuntimeError(text + "ValueError: the cause of it\\nframe #0: somewhere + 0x1\\n")
+    benchmark(int)
+"""
+
+
+def test_the_cause_of_a_failure_is_shown_and_no_installed_package_suggested(tmp_path: Path) -> None:
     modules = {"tests/test_part.py": "numpy.no_such_module", "tests/test_system.py": "winreg"}
     tests = {file: f"import {module}\n{benchmark('one', 'int')}" for file, module in modules.items()}
-    project = git_project(tmp_path, {"test_one.py": benchmark("two", "int"), **tests})
+    project = git_project(tmp_path, {"test_one.py": RAISES, **tests})
     project.commit({"work.py": ""})
 
     gated = project.gate(*ONE_LAUNCH)
@@ -289,6 +298,7 @@ def test_installed_packages_are_not_suggested_for_installation(tmp_path: Path) -
         message = gated.comparisons[file]["message"]
         assert module.partition(".")[0] in message
         assert "pip install" not in message
+    assert "ValueError: the cause of it" in gated.comparisons["test_raises"]["message"]
 
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="a library has to be compiled")
@@ -359,13 +369,6 @@ WAYS = {
     "lock": "taken = open('{lock}', 'w'); fcntl.flock(taken, fcntl.LOCK_EX | fcntl.LOCK_NB)",
     "wait": "taken = open('{lock}', 'w'); fcntl.flock(taken, fcntl.LOCK_EX)",
 }
-RAISES = """
-def test_raises(benchmark):
-    text = "-- Process 0 terminated with the following error:\\nTraceback (most recent call last):\\n"
-    text += "  File 'somewhere/spawn.py', line 1, in run\\n    started = True\\n" * 20
-    raise RuntimeError(text + "ValueError: the cause of it\\nframe #0: somewhere + 0x1\\n")
-    benchmark(int)
-"""
 
 
 @pytest.mark.parametrize(("way", "option"), [("port", ()), ("lock", ("--exact-only",)), ("wait", ())])
@@ -386,12 +389,3 @@ def test_sides_that_need_the_same_run_one_after_the_other(
     if not option:
         assert {"test_held": "REGRESSED"} == gated.verdicts
         assert "as where both need the same port or lock file" in gated.notes
-
-
-def test_the_cause_of_another_processes_error_is_shown(tmp_path: Path) -> None:
-    project = git_project(tmp_path, {"work.py": "", "test_raises.py": RAISES})
-    project.commit({"work.py": "x = 1\n"})
-
-    gated = project.gate(*ONE_LAUNCH)
-
-    assert "ValueError: the cause of it" in gated.comparisons["test_raises"]["message"]

@@ -40,7 +40,7 @@ def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProc
 
 @pytest.mark.parametrize(
     ("command", "seed"),
-    [("backfill HEAD", -1), ("calibrate", 2**63), ("doctor", -1), ("gate", 2**63), ("tricks", -1)],
+    [("backfill HEAD", -1), ("gate", 2**63)],
 )
 def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, seed: int) -> None:
     program = [sys.executable, "-m", "perfkit", *command.split(), "--seed", str(seed)]
@@ -53,7 +53,7 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
 
 @pytest.mark.parametrize(
     "error",
-    ['KeyError("lost")', "OSError(5, 'Input/output error')", "EOFError()", 'RuntimeError("one\\ntwo")'],
+    ["OSError(5, 'Input/output error')", 'RuntimeError("one\\ntwo")'],
 )
 def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     done = _run(error, tmp_path)
@@ -73,9 +73,7 @@ def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     assert "ledger list --ledger ." in kept
 
 
-@pytest.mark.parametrize(
-    "error", ["MemoryError()", "OSError(12, 'x')", 'RuntimeError("can\'t start new thread")']
-)
+@pytest.mark.parametrize("error", ["OSError(12, 'x')", 'RuntimeError("can\'t start new thread")'])
 def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) -> None:
     done = _run(error, tmp_path)
 
@@ -109,7 +107,7 @@ def test_tracebacks_are_shown_to_who_asks(
     assert [shown, shown] == ["Traceback" in done.stderr for done in (internal, mistake)]
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("gate", "--help"), ("ledger", "list")])
+@pytest.mark.parametrize("arguments", [("--version",), ("ledger", "list")])
 def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "benchmarks/ledger").mkdir(parents=True)
     reading, writing = os.pipe()

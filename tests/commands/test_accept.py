@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -300,15 +299,6 @@ def test_changes_that_are_not_there_any_more_are_accepted_alone(uncommitted: Rep
     )
 
 
-def test_the_command_shows_that_a_commit_of_the_same_code_is_covered(uncommitted: Repository) -> None:
-    done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
-
-    assert (
-        "for the uncommitted changes that the gate measured and for a commit of the same code" in done.stdout
-    )
-    assert "It holds for those changes alone" not in done.stdout
-
-
 STEP = "def step(n=3000):\n    for _ in range(3):\n        a()\n    b()\n    return sum(range(n))\n"
 
 
@@ -378,22 +368,6 @@ def test_the_next_gate_lets_the_accepted_finding_pass(
     (found,) = mark([comparison], applying)
 
     assert (kept.text if passes else None) == found.accepted
-
-
-def test_the_command_shows_what_was_accepted(gated: Repository) -> None:
-    done = _perfkit(
-        "accept", "x/bench_a.py::test_slow", "--reason", "Exact [distances]", "--json", "-", cwd=gated.root
-    )
-
-    sha = gated.git.head.commit.hexsha
-    (file,) = (gated.root / LEDGER / "acceptances").iterdir()
-    assert 0 == done.returncode, done.stderr
-    assert (
-        f"accepted x/bench_a.py::test_slow: REGRESSED ×1.080: Exact [distances] (A Tester, {sha[:8]})\n"
-        f"{file}: commit this file with your code, so that later gates read it\n"
-    ) == done.stderr
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    assert json.loads(done.stdout) == {"schema": {"name": "accept", "version": 3}, **kept}
 
 
 def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:

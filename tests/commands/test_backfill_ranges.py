@@ -107,7 +107,7 @@ def test_what_runs_the_same_code_as_a_neighbour_is_not_measured(repository: Repo
         "test_work", "test_rest"
     )
     begun = repository.commit({**files, "pyproject.toml": CONFIGURATION}, "Begin")
-    same = repository.commit({"mycode.py": f"# A comment\n{_code(1_000)}", "README.md": "Read.\n"}, "Tell")
+    same = repository.commit({"mycode.py": f"# A comment\n{_code(1_000)}", "README.md": "Read.\n"}, "Note")
     part = repository.commit({"mycode.py": _code(2_000)}, "Do more")
     ending = {"mycode.py": _code(3_000), "other.py": "def rest(): ...\n"}
     last = repository.commit({"benchmarks/bench_work.py": tests, **ending}, "End")

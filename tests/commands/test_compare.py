@@ -18,7 +18,7 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.agent.counters.model import Cause, Count, Counts
 from perfkit.ledger.store import Ledger
-from perfkit.model import SIDES, Environment, Machine, Placement, Row, Source
+from perfkit.model import Environment, Machine, Row, Source
 from perfkit.model.counters import count_outcomes
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
@@ -219,16 +219,6 @@ def test_times_of_two_places_are_refused(scene: Scene, part: str) -> None:
     assert f"not measured on one {part}" in done.stderr
     assert "perfkit backfill" in done.stderr
     assert 1 == len(done.stderr.strip().splitlines())
-
-
-def test_a_gate_that_measured_both_by_turns_is_named(scene: Scene) -> None:
-    for number, (side, sha) in enumerate(zip(SIDES, (scene.base, scene.head), strict=True)):
-        row = build_row(0.01, 0.01, sha=sha, run="0199-gate-of-both", source="gate", minute=number)
-        scene.file(replace(row, placement=Placement(side=side)))
-
-    _, report = scene.compare()
-
-    assert any("perfkit ledger judge" in note and "-of-both" in note for note in report["notes"])
 
 
 def test_a_commit_without_times_is_named(scene: Scene) -> None:

@@ -247,24 +247,6 @@ def test_the_profile_begins_at_the_target_without_the_harness(demo: Demo) -> Non
     assert {"main"} == callers
 
 
-def test_texts_list_all_code_and_own_code(demo: Demo) -> None:
-    text = demo.artifact(".txt").read_text()
-    assert "Ordered by: cumulative time" in text
-    assert "torch/utils/data/dataloader.py" in text
-    assert "demo/training.py" in text
-    assert str(demo.root) not in text
-
-    full, filtered = (demo.artifact(ending).read_text() for ending in (".txt", "_filtered.txt"))
-    totals = re.search(r"\d+ function calls.* seconds", full)
-    assert totals is not None
-    assert totals[0] in filtered
-    header, _, rows = filtered.partition("filename:lineno(function)")
-    assert "ncalls  tottime  percall  cumtime" in header
-    assert {"demo/training.py", "demo/loss.py"} == {
-        row.split()[5].split(":")[0] for row in rows.splitlines()[1:]
-    }
-
-
 def test_entries_show_own_code_and_waiting_apart(demo: Demo) -> None:
     kinds = {(entry.file, entry.function): entry.kind for entry in demo.summary.entries}
     assert "own" == kinds["demo/loss.py", "mean_square"]
@@ -291,20 +273,6 @@ def test_trace_and_operators_hold_the_window(demo: Demo) -> None:
     )
 
 
-def test_times_of_lines_are_reported_for_a_step_and_for_a_hit(demo: Demo) -> None:
-    text = demo.artifact("_lines.txt").read_text()
-    function, head, *rows = text[text.index("Function: mean_square") :].splitlines()
-
-    assert re.fullmatch(r"Function: mean_square, [\d.]+ ms a step", function)
-    assert "file and line hits ms a step ms a hit share text" == " ".join(head.split())
-    places = [row.split()[0] for row in rows[:3]]
-    assert ["demo/loss.py:2", "demo/loss.py:3", "demo/loss.py:4"] == places
-    assert rows[0].endswith("def mean_square(values):")
-    for row in rows[1:3]:
-        _, hits, of_step, of_hit, *_ = row.split()
-        assert ("8", of_hit) == (hits, of_step)
-
-
 def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
     rows = {row.outcome.metric.name: row for row in Ledger(demo.project.ledger_path).rows()}
     assert demo.summary.main_pass.step_s == rows["step_time"].outcome.values
@@ -314,14 +282,6 @@ def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
         rows["step_time"].outcome.benchmark.name,
     )
     assert re.fullmatch("[0-9a-f]{16}", rows["step_time"].outcome.benchmark.version)
-
-
-def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
-    index = (demo.root / "profiles" / "README.md").read_text()
-    assert index.startswith("# My profiles\n\nmy note\n")
-    assert "| first_profile |" in index
-    assert "`old.json` cannot be read" in index
-    assert "flame.speedscope.json" not in index
 
 
 def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import git
 import pytest
-from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import START, build_row
 
@@ -166,19 +165,6 @@ def test_a_list_cannot_name_files_outside_of_its_folder(repository: Repository, 
     assert precious.exists()
 
 
-def test_a_gate_is_reported_with_its_verdict_and_interval(repository: Repository) -> None:
-    *_, base, head = repository.git.git.rev_list("--reverse", "HEAD").split()
-    _gate(repository.root, base, head, 1)
-
-    site = _site(repository.root)
-
-    (gate,) = site.gates
-    (finding,) = gate.findings
-    assert (base, head, "REGRESSED") == (gate.base, gate.head, finding.verdict)
-    assert finding.ratio is not None
-    assert 1.5 == pytest.approx(finding.ratio.ratio, rel=0.01)
-
-
 def test_old_gates_keep_the_verdicts_of_their_rows(repository: Repository) -> None:
     *_, base, head = repository.git.git.rev_list("--reverse", "HEAD").split()
     for number in range(22):
@@ -255,11 +241,3 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, expect
 
     with pytest.raises(ConfigError, match=expected.replace("{", r"\{")):
         load_project(tmp_path)
-
-
-def test_the_command_shows_where_the_pages_are(repository: Repository) -> None:
-    done = run_perfkit("report", cwd=repository.root)  # fmt: skip
-
-    assert 0 == done.returncode, done.stderr
-    assert "site/index.html:" in done.stdout
-    assert (repository.root / "site/index.html").is_file()

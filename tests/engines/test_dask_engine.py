@@ -83,7 +83,6 @@ def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_pat
     ("resources", "program", "reason"),
     [
         (None, "", "it has no resource measure; start it with --resources measure=1"),
-        ("measure=2", "", "it has measure=2; start it with --resources measure=1"),
         ("measure=1", "import sys; sys.modules['perfkit'] = None", "it has no perfkit"),
         (
             "measure=1",

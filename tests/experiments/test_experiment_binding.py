@@ -56,7 +56,7 @@ def test_a_script_gets_options(training: Path) -> None:
 
 @pytest.mark.usefixtures("training")
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "shown"),
     [
         ("train", {"precison": "bf16"}, 'takes no argument "precison"; did you mean "precision"?'),
         ("train", {"depth": 2}, 'takes no argument "depth"; it takes precision, batch_size'),
@@ -66,11 +66,11 @@ def test_a_script_gets_options(training: Path) -> None:
         ("nothing", {}, 'there is no "nothing"'),
     ],
 )
-def test_what_is_refused_is_one_line(name: str, arguments: dict[str, Level], said: str) -> None:
+def test_what_is_refused_is_one_line(name: str, arguments: dict[str, Level], shown: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_bound(_target(name), arguments)
 
-    assert said in str(caught.value)
+    assert shown in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -152,22 +152,6 @@ def test_options_are_spelled_as_in_the_source(
     assert words.split(" ") == spelled(arguments, script)
 
 
-def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -> None:
-    files = {
-        "train.py": "from tools import options\n",
-        "tools/__init__.py": "",
-        "tools/options.py": "from .more import parser\nparser.add_argument('--batch-size')\n",
-        "tools/more.py": "parser.add_argument('--num_workers')\nparser.add_argument('--batch_size')\n",
-        "other.py": "parser.add_argument('--number_of-epochs')\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-
-    words = spelled({"batch_size": 1, "num_workers": 2, "number_of_epochs": 3}, tmp_path / "train.py")
-    assert ["--batch-size", "1", "--num_workers", "2", "--number-of-epochs", "3"] == words
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -229,18 +213,8 @@ def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
     assert "failed" not in done.stderr
 
 
-def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+def test_what_a_parser_refuses_is_reported_in_its_words(tmp_path: Path) -> None:
     done = _run(tmp_path, f"{EXPERIMENT}epochs = 7\n")
 
     assert 4 == done.returncode
     assert "argument --epochs: invalid choice: '7'" in done.stderr
-
-
-def test_a_function_of_a_command_line_is_read_in_its_own_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "spelled_program.py").write_text(f"{ARGPARSE}\ndef main(argv):\n    return argv\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    target = Target(name="main", place="spelled_program:main")
-
-    assert ["--batch_size", "8"] == load_bound(target, {"batch_size": 8})()

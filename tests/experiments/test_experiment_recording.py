@@ -22,13 +22,13 @@ EXPERIMENT = build_experiment(PRECISIONS)
 
 
 class _Silent:
-    """Hears what an experiment tells."""
+    """Keeps what an experiment prints."""
 
     def __init__(self) -> None:
-        self.said = ""
+        self.printed = ""
 
     def info(self, text: str) -> None:
-        self.said += text
+        self.printed += text
 
     def advance(self, share: float) -> None:
         assert 0 <= share <= 1
@@ -63,13 +63,13 @@ def test_an_experiment_killed_after_it_was_recorded_is_over(
         finally:
             os._exit(1)
     os.waitpid(child, 0)
-    heard = _Silent()
+    progress = _Silent()
 
-    measured = run_experiment(EXPERIMENT, project=project, ledger=project.ledger_path, progress=heard)
+    measured = run_experiment(EXPERIMENT, project=project, ledger=project.ledger_path, progress=progress)
 
     assert 2 == len(measured.record.trials)
     assert "all blocks are done" == measured.record.stopped
-    assert f"its rows are in {Ledger(project.ledger_path).files()[0]}" in heard.said
+    assert f"its rows are in {Ledger(project.ledger_path).files()[0]}" in progress.printed
     assert [0.5, 0.5] == [row.outcome.values[0] for row in Ledger(project.ledger_path).rows()]
     assert _begin(project).known() is None
 

@@ -15,10 +15,8 @@ from experiment_records import (
     AUGMENTATIONS,
     PRECISIONS,
     PRECISIONS_AND_SIZES,
-    Levels,
     bf16_is_faster,
     bf16_pays_from_four,
-    build_experiment,
     normal,
     synthetic_record,
 )
@@ -45,10 +43,7 @@ from perfkit.features.experiments.rows import trial_outcomes
 from perfkit.features.experiments.summary import (
     SAMPLE_RATE,
     crossover_sentences,
-    effect_text,
     mean_text,
-    ratios_by_block,
-    single_run_lines,
     summary_of,
 )
 from perfkit.model import Status
@@ -131,82 +126,11 @@ def test_notes_on_trials_are_shown_once() -> None:
     assert {note, None} == {outcome.message for outcome, _ in rows}
 
 
-@pytest.mark.parametrize(
-    ("factors", "sentences"),
-    [
-        (
-            {"precision": ("default", "bf16"), "batch_size": (2, 8)},
-            ["precision=bf16 pays from batch_size about 4 on (between 2 and 8)"],
-        ),
-        (
-            {"precision": ("bf16", "default"), "batch_size": (2, 8)},
-            ["precision=default pays up to batch_size about 4 (between 2 and 8)"],
-        ),
-        (
-            {**PRECISIONS, "batch_size": (2, 8), "workers": (0, 2)},
-            ["about 4 on, at workers=0 (", "about 4 on, at workers=2 ("],
-        ),
-        (THREE_SIZES, ["pays from batch_size about 3.9 on (between 2 and 4; not certain"]),
-    ],
-)
-def test_a_crossover_is_a_sentence(
-    factors: Mapping[str, tuple[str | int, ...]], sentences: list[str]
-) -> None:
-    record = synthetic_record(factors, sample_s=bf16_pays_from_four)
-    found = [one for one in crossover_sentences(record, effects_of(record)) if one.startswith("precision")]
-
-    assert len(sentences) == len(found)
-    assert all(part in sentence for part, sentence in zip(sentences, found, strict=True))
-
-
 def test_noise_around_no_change_is_no_crossover() -> None:
     record = synthetic_record(THREE_SIZES, noise=normal(0.05))
 
     found = crossover_sentences(record, effects_of(record))
     assert not [sentence for sentence in found if sentence.startswith("precision")]
-
-
-def test_effects_have_their_interval_and_verdict() -> None:
-    faster = effects_of(synthetic_record(PRECISIONS, sample_s=bf16_is_faster, noise=normal(0.0001)))
-    (rate,) = (one for one in map(effect_text, faster) if one.title == "samples per second")
-    noisy = effects_of(synthetic_record(PRECISIONS, noise=normal(0.05)))
-    (open_one,) = [effect_text(effect) for effect in noisy if effect.response == STEP_TIME]
-
-    assert ("+33.3 %", "+31.4 to +35.3 %", "IMPROVED") == (rate.change, rate.interval, rate.verdict)
-    assert "INCONCLUSIVE" == open_one.verdict
-    assert " to " in open_one.interval
-
-
-def test_before_the_first_block_is_over_there_is_only_what_was_counted() -> None:
-    record = replace(synthetic_record(PRECISIONS, done=0), stopped="")
-    words, document = _words(record), _document(record, "a.svg")
-
-    assert "0 of 0 finished blocks judged, at most 20 planned; not stopped yet" in words
-    assert "precision=bf16 0 264 MiB" in words
-    assert "peak of tensors -25.0 % exact IMPROVED" in words
-    assert "time" not in words.partition("Changes are")[0]
-    assert "Total execution time = -" in document
-    assert "| Default precision training | - | 352 MiB of tensors | - |" in document
-    assert ["train-images: no time was measured"] == _chart_texts(record)
-
-
-def test_one_block_gives_means_without_scatter_and_no_effect() -> None:
-    record = synthetic_record(PRECISIONS, done=1)
-    words = _words(record)
-
-    assert "±" not in words.partition("mean ± sd")[2].partition("Changes are")[0].replace("mean ± sd", "")
-    assert "total time - - too few blocks" in words
-    assert "too few blocks" in _chart_texts(record)
-
-
-def test_a_variant_that_fails_late_keeps_what_it_had_given() -> None:
-    record = synthetic_record(PRECISIONS)
-    kept = tuple(trial for trial in record.trials if trial.variant != "precision=bf16" or trial.block < 2)
-    last = Trial(variant="precision=bf16", block=2, order=1, seed=0, status="error", message="NaN in loss")
-
-    words = _words(replace(record, trials=(*kept, last)))
-
-    assert "precision=bf16: failed: NaN in loss (after 2 trials that did not)" in words
 
 
 @pytest.mark.parametrize(
@@ -221,14 +145,6 @@ def test_failures_come_before_results(status: Status, words: str) -> None:
     assert f"Total execution time = {words}" in document
     assert f"| Mixed precision (bf16) training | {words} | {words} | {words} |" in document
     assert "The effects leave out what failed or was never measured: precision=bf16." in document
-
-
-def test_a_mistake_of_some_variants_names_them() -> None:
-    record = synthetic_record(PRECISIONS)
-    caught = replace(record.fingerprints["precision=bf16"], mistakes=(MISTAKE,))
-    record = replace(record, fingerprints={**record.fingerprints, "precision=bf16": caught})
-
-    assert f"caught: {MISTAKE} (precision=bf16)" in _words(record)
 
 
 def test_simple_effects_that_are_all_the_same_are_one_line() -> None:
@@ -297,55 +213,6 @@ def test_a_summary_has_the_interval_of_student() -> None:
     assert (2.5, 1.291, 2.054) == pytest.approx((found.mean, found.sd, found.half_width), abs=0.001)
 
 
-def test_blocks_have_the_ratios_that_the_effect_rests_on() -> None:
-    def half_at_two(levels: Levels) -> float:
-        return 0.5 if levels == {"precision": "bf16", "batch_size": 2} else 1.0
-
-    record = synthetic_record(
-        PRECISIONS_AND_SIZES, sample_s=half_at_two, noise=lambda _: 0.0, done=3, failed=NO_MEMORY
-    )
-    main = next(effect for effect in effects_of(record) if effect.response == STEP_TIME)
-
-    assert [0.5, 0.5, 0.5] == pytest.approx(ratios_by_block(record, main))
-
-
-def _single_runs(*seconds: tuple[float, float]) -> list[str]:
-    """Return the lines on blocks of (default, bf16), of which the first alternates."""
-    trials = tuple(
-        Trial(
-            variant=f"precision={level}",
-            block=block,
-            order=(place + block) % 2,
-            seed=block,
-            responses={"total_time": found[place]},
-        )
-        for block, found in enumerate(seconds)
-        for place, level in enumerate(("default", "bf16"))
-    )
-    experiment = build_experiment(PRECISIONS)
-    return list(single_run_lines(ExperimentRecord(experiment=experiment, fingerprints={}, trials=trials)))
-
-
-def test_single_runs_would_have_disagreed() -> None:
-    line, _ = _single_runs((10.0, 9.0), (8.0, 9.0), (10.0, 12.0))
-    *_, last = _single_runs((10.0, 11.0), (11.0, 10.0), (10.0, 11.0), (11.0, 10.0))
-
-    assert "anything from -10.0 % to +50.0 % of total time" in line
-    assert "slower in 5 of the 9 pairs" in line
-    assert "took +10.0 % against those that came first" in last
-    assert [] == _single_runs((10.0, 9.0), (8.0, 9.0))
-    whole = single_run_lines(synthetic_record(PRECISIONS_AND_SIZES))
-    assert any("precision default and bf16 at batch_size=2" in line for line in whole)
-
-
-def test_headings_stand_below_those_of_the_text_around() -> None:
-    record = synthetic_record(PRECISIONS)
-    text = experiment_document(record, heading_level=3, picture=None, provenance=PROVENANCE)
-
-    assert text.startswith("### train-images\n\n#### What was run\n")
-    assert "![" not in text
-
-
 def test_lab_notes_have_time_memory_and_number_of_trials() -> None:
     on_host = synthetic_record(PRECISIONS, sample_s=bf16_is_faster, accuracy=False)
     on_device = _document(
@@ -365,38 +232,6 @@ def test_lab_notes_have_time_memory_and_number_of_trials() -> None:
     assert "bytes, counted over one run" in _document(replace(on_host, fingerprints=no_steps))
 
 
-@pytest.mark.parametrize(
-    ("title", "factors"),
-    [
-        ("Mixed precision (fp16) training", {"precision": ("default", "fp16")}),
-        ("Mixed precision (bf16) training, batch_size=8", PRECISIONS_AND_SIZES),
-        ("Fp32 precision training", {"precision": ("fp32", "bf16")}),
-        ("workers=2, pinned=true training", {"workers": (0, 2), "pinned": (False, True)}),
-    ],
-)
-def test_a_variant_has_the_title_that_people_give_it(
-    title: str, factors: Mapping[str, tuple[str | int, ...]]
-) -> None:
-    assert f"\n{title}:\n" in _document(synthetic_record(factors, done=1, looked_at=False))
-
-
-def _cached_is_faster(levels: Levels) -> float:
-    return 0.01 if levels["augmentation"] == "cached" else 0.0269
-
-
-@pytest.mark.parametrize("methods", [("lazy", "cached"), ("cached", "lazy")])
-def test_lazy_and_cached_have_measured_pros_and_cons(methods: tuple[str, str]) -> None:
-    document = _document(synthetic_record({"augmentation": methods}, sample_s=_cached_is_faster))
-    rows = [row.split(" | ")[:2] for row in document.splitlines() if row.startswith(("| lazy", "| cached"))]
-
-    assert [
-        ["| lazy", "Pro"], ["| lazy", "Pro"], ["| lazy", "Con"], ["| lazy", "Con"],
-        ["| cached", "Con"], ["| cached", "Con"], ["| cached", "Pro"], ["| cached", "Pro"],
-    ] == rows  # fmt: skip
-    assert "| lazy | Pro | host peak: -8" in document
-    assert "| cached | Con | the same images in each epoch: each is augmented once |" in document
-
-
 def test_what_is_undecided_is_neither_pro_nor_con() -> None:
     same = _document(synthetic_record(AUGMENTATIONS, noise=normal(0.005)))
     open_still = _document(synthetic_record(AUGMENTATIONS, noise=normal(0.05)))
@@ -407,22 +242,6 @@ def test_what_is_undecided_is_neither_pro_nor_con() -> None:
     assert "Pro or Con" not in _document(synthetic_record({"augmentation": ("lazy", "none")}))
 
 
-def test_a_chart_has_each_main_effect_with_its_simple_ones_below() -> None:
-    texts = _chart_texts(synthetic_record(PRECISIONS_AND_SIZES, sample_s=bf16_is_faster))
-    slower = synthetic_record(
-        PRECISIONS, sample_s=lambda levels: 1.25 if levels["precision"] == "bf16" else 1.0
-    )
-
-    assert [
-        "precision: default → bf16", "batch_size=2", "batch_size=8",
-        "batch_size: 2 → 8", "precision=default", "precision=bf16",
-    ] == [text for text in texts if "→" in text or "=" in text][1:]  # fmt: skip
-    assert 3 == sum(text.endswith(" % IMPROVED") for text in texts)
-    assert any(text.startswith("-") and text.endswith(" % REGRESSED") for text in _chart_texts(slower))
-    # Nine blocks and the estimate.
-    assert 10 == len(list(_chart(slower).iter(f"{SVG}circle")))
-
-
 def test_names_cannot_break_a_chart_which_loads_nothing_from_elsewhere() -> None:
     record = synthetic_record({"a<b": ("x&y", '"z"')})
     record = replace(record, experiment=replace(record.experiment, name="</svg>"))
@@ -431,14 +250,6 @@ def test_names_cannot_break_a_chart_which_loads_nothing_from_elsewhere() -> None
     assert 'a<b: x&y → "z"' in _chart_texts(record)
     assert 1 == effects_chart(record).count("http")
     assert "<script" not in effects_chart(record)
-
-
-def test_an_interval_of_two_blocks_leaves_the_dots_their_room() -> None:
-    chart = _chart(synthetic_record(PRECISIONS, done=2))
-    dots = [float(dot.get("cx", "nan")) for dot in chart.iter(f"{SVG}circle")]
-
-    assert not [line for line in chart.iter(f"{SVG}line") if line.get("stroke-width") == "1.5"]
-    assert max(dots) - min(dots) > 20
 
 
 @pytest.mark.parametrize(

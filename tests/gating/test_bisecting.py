@@ -204,18 +204,18 @@ def test_suspected_commits_that_failed_earlier_are_tried_again() -> None:
     assert {8} == set(search.unusable)
 
 
-def test_what_is_measured_is_told() -> None:
-    told: list[SearchState] = []
+def test_what_is_measured_is_reported() -> None:
+    states: list[SearchState] = []
     meter = FakeMeter(steps={3: 0.1})
     search = _time(meter, 8)
-    search.on_state = told.append
+    search.on_state = states.append
     search.open_ends()
     search.begin()
     search.run([1.0] * 8)
 
-    assert (0, 8) == (told[0].base, told[0].head)
-    assert told[-1].left < told[0].left
-    assert all(state.left_s > 0 for state in told)
+    assert (0, 8) == (states[0].base, states[0].head)
+    assert states[-1].left < states[0].left
+    assert all(state.left_s > 0 for state in states)
 
 
 @pytest.mark.parametrize("place", [1, 23, 64])

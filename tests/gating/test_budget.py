@@ -89,7 +89,7 @@ def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> N
     assert 10 == len(chosen)
 
 
-def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
+def test_a_forecast_states_what_it_takes_and_what_the_budget_leaves_out() -> None:
     enough = Forecast(costs_s=[10.0] * 8 + [5.0], left_s=100.0, after_s=10.0)
     short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
 
@@ -115,7 +115,7 @@ def test_where_measuring_goes_on_nothing_is_left_out() -> None:
     ) == short.going_on(budget_s=50, most_s=3600)
 
 
-def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
+def test_the_end_states_what_was_not_reached_and_what_that_takes() -> None:
     forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)
 
     assert (

@@ -170,42 +170,6 @@ def test_python_calls_decide_where_nothing_is_timed_and_no_torch_used(
     assert [decides] == [one.gating for one in found if one.metric.name == "python_calls"]
 
 
-def test_what_did_not_repeat_does_not_decide() -> None:
-    one = compared(counted("operators", 100, 100), counted("operators", 200, 202))
-
-    assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
-    assert "did not repeat on head: not exact" == one.message
-    assert (100, 201) == (one.base, one.head)
-
-
-def test_what_only_counts_beside_informs() -> None:
-    one = compared(counted("flops", 1, 1), counted("flops", 9, 9))
-
-    assert ("REGRESSED", False) == (one.verdict, one.gating)
-
-
-@pytest.mark.parametrize(
-    ("base", "head", "message"),
-    [
-        ({"operators": "compiled"}, {"operators": "compiled"}, "not counted: compiled"),
-        ({"operators": "compiled"}, {}, "not counted on base: compiled"),
-        (
-            {"operators": "torch is not used"},
-            {"operators": "compiled"},
-            "not counted on base: torch is not used; not counted on head: compiled",
-        ),
-    ],
-)
-def test_why_something_was_not_counted_is_reported(
-    base: dict[str, str], head: dict[str, str], message: str
-) -> None:
-    new = counts(*([] if head else [counted("operators", 7, 7)]), not_counted=head)
-    (one,) = compare_counts(STEP, counts(not_counted=base), new, POLICY, training=True, gating=True)
-
-    assert (message, "INCONCLUSIVE", False) == (one.message, one.verdict, one.gating)
-    assert (None, None if head else 7) == (one.base, one.head)
-
-
 LOST = counts(not_counted={"operators": "compiled"})
 
 
@@ -593,12 +557,6 @@ def test_all_values_decide(base: tuple[float, ...], head: tuple[float, ...], ver
     old, new = (Count(metric=PEAK_MEMORY, unit="B", values=values, causes=()) for values in (base, head))
     found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
     assert (verdict, True) == (found.verdict, found.gating)
-
-
-def test_a_repeated_value_is_exact() -> None:
-    old, new = (Count(metric=TRACKED, unit="1", values=(v, v), causes=()) for v in (10.0, 20.0))
-    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
-    assert ("REGRESSED", True, 10.0, 20.0) == (found.verdict, found.metric.exact, found.base, found.head)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A gate counts benchmarks on real trees and in real processes, and training steps as their processes say."""
+"""A gate counts benchmarks on real trees in real processes, and training steps as these report them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import Callgrind
 
 POLICY = CounterPolicy(gating=("python_calls",), tolerance=0.05)
-SYNCS = CounterPolicy(gating=("syncs",), tolerance=0.05)
 STEADY = "def test_it(benchmark):\n    benchmark(sorted, [2, 1])\n"
 RAISES = "def test_it(benchmark):\n    benchmark(int, 'none')\n"
 RULES = Rules(margin=0.02, limit_s=30.0, globs=())
@@ -57,37 +56,39 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     (name,) = nodes("test_it")
 
     with trees.launcher() as launcher:
-        tally = count_compared([_compared(name)], launcher, log=lambda _: None, decide=False)
+        counted = count_compared([_compared(name)], launcher, log=lambda _: None, decide=False)
 
-    compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
+    compared = [found for found in counted.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
     assert all("counting failed: " in (found.message or "") for found in compared)
-    assert () == tally.findings
+    assert () == counted.findings
 
 
 def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(tmp_path: Path) -> None:
     trees = TwoTrees(tmp_path)
     trees.benchmarks(STEADY + RAISES.replace("test_it", "test_broken"))
     steady, broken = nodes("test_it", "test_broken")
-    said: list[str] = []
+    logged: list[str] = []
 
     with trees.launcher() as launcher:
-        tally = count_compared([_compared(steady), _compared(broken)], launcher, log=said.append, decide=True)
+        counted = count_compared(
+            [_compared(steady), _compared(broken)], launcher, log=logged.append, decide=True
+        )
 
-    assert [steady, broken] == said
-    assert [steady] == [pair.benchmark.name for pair in tally.pairs]
-    assert not any(pair.training for pair in tally.pairs)
-    assert [(broken, "FAILED")] == [(one.benchmark.name, one.verdict) for one in tally.findings]
-    assert FILE in tally.loaded
+    assert [steady, broken] == logged
+    assert [steady] == [pair.benchmark.name for pair in counted.pairs]
+    assert not any(pair.training for pair in counted.pairs)
+    assert [(broken, "FAILED")] == [(one.benchmark.name, one.verdict) for one in counted.findings]
+    assert FILE in counted.loaded
 
 
 class _Child:
     """Stands for a process that counts a training step: it answers with its counts, or with a problem."""
 
     def __init__(self, side: Side, answer: Counts | str) -> None:
-        said = as_message(answer) if isinstance(answer, Counts) else {"problem": answer}
+        content = as_message(answer) if isinstance(answer, Counts) else {"problem": answer}
         self._messages: list[Message] = [
-            {"kind": "counted", **said},
+            {"kind": "counted", **content},
             {"kind": "done", "foreign": {}, "loaded": [f"{side}.py"]},
         ]
         self.side, self.channel = side, self
@@ -107,7 +108,7 @@ class _Launcher:
 
     def __init__(self, top: Path, **answers: Sequence[Counts | str]) -> None:
         self._top = top
-        self._answers: Mapping[str, list[Counts | str]] = {side: [*said] for side, said in answers.items()}
+        self._answers: Mapping[str, list[Counts | str]] = {side: [*given] for side, given in answers.items()}
         self.places: set[tuple[Side, str]] = set()
 
     def root(self, side: Side) -> Path:
@@ -130,26 +131,6 @@ def _step(*values: float, cause: str = "a", metric: str = "python_calls") -> Cou
 
 def _launcher(**answers: Sequence[Counts | str]) -> Launcher:
     return cast("Launcher", _Launcher(Path("/tree"), **answers))
-
-
-def test_a_training_step_is_counted_twice_on_each_side() -> None:
-    base, head = [_step(9, 3, cause="a"), _step(9, 4, cause="b")], [_step(5), _step(5)]
-
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
-
-    (pair,) = tally.pairs
-    (count,) = pair.counts["base"].counts
-    assert ((3.0, 4.0), "b") == (count.values, count.causes[0].what)
-    assert [(5.0, 5.0)] == [one.values for one in pair.counts["head"].counts]
-    assert {"base.py", "head.py"} == tally.loaded
-
-
-def test_a_sync_more_in_a_training_step_fails() -> None:
-    base, head = ([_step(number, metric="syncs")] * 2 for number in (1, 2))
-
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
-
-    assert 1 == exit_code(tally.compared(SYNCS))
 
 
 @pytest.mark.parametrize(
@@ -183,11 +164,11 @@ def test_a_training_step_that_was_counted_on_one_side_alone_is_a_finding(
 ) -> None:
     launcher = _launcher(base=base, head=head)
 
-    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), launcher)
+    counted = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), launcher)
 
-    assert findings == [(one.verdict, one.message) for one in tally.findings]
-    assert notes == [*tally.notes]
-    assert () == tally.pairs
+    assert findings == [(one.verdict, one.message) for one in counted.findings]
+    assert notes == [*counted.notes]
+    assert () == counted.pairs
 
 
 def _project(root: Path, exact: str = "") -> None:
@@ -228,9 +209,9 @@ def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
     project = load_project(tmp_path)
     launcher = _Launcher(Path("/tree"), **{side: [_step(3)] * 4 for side in SIDES})
 
-    tally = count_targets(targets_to_count(project), project, cast("Launcher", launcher), RULES)
+    counted = count_targets(targets_to_count(project), project, cast("Launcher", launcher), RULES)
 
-    assert ["loop", "script"] == [pair.benchmark.name for pair in tally.pairs]
+    assert ["loop", "script"] == [pair.benchmark.name for pair in counted.pairs]
     assert {
         *((side, LOOP) for side in SIDES),
         *((side, f"/tree/{side}/train.py") for side in SIDES),
@@ -238,7 +219,7 @@ def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("installed", "told"),
+    ("installed", "lacking"),
     [
         ([], "there is no valgrind and no callgrind_control on PATH"),
         (["valgrind"], "there is no callgrind_control on PATH"),
@@ -246,16 +227,16 @@ def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
     ],
 )
 def test_without_valgrind_instructions_are_refused(
-    installed: Sequence[str], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Sequence[str], lacking: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in installed:
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    if told is None:
+    if lacking is None:
         check_valgrind()
     else:
-        with pytest.raises(UsageError, match=f"{told}: install Valgrind"):
+        with pytest.raises(UsageError, match=f"{lacking}: install Valgrind"):
             check_valgrind()
 
 
@@ -268,13 +249,13 @@ class _Callgrind:
 
 
 def test_instructions_are_counted_of_one_benchmark_after_the_other() -> None:
-    said: list[str] = []
+    logged: list[str] = []
     compared = [_compared("one"), _compared("three", gating=False)]
 
-    tally = count_instructions(compared, cast("Callgrind", _Callgrind()), log=said.append)
+    counted = count_instructions(compared, cast("Callgrind", _Callgrind()), log=logged.append)
 
-    assert ["one", "three"] == said
+    assert ["one", "three"] == logged
     assert [("one", 3.0, True), ("three", 5.0, False)] == [
-        (pair.benchmark.name, pair.counts["head"].counts[0].values[-1], pair.gating) for pair in tally.pairs
+        (pair.benchmark.name, pair.counts["head"].counts[0].values[-1], pair.gating) for pair in counted.pairs
     ]
-    assert not any(pair.training for pair in tally.pairs)
+    assert not any(pair.training for pair in counted.pairs)

@@ -1,4 +1,4 @@
-"""A gate on a device says how its sides shared it, what first calls took, and files both."""
+"""A gate on a device reports how its sides shared it, what first calls took, and files both."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_gate_proves_that_sides_do_not_disturb_one_another(project: GitProject
     assert ALONE not in {mark for row in Ledger(project.ledger).rows() for mark in row.policy.marks}
 
 
-def test_each_reason_for_turns_is_told_once() -> None:
+def test_each_reason_for_turns_is_reported_once() -> None:
     residents = Residents(
         alone={"a.py::test_a": "full", "a.py::test_b": "full"}, not_checked="it would take 1 min"
     )
@@ -123,16 +123,16 @@ def test_each_reason_for_turns_is_told_once() -> None:
         (-0.1, 0.2, "so few rounds do not show whether it disturbs"),
     ],
 )
-def test_what_a_check_found_is_told(low: float, high: float, meant: str) -> None:
+def test_what_a_check_found_is_reported(low: float, high: float, meant: str) -> None:
     small = Effect(low=-0.001, high=0.001)
     effects: Mapping[Side, Effect] = {"base": Effect(low=low, high=high), "head": small}
 
-    (told,) = on_the_device(Residents(presence=Presence(node="a.py::test_a", effects=effects)))
+    (note,) = on_the_device(Residents(presence=Presence(node="a.py::test_a", effects=effects)))
 
-    assert f"{100 * low:+.2f} to {100 * high:+.2f} % on base; -0.10 to +0.10 % on head: {meant}" in told
+    assert f"{100 * low:+.2f} to {100 * high:+.2f} % on base; -0.10 to +0.10 % on head: {meant}" in note
 
 
-def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
+def test_first_calls_are_reported_with_the_parts_that_are_known() -> None:
     def row(side: Side, metric: Metric, seconds: float) -> Row:
         return Row(
             run_id="r1",
@@ -156,11 +156,11 @@ def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
     ]
     untold = replace(row("head", COLD_START, 8.0), policy=RowPolicy(marks=(UNREPORTED,)))
 
-    (told,) = cold_starts(rows)
-    assert told == (
+    (note,) = cold_starts(rows)
+    assert note == (
         "first call of test_a: base 2.00 s (median of 3 launches);"
         " head 8.00 s (median of 1 launch; compiling 7.00 s)"
     )
     assert [] == list(cold_starts(rows[:4]))
-    (said,) = cold_starts([untold])
-    assert "head 8.00 s (median of 1 launch; time of compiling not told)" in said
+    (sentence,) = cold_starts([untold])
+    assert "head 8.00 s (median of 1 launch; time of compiling not told)" in sentence

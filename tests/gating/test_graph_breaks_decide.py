@@ -1,4 +1,4 @@
-"""Graph breaks are counted without a GPU, and decide a gate that is told so."""
+"""Graph breaks are counted without a GPU, and decide a gate that is set to it."""
 
 from __future__ import annotations
 

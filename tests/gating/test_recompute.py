@@ -82,8 +82,8 @@ def test_a_kept_gate_is_judged_by_the_question_it_was_made_with(
 
 
 def test_a_whole_gate_passes(tmp_path: Path) -> None:
-    settled = replace(POLICY, verdict="UNCHANGED", wall_s=41.3)
-    Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(1.0)])
+    decided = replace(POLICY, verdict="UNCHANGED", wall_s=41.3)
+    Ledger(tmp_path).append([replace(row, policy=decided) for row in _launches(1.0)])
 
     report = _report(tmp_path)
 
@@ -105,8 +105,8 @@ def test_a_whole_gate_passes(tmp_path: Path) -> None:
 def test_what_failed_a_gate_fails_it_again(
     tmp_path: Path, rules: Policy, ratios: tuple[float, ...], verdict: Verdict, code: int
 ) -> None:
-    settled = replace(POLICY, rules=rules, verdict=verdict, wall_s=41.3)
-    Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(*ratios)])
+    decided = replace(POLICY, rules=rules, verdict=verdict, wall_s=41.3)
+    Ledger(tmp_path).append([replace(row, policy=decided) for row in _launches(*ratios)])
 
     report = _report(tmp_path)
 
@@ -123,16 +123,16 @@ def test_a_gate_that_was_cut_off_does_not_pass(tmp_path: Path, ratio: float, cod
     assert (code, 120.0) == (report.exit_code, report.wall_s)
     assert ("This gate was cut off: launches and counts of it may be missing.",) == report.notes
     (comparison,) = report.comparisons
-    said = " ".join(decision_lines(report, {comparison.benchmark.name: "test_a"}))
-    assert ("the gate was cut off before all was measured" in said) == (code == EXIT_NOT_MEASURED)
+    lines = " ".join(decision_lines(report, {comparison.benchmark.name: "test_a"}))
+    assert ("the gate was cut off before all was measured" in lines) == (code == EXIT_NOT_MEASURED)
 
 
 def test_a_gate_that_continued_another_is_judged_by_the_launches_of_both(tmp_path: Path) -> None:
     continuing = replace(POLICY, rules=replace(POLICY.rules, looks=(3, 6)), wall_s=41.3)
     ledger = Ledger(tmp_path)
     ledger.append(_launches(0.99, 1.0, 1.01, policy=replace(continuing, verdict="INCONCLUSIVE")))
-    settled = replace(continuing, verdict="UNCHANGED", continues=("run-1",))
-    ledger.append(_launches(1.0, run="run-2", policy=settled))
+    decided = replace(continuing, verdict="UNCHANGED", continues=("run-1",))
+    ledger.append(_launches(1.0, run="run-2", policy=decided))
 
     (alone,), (joined,) = _report(tmp_path).comparisons, _report(tmp_path, "run-2").comparisons
 
@@ -181,7 +181,7 @@ def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
         _report(tmp_path)
 
 
-def test_a_row_that_is_of_no_gate_is_told(tmp_path: Path) -> None:
+def test_a_row_that_is_of_no_gate_is_reported(tmp_path: Path) -> None:
     Ledger(tmp_path).append([replace(build_row(source="gate"), placement=Placement(side="head"))])
 
     with pytest.raises(LedgerError, match="the gate run-1 does not have"):

@@ -22,7 +22,7 @@ from perfkit.gating.survey import Survey
         (Terms(fail_on="margin"), GateConfig(fail_on="proven"), ("margin", 0.0, "fail")),
         (Terms(), GateConfig(inconclusive="go on"), ("margin", 0.0, "go on")),
         (Terms(inconclusive="pass"), GateConfig(inconclusive="go on"), ("margin", 0.0, "pass")),
-        # Whoever says what becomes of undecided benchmarks is obeyed, with proven slowdowns too.
+        # A setting of what becomes of undecided benchmarks is obeyed, with proven slowdowns too.
         (Terms(fail_on="proven"), GateConfig(inconclusive="fail"), ("proven", 0.005, "fail")),
         (Terms(inconclusive="go on"), GateConfig(fail_on="proven"), ("proven", 0.005, "go on")),
     ],
@@ -64,5 +64,5 @@ def test_the_page_on_gates_names_the_looks() -> None:
 
     (named,) = re.findall(r"After ((?:\d+, )+)… launches the gate looks", " ".join(page.split()))
 
-    told = tuple(int(one) for one in named.split(", ") if one)
-    assert told == gate_policy(alpha=0.01, family=1, served=True).looks[: len(told)]
+    shown = tuple(int(one) for one in named.split(", ") if one)
+    assert shown == gate_policy(alpha=0.01, family=1, served=True).looks[: len(shown)]

@@ -146,11 +146,6 @@ def test_two_hours_of_each_commit_are_refused(draw: Draw) -> None:
     assert {"refused"} == set(_verdicts(draw, 2, draws=_FEW_DRAWS, known=4))
 
 
-@pytest.mark.parametrize("runs", [2, 5])
-def test_hours_of_other_commits_do_not_replace_those_of_these(runs: int) -> None:
-    assert {"refused"} == set(_verdicts(_each_at_its_hour, runs, draws=_FEW_DRAWS, known=10))
-
-
 @pytest.mark.parametrize("runs", [3, 5])
 @pytest.mark.parametrize(
     ("draw", "known"), [(_any_hours, 0), (_any_hours, 4), (_same_hours, 0), (_past_and_present, 4)]

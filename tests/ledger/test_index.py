@@ -87,13 +87,6 @@ def test_the_ledger_that_one_stands_in_has_the_rows_of_its_full_path(
     assert ["run-000000000000"] == here.runs_in(here.files()[0])
 
 
-def test_few_files_need_no_index(tmp_path: Path) -> None:
-    Ledger(tmp_path).append([build_row(1.0)])
-    Ledger(tmp_path).runs()
-
-    assert not (tmp_path / INDEX_FOLDER).exists()
-
-
 def test_new_files_are_read_beside_it(ledger: Path) -> None:
     _runs(ledger)
     Ledger(ledger).append([build_row(1.0, run="another-0001", minute=FILES)])
@@ -118,13 +111,6 @@ def test_a_file_that_was_cut_short_since_is_named(ledger: Path) -> None:
 
     with pytest.raises(LedgerError, match=file.name):
         _runs(ledger)
-
-
-def test_a_compacted_ledger_is_read_without_it(ledger: Path) -> None:
-    _runs(ledger)
-    Ledger(ledger).compact()
-
-    assert FILES == len(_runs(ledger))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="everything may be written by root")

@@ -92,16 +92,6 @@ def test_a_run_is_one_file_at_the_end(tmp_path: Path) -> None:
     assert () == recover(tmp_path)
 
 
-def test_the_end_of_the_block_publishes(tmp_path: Path) -> None:
-    with _begin(tmp_path) as run:
-        run.add(_rows(0))
-    with _begin(tmp_path, run="run-2") as empty:
-        assert empty.publish() is None
-
-    assert [run.file] == Ledger(tmp_path).files()
-    assert [] == _staged(tmp_path)
-
-
 def test_a_run_ends_once(tmp_path: Path) -> None:
     with _begin(tmp_path) as run:
         run.add(_rows(0))
@@ -184,13 +174,6 @@ def test_a_run_killed_at_any_step_is_recovered_once(tmp_path: Path, step: int) -
     assert [] == _staged(tmp_path)
     assert [] == [*tmp_path.glob(".*.tmp")]
     assert () == recover(tmp_path)
-
-
-def test_a_run_has_no_other_steps(tmp_path: Path) -> None:
-    steps: list[str] = []
-    _two_launches(tmp_path, steps.append)
-
-    assert [step for step, _, _ in _ENDS] == steps
 
 
 def test_what_was_published_before_the_kill_counts_once_after_compacting(tmp_path: Path) -> None:

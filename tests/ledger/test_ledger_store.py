@@ -15,7 +15,7 @@ from ledger_rows import rows
 from synthetic import build_row
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.schema import SCHEMA, from_table, to_cells, to_table
+from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.store import Ledger
 from perfkit.model import Row
 
@@ -23,17 +23,6 @@ from perfkit.model import Row
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_rows_survive_the_table(sample: list[Row]) -> None:
     assert sample == from_table(to_table(sample))
-
-
-@given(st.lists(rows, max_size=3))
-def test_a_table_is_as_pyarrow_makes_it(sample: list[Row]) -> None:
-    table = to_table(sample)
-
-    table.validate(full=True)
-    assert table.equals(pa.Table.from_pylist(table.to_pylist(), schema=SCHEMA))
-    stored = [name for name in SCHEMA.names if name not in ("n", "mean", "sd", "median")]
-    again = pa.Table.from_pylist([to_cells(row) for row in sample], schema=SCHEMA)
-    assert table.select(stored).equals(again.select(stored))
 
 
 def test_a_ledger_is_written_without_pandas(tmp_path: Path) -> None:
@@ -85,13 +74,6 @@ def test_a_half_file_is_named_and_the_others_stay(tmp_path: Path) -> None:
 
     assert "\n" not in str(caught.value)
     assert whole.exists()
-
-
-def test_appending_needs_no_reading(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    (tmp_path / "0-damaged.parquet").write_bytes(b"PAR1")
-
-    assert ledger.append([build_row(1.0)]).exists()
 
 
 def test_a_column_that_a_file_lacks_reads_as_unknown(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from datetime import timedelta
@@ -228,18 +226,3 @@ def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:
     ]
     (peak,) = Ledger(tmp_path).trends(Wanted(metric="peak")).trends
     assert ("B", True) == (peak.metric.unit, peak.metric.exact)
-
-
-def test_nothing_that_lists_runs_imports_pandas(tmp_path: Path) -> None:
-    Ledger(tmp_path).append([build_row(1.0)])
-    code = (
-        "import sys; from pathlib import Path; from perfkit.ledger.store import Ledger; "
-        "from perfkit.ledger.store import Wanted; ledger = Ledger(Path(sys.argv[1])); ledger.runs(); "
-        "ledger.rows(); ledger.trends(Wanted()); ledger.measurements(['a']); print('pandas' in sys.modules)"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-
-    assert "False\n" == done.stdout

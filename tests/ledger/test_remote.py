@@ -138,18 +138,6 @@ def test_what_one_machine_records_another_reads(machines: Machines, url: str) ->
     assert mirrored_url(there.path.parent) is None
 
 
-def test_what_is_here_is_not_copied_again(machines: Machines, server: ObjectServer, url: str) -> None:
-    _append(machines.open("there"), 0, 1, 2)
-    copied: list[tuple[int, int]] = []
-    ledger_folder(url, on_copied=lambda *done: copied.append(done))
-    server.asked.clear()
-
-    ledger_folder(url, on_copied=lambda *done: copied.append(done))
-
-    assert {"GET /rows"} == set(server.asked)
-    assert [(1, 3), (2, 3), (3, 3)] == copied
-
-
 def test_what_is_gone_from_the_store_goes_here(machines: Machines, server: ObjectServer, url: str) -> None:
     here = machines.open("here")
     first, _ = _append(here, 0, 1)
@@ -445,18 +433,6 @@ def test_names_that_are_no_ledger_files_are_left_alone(machines: Machines, url: 
 
     assert [0] == _launches(here)
     assert 1 == len([file for file in here.path.rglob("*") if file.is_file() and ".remote" not in file.parts])
-
-
-def test_a_list_that_changes_is_asked_for_again() -> None:
-    full = {f"{number}.parquet": 1 for number in range(1000)}
-    lists = [full | {"a.parquet": 1}, full | {"b.parquet": 1}, full | {"b.parquet": 1}]
-
-    class Changing(mirror.Store):
-        def list(self) -> dict[str, int]:
-            return lists.pop(0)
-
-    assert full | {"b.parquet": 1} == mirror.list_objects(Changing(client=None))
-    assert [] == lists
 
 
 def test_the_same_url_of_another_server_is_another_ledger(

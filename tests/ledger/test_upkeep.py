@@ -86,18 +86,6 @@ def test_a_part_is_written_in_row_groups_of_one_size(tmp_path: Path, monkeypatch
     assert is_intact(file.read_bytes())
 
 
-def test_compacting_again_and_again_does_not_grow(tmp_path: Path) -> None:
-    for number in range(8):
-        add_run(tmp_path, number)
-        compact(tmp_path, before=None)
-
-    (file,) = list_files(tmp_path).present
-    (names,) = list_files(tmp_path).replaces.values()
-    assert 8 + 1 == len(names)
-    assert whole(range(8)) == seen(tmp_path)
-    assert [file.name] == _names(tmp_path)
-
-
 @pytest.mark.parametrize("step", ["file published", "replaced file removed"])
 def test_who_interrupts_a_compacting_finds_no_file_beside_the_one_in_its_place(
     tmp_path: Path, step: str

@@ -250,23 +250,6 @@ def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) ->
     )
 
 
-def test_an_internal_error_before_the_first_test_is_no_failure_either(suite: pytest.Pytester) -> None:
-    suite.makeconftest(
-        """
-        from perfkit.plugin import recorder
-
-        def fail(*_, **__):
-            raise KeyError("unforeseen")
-
-        recorder.read_machine = fail
-        """
-    )
-    done = run_session(suite.path, "--perfkit-ledger=rows")
-
-    assert 70 == done.ret
-    done.stderr.fnmatch_lines(["*perfkit: internal error: KeyError: 'unforeseen'*"])
-
-
 def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         test_late="""
@@ -508,22 +491,6 @@ def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
     )
 
     run_session(pytester.path).assert_outcomes(passed=1)
-
-
-def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
-
-        @pytest.mark.perfkit(margin="1%", gate=False, limit=60)
-        def test_sum(benchmark):
-            benchmark(sum, [])
-    """)
-
-    marked = run_session(pytester.path, "--strict-markers", "--benchmark-disable")
-    listed = run_session(pytester.path, "--markers")
-
-    marked.assert_outcomes(passed=1)
-    listed.stdout.fnmatch_lines(["@pytest.mark.perfkit(margin, gate, limit): how `perfkit gate` treats a *"])
 
 
 def test_a_session_shows_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:

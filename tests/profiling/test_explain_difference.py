@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import marshal
-import pstats
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -341,52 +337,6 @@ def test_a_resnet_with_and_without_workers() -> None:
     assert (69e-3, 1.4e-3) == pytest.approx((wait.base_s, wait.head_s), rel=0.03)
     assert saying(found, "the difference is the data wait's alone", "do the same work on both sides")
     assert all(0.0 == pytest.approx(section.remainder_s, abs=1e-9) for section in found.sections)
-
-
-def test_two_profiles_add_up_as_in_pstats(tmp_path: Path) -> None:
-    def countdown(number: int) -> int:
-        return countdown(number - 1) if number else 0
-
-    def table(*, times: int, escapes: bool) -> dict[Any, Any]:
-        clock = TickClock()
-        take = clock.spend(3)
-
-        def work() -> None:
-            for _ in range(times):
-                take()
-                countdown(times)
-            if escapes:
-                re.escape("a.b")
-
-        return clock.profile(work)
-
-    def numbers(found: Reading) -> dict[object, tuple[float, ...]]:
-        of_functions: dict[object, tuple[float, ...]] = {
-            (one.file, one.line, one.function): (one.calls, one.primitive_calls, one.own_s, one.cumulative_s)
-            for one in found.functions
-        }
-        return of_functions | {
-            (found.functions[made.caller].function, one.function, one.line): (
-                made.calls,
-                made.own_s,
-                made.cumulative_s,
-            )
-            for one in found.functions
-            for made in one.callers
-        }
-
-    tables = [table(times=2, escapes=False), table(times=5, escapes=True)]
-    files = [tmp_path / "0.stat", tmp_path / "1.stat"]
-    for file, one in zip(files, tables, strict=True):
-        file.write_bytes(marshal.dumps(one))
-    both: Any = pstats.Stats(*map(str, files))
-    wanted, found = read_table(both.stats), merged([read_table(one) for one in tables], "both")
-
-    assert set(numbers(wanted)) == set(numbers(found))
-    for key, expected in numbers(wanted).items():
-        assert expected == pytest.approx(numbers(found)[key])
-    assert (wanted.calls, "both") == (found.calls, found.name)
-    assert wanted.total_s == pytest.approx(found.total_s)
 
 
 def test_callers_are_found_where_they_are_now() -> None:

@@ -14,7 +14,7 @@ from forked_commands import run_perfkit
 from snapshots import MIB, block, dumped, event, frames, segment, snapshot
 
 from perfkit.errors import UsageError
-from perfkit.model.memory import MemorySnapshot, StackMemory
+from perfkit.model.memory import MemorySnapshot
 from perfkit.profiling.read.formats import read_memory
 from perfkit.profiling.read.memory import explain_memory, own_place, read_snapshot
 
@@ -94,12 +94,6 @@ def test_older_structures_are_read() -> None:
 
     assert (3 * MIB, MIB, 2 * MIB) == (read.requested, read.rounding, read.fragments)
     assert 6 * MIB == _parts(read)
-
-
-def test_an_empty_allocator_is_a_snapshot_too() -> None:
-    read = _read(snapshot())
-
-    assert (0, 0, (), 0) == (read.reserved, read.segments, read.stacks, read.peak_reserved)
 
 
 class _Trap:
@@ -194,14 +188,6 @@ def test_parts_of_a_difference_add_up() -> None:
     assert (12 * MIB - 100, 9 * MIB) == (by_name["forward"].base, by_name["forward"].head)
     assert 0 == by_name["load"].moved
     assert found.parts[0] == by_name["cache"]
-
-
-def test_stacks_without_places_are_one() -> None:
-    nameless = frames(("??", 0, "??"))
-
-    read = _read(snapshot(segment(block(MIB), block(MIB, at=nameless))))
-
-    assert (StackMemory(device=0, stack=(), size=2 * MIB, blocks=2),) == read.stacks
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A target cannot tell whether the process of its pass was forked or fresh, nor can what waits for it."""
+"""A target cannot find out whether the process of its pass was forked or fresh, nor can what waits for it."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ def _run(root: Path, call: str, launcher: PassLauncher, *arguments: str) -> Pass
 
 def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassLauncher) -> None:
     """Its own group, folder, arguments and output, an empty input, and no descriptor of anybody else."""
-    told = tmp_path / "facts.json"
-    result = _run(tmp_path, "main", either, str(told))
-    facts = json.loads(told.read_text())
+    written = tmp_path / "facts.json"
+    result = _run(tmp_path, "main", either, str(written))
+    facts = json.loads(written.read_text())
 
     assert None is result.problem
     assert "to the output\nto the error" == output_tail(tmp_path / "folder")
@@ -123,7 +123,7 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
         "leads_its_group": True,
         "folder": str(tmp_path),
         "path": [str(tmp_path)],
-        "arguments": ["facts:main", str(told)],
+        "arguments": ["facts:main", str(written)],
         "input": "",
         "main_thread": True,
         "interrupt": True,
@@ -131,16 +131,16 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassL
     } == facts
 
 
-def test_a_pass_that_dies_is_told_and_takes_nothing_from_the_next(
+def test_a_pass_that_dies_is_reported_and_takes_nothing_from_the_next(
     tmp_path: Path, either: PassLauncher
 ) -> None:
     """It ends by a signal, or with an exit status that nobody expected."""
-    for call, said in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
+    for call, ended in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
         problem = _run(tmp_path / call, call, either).problem
 
         assert problem is not None
-        assert said in problem.message
+        assert ended in problem.message
 
     assert None is _run(tmp_path, "main", either, str(tmp_path / "facts.json")).problem
     assert (tmp_path / "facts.json").exists()
@@ -204,11 +204,11 @@ def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(
                 assert _parent(process)
         else:
             with (
-                pytest.raises(NotMeasuredError, match="two in a row were lost") as told,
+                pytest.raises(NotMeasuredError, match="two in a row were lost") as lost,
                 _started(tmp_path, launcher),
             ):
                 pass
-            assert "it was killed by SIGKILL (out of memory?); see what" in str(told.value)
+            assert "it was killed by SIGKILL (out of memory?); see what" in str(lost.value)
 
     assert "" == flag.read_text()
 
@@ -224,7 +224,7 @@ with here.PassLauncher(shared=()) as launcher:
 
 def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     """The pass, its stopped child in another session and its daemon end with the parent of them all."""
-    # What is killed leaves its folder, which the next perfkit on this machine would sweep up and tell.
+    # What is killed leaves its folder, which the next perfkit on this machine would sweep up and report.
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = {

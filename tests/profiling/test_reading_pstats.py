@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import cProfile
-import profile
 import pstats
 import re
 from pathlib import Path
@@ -65,17 +64,6 @@ def test_a_real_profile_is_read_as_pstats_reads_it(dumped: Path) -> None:
 def test_relative_names_are_own_beside_absolute_ones(files: tuple[str, str], kinds: list[str]) -> None:
     table = {(file, 1, "f"): row() for file in files}
     assert kinds == [one.kind for one in reading_of(pstats_bytes(table)).functions]
-
-
-def test_the_module_profile_counts_calls_alone(tmp_path: Path) -> None:
-    file = tmp_path / "old.prof"
-    profiler = profile.Profile()
-    profiler.runcall(own_work)
-    profiler.dump_stats(file)
-    reading = reading_of(file.read_bytes())
-    (call,) = named(reading, "own_work").callers
-    assert (1, 0.0) == (call.calls, call.cumulative_s)
-    assert 5 == named(reading, "countdown").calls
 
 
 def test_a_caller_without_its_own_entry_is_left_out() -> None:

@@ -45,19 +45,6 @@ def test_a_callee_stands_below_each_of_its_callers() -> None:
     assert {(0,): 1.0, (0, 1): 2.0, (0, 1, 3): 3.0, (0, 2): 3.0, (0, 2, 3): 1.0} == pytest.approx(found)
 
 
-def test_a_function_that_calls_itself_stands_once_in_a_stack() -> None:
-    functions = [
-        _function("main", 0.5, 3.0),
-        _function("walk", 1.5, 2.5, {0: 2.5, 1: 2.0, 2: 0.5}),
-        _function("visit", 1.0, 2.0, {1: 2.0}),
-    ]
-
-    found = stacks_of(functions)
-
-    assert all(len(set(stack.functions)) == len(stack.functions) for stack in found)
-    assert math.fsum(stack.seconds for stack in found) == pytest.approx(3.0)
-
-
 def test_what_is_called_within_a_cycle_alone_is_not_lost() -> None:
     functions = [_function("a", 1.0, 2.0, {1: 2.0}), _function("b", 1.0, 2.0, {0: 2.0})]
 

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from perfkit.errors import UsageError
 from perfkit.profiling.passes import balance as clock
-from perfkit.profiling.passes.training import StepPlan, TrainingSteps, rounds
+from perfkit.profiling.passes.training import StepPlan, TrainingSteps
 
 HOOKED = [
     (nn.Module, "__call__"),
@@ -70,15 +70,6 @@ def _hooked() -> list[object]:
     return [getattr(owner, name) for owner, name in HOOKED]
 
 
-def test_timed_and_watched_steps_take_turns() -> None:
-    made = [turn for turn in StepPlan(warmup=3, steps=70, balance=7, counts=True).turns() if turn[1]]
-
-    assert [("left alone", 3), ("counted", 3), ("left alone", 1)] == made[:3]
-    assert [("timed", 5), ("watched", 5), ("timed", 5), ("watched", 2)] == made[3:7]
-    assert [("timed", 50), ("timed", 10)] == made[7:]
-    assert 7 == sum(steps for kind, steps in StepPlan(steps=2, balance=7).turns() if kind == "watched")
-
-
 @pytest.fixture
 def hand(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return a clock that is set by hand: its only entry is the present second."""
@@ -91,13 +82,6 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_plan_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match=f"{next(iter(wrong))} is a number of steps"):
         StepPlan(**wrong)  # type: ignore[arg-type]
-
-
-def test_rounds_are_means_of_many_steps() -> None:
-    assert ((1.5, 3.5, 5.5), 2) == rounds([1, 2, 3, 4, 5, 6, 7])
-    assert ((1.0, 2.0), 1) == rounds([1, 2])
-    assert (10, 20) == (len(rounds([1.0] * 215)[0]), rounds([1.0] * 215)[1])
-    assert ((), 1) == rounds([])
 
 
 def test_each_step_is_used_for_one_thing() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.model.readings import Call, FunctionTime, WaitTime
-from perfkit.profiling.diff.attribution import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
+from perfkit.profiling.diff.attribution import DEVICE, LOADER_WORKERS, fold_waits, sink_of
 
 LOCK = "{method 'acquire' of '_thread.lock' objects}"
 LOADER = "torch/utils/data/dataloader.py"
@@ -49,17 +49,6 @@ def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
     assert (WaitTime(whom=LOADER_WORKERS, seconds=3.0, calls=4, through=("lock.acquire",)),) == waits
 
 
-def test_without_times_the_calls_are_the_shares() -> None:
-    waits = fold_waits(
-        [
-            function("_get_data", file=LOADER),
-            function("join", file="threading.py"),
-            function(LOCK, caller(0, 0.0, calls=1), caller(1, 0.0, calls=3), own_s=4.0),
-        ]
-    )
-    assert {"another thread": pytest.approx(3.0), LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
-
-
 def test_recursion_ends_and_does_not_hide_the_caller() -> None:
     waits = fold_waits(
         [
@@ -95,22 +84,6 @@ def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
     )
     assert (DEVICE, 3.0, 2) == (wait.whom, wait.seconds, wait.calls)
     assert ("Tensor.to", "Tensor.item") == wait.through
-
-
-@pytest.mark.parametrize(
-    ("name", "whom"),
-    [
-        (LOCK, "another thread"),
-        ("{built-in method posix.read}", "another process"),
-        ("{built-in method posix.readlink}", None),
-        ("{built-in method time.sleep}", "the clock"),
-        ("{method 'run_backward' of 'torch._C._EngineBase' objects}", BACKWARD),
-        ("{method 'sum' of 'torch._C.TensorBase' objects}", None),
-        ("acquire", None),
-    ],
-)
-def test_few_builtins_stand_still(name: str, whom: str | None) -> None:
-    assert whom == sink_of(function(name))
 
 
 def test_a_file_with_a_similar_name_proves_nothing() -> None:

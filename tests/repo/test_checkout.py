@@ -82,19 +82,6 @@ def test_commits_stand_side_by_side_and_go_away(two: Repository) -> None:
     _assert_nothing_left(two)
 
 
-def test_nothing_is_left_after_an_exception(two: Repository) -> None:
-    with pytest.raises(KeyboardInterrupt), _checked_out(two) as roots:
-        _write_and_raise(roots.head)
-
-    _assert_nothing_left(two)
-
-
-def _write_and_raise(root: Path) -> None:
-    (root / "__pycache__").mkdir()
-    (root / "__pycache__/x.pyc").write_text("left")
-    raise KeyboardInterrupt
-
-
 def test_hooks_filters_and_settings_have_no_effect(two: Repository) -> None:
     data = "x\ny\n"
     two.commit({".gitattributes": "*.bin filter=loud\n*.lot filter=gone\n", "d.bin": data, "d.lot": data})
@@ -308,16 +295,6 @@ def test_a_submodule_that_cannot_be_filled_is_a_warning(nested: tuple[Repository
         assert all("libs/outer is not initialised" in warning for warning in roots.warnings)
 
 
-def test_a_submodule_is_a_repository_to_start_from(nested: tuple[Repository, Repository]) -> None:
-    repository, _ = nested
-    inside = Repository(repository.root / "libs/outer", git.Repo(repository.root / "libs/outer"))
-
-    with _checked_out(inside, head="HEAD") as roots:
-        assert ["old", "new"] == [(root / "o.py").read_text() for root in (roots.base, roots.head)]
-
-    assert 1 == len(inside.git.git.worktree("list").splitlines())
-
-
 @pytest.fixture
 def generated(two: Repository) -> Repository:
     """Return a repository with ignored files, some in a folder that also holds a tracked one."""
@@ -346,14 +323,6 @@ def test_generated_files_are_copied_or_linked(generated: Repository) -> None:
     assert "generated" == (generated.root / "out/deep/table").read_text()
 
 
-def test_links_stop_at_what_a_root_has(generated: Repository) -> None:
-    with _checked_out(generated, base="HEAD~1", head="HEAD", link=("data", "out/**")) as roots:
-        assert not (roots.head / "data").is_symlink()
-        assert generated.root / "data/big" == (roots.head / "data/big").readlink()
-        assert "tracked" == (roots.head / "data/small").read_text()
-        assert generated.root / "out" == (roots.head / "out").readlink(), "with all below it"
-
-
 @pytest.mark.parametrize("key", ["copy", "link"])
 def test_a_pattern_without_a_match_names_its_key(two: Repository, key: str) -> None:
     for pattern in ("*.none", "/etc/passwd", "../x", "", ".", "a**", ".git/config"):
@@ -363,13 +332,6 @@ def test_a_pattern_without_a_match_names_its_key(two: Repository, key: str) -> N
         with pytest.raises(ConfigError, match=f'tool.perfkit.{key}: "'), checkout:
             pass
     _assert_nothing_left(two)
-
-
-def test_prepare_runs_in_each_root(two: Repository) -> None:
-    with _checked_out(two, prepare='echo "$PERFKIT_SIDE $(cat a.py)" > built') as roots:
-        assert ["base old\n", "head new\n"] == [(r / "built").read_text() for r in (roots.base, roots.head)]
-
-    assert not (two.root / "built").exists()
 
 
 def _prepared(repository: Repository, tmp_path: Path, command: str) -> tuple[int, Roots]:
@@ -405,18 +367,6 @@ def test_what_prepare_made_of_changes_is_not_kept(two: Repository, tmp_path: Pat
 @pytest.mark.parametrize("command", ["cp a.py built; pwd >> built", "mv a.py built"])
 def test_what_fits_no_other_root_is_made_anew(two: Repository, tmp_path: Path, command: str) -> None:
     assert 4 == _prepared(two, tmp_path, command)[0]
-
-
-def test_a_prepare_that_fails_is_named(two: Repository) -> None:
-    command = 'echo building; test "$PERFKIT_SIDE" = base || { echo "no compiler" >&2; exit 7; }'
-
-    with pytest.raises(NotMeasuredError) as caught, _checked_out(two, prepare=command):
-        pass
-
-    assert f"tool.perfkit.prepare: `{command}` failed on head with exit code 7: no compiler" == str(
-        caught.value
-    )
-    _assert_nothing_left(two)
 
 
 def test_processes_of_prepare_end_with_it(two: Repository, tmp_path: Path) -> None:

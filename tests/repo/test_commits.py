@@ -64,13 +64,6 @@ def test_own_output_and_untracked_files_are_not_dirt(repository: Repository) -> 
     assert read_commit(repository.root).dirty
 
 
-def test_a_detached_head_has_no_branch(repository: Repository) -> None:
-    sha = repository.commit({"a.py": "1"})
-    repository.git.git.checkout("--quiet", "--detach", sha)
-
-    assert None is read_commit(repository.root).branch
-
-
 def test_outside_a_repository_the_commit_may_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,14 +145,6 @@ def test_a_setting_that_shows_signatures_changes_nothing(repository: Repository)
 
     assert "Signed" == facts[sha].subject
     assert "A Tester" == author_of(repository.root, sha)
-
-
-def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:
-    assert {} == commit_facts(tmp_path, ["f" * 40])
-    assert {} == releases(tmp_path)
-    assert commits_between(tmp_path, "a" * 40, "b" * 40) is None
-    assert commits_after(tmp_path, "a" * 40, "b" * 40) is None
-    assert changed_files(tmp_path, "a" * 40, "b" * 40) is None
 
 
 def test_commits_between_two_are_counted_with_those_of_branches(repository: Repository) -> None:

@@ -91,15 +91,6 @@ def test_commits_that_were_pushed_together_are_counted(repository: Repository, t
     assert [] == _left_out(repository)
 
 
-def test_a_commit_alone_leaves_none_out(repository: Repository) -> None:
-    repository.commit({"a.py": "1"})
-    repository.commit({"a.py": "2"})
-    repository.commit({"a.py": "3"})
-
-    assert [] == _left_out(repository)
-    assert () == resolve_sides(repository.root, base="HEAD~1", head=None).remarks
-
-
 def test_the_main_branch_may_be_that_of_the_origin(
     branch: tuple[Repository, str, str], tmp_path: Path
 ) -> None:
@@ -250,35 +241,6 @@ def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, st
     )
 
 
-def test_any_name_git_knows_names_a_side(branch: tuple[Repository, str, str]) -> None:
-    repository, fork, tip = branch
-    repository.git.git.branch("--set-upstream-to=main")
-
-    for name, sha in ((tip[:8], tip), ("HEAD~2", fork), ("HEAD^{/Begin}", fork), ("@{upstream}", fork)):
-        pair = resolve_sides(repository.root, base=name, head="worktree" if sha == fork else "HEAD~1")
-        assert sha == pair.base.commit.sha
-
-
-def test_directories_need_no_git(tmp_path: Path) -> None:
-    for name, text in (("old", "1"), ("new", "2"), ("same", "1")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.py").write_text(text)
-
-    pair = resolve_sides(tmp_path, base=str(tmp_path / "old"), head=str(tmp_path / "new"))
-
-    base = pair.base.commit
-    assert ("directory", "directory old", True, None, 40) == (
-        pair.base.kind,
-        base.subject,
-        base.dirty,
-        base.time,
-        len(base.sha),
-    )
-    assert base.sha != pair.head.commit.sha
-    assert base.sha == _directory(tmp_path, str(tmp_path / "same")).commit.sha
-    assert None is changed_files(pair)
-
-
 def test_caches_and_environments_are_no_part_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code/a.py").write_text("1")
@@ -322,29 +284,6 @@ def test_a_directory_can_be_compared_with_the_working_tree(repository: Repositor
 
     assert ("directory", "worktree") == (pair.base.kind, pair.head.kind)
     assert None is changed_files(pair)
-
-
-def test_changed_files_of_two_commits(repository: Repository) -> None:
-    repository.commit({"same.py": "1", "changed.py": "1", "gone.py": "gone", "sub/old.py": "renamed\n" * 9})
-    (repository.root / "gone.py").unlink()
-    (repository.root / "sub/old.py").rename(repository.root / "sub/new name.py")
-    repository.commit({"changed.py": "2", "ä.py": "1"})
-
-    assert ("changed.py", "gone.py", "sub/new name.py", "sub/old.py", "ä.py") == changed_files(
-        _default(repository)
-    )
-
-
-def test_changed_files_of_the_working_tree(repository: Repository) -> None:
-    base = repository.commit({"a.py": "1", "b.py": "1", "c.py": "1", ".gitignore": "*.so\n"})
-    repository.commit({"a.py": "2"})
-    for name in ("b.py", "c.py", "new.py", "built.so"):
-        (repository.root / name).write_text("2")
-    repository.git.git.add("b.py")
-
-    pair = resolve_sides(repository.root, base=base, head=None)
-
-    assert ("a.py", "b.py", "c.py", "new.py") == changed_files(pair)
 
 
 def test_an_unknown_side_is_one_line(repository: Repository) -> None:

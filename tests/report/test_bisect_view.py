@@ -131,11 +131,6 @@ def test_the_answer_is_a_sentence(report: BisectionReport, sentence: str) -> Non
     assert f"\n\n{escape(sentence)}\n" in bisection_markdown(report)
 
 
-def test_causes_of_a_count_and_skipped_commits_are_reported() -> None:
-    assert "+1 Tensor.item at a.py:3" in _shown(COUNTED)
-    assert 'skipped bbbbbbbbbb "Change b": no module' in _shown(MANY)
-
-
 def test_subjects_are_no_markup() -> None:
     good, bad = (replace(commit, subject="*<img src=x>* @ada") for commit in (COMMITS[0], COMMITS[3]))
 

@@ -247,12 +247,6 @@ def test_cells_of_another_environment_are_marked() -> None:
     assert "| 3.000, - † <sup>a</sup> |" in text
 
 
-def test_a_note_replaces_the_subject() -> None:
-    log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Written by hand"}))
-
-    assert "Written by hand" == log.tables[0].entries[0].description
-
-
 def test_an_ambiguous_column_is_refused() -> None:
     rows = [build_row(1.0, name=f"{file}.py::test_a") for file in ("x", "y")]
 
@@ -288,11 +282,6 @@ END = "<!-- perfkit:log end -->"
 def test_notes_around_the_markers_stay() -> None:
     before = replace_between_markers("# Title\n\nmy note\n", "old", name="log") + "\nafter\n"
     assert before.replace("old", "new") == replace_between_markers(before, "new", name="log")
-
-
-def test_writing_twice_changes_nothing() -> None:
-    once = replace_between_markers("# Title\n", "rows", name="log")
-    assert once == replace_between_markers(once, "rows", name="log")
 
 
 def test_begin_marker_without_its_note_is_known() -> None:

@@ -21,7 +21,7 @@ from perfkit.model.differences import Amount, Difference, FlameFrame, Part, Sect
 from perfkit.model.readings import Call, FunctionTime, Reading, StepTimes
 from perfkit.profiling.diff.difference import explain
 from perfkit.profiling.diff.flames import flames_of
-from perfkit.report.explain import difference_markdown, difference_page, difference_view, main_callees
+from perfkit.report.explain import difference_markdown, difference_page, difference_view
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 LONG = "a_function_with_a_name_" * 8
@@ -107,20 +107,6 @@ def test_the_remainder_has_a_row(missing_s: float, base_s: float, row: str | Non
     assert (f"{name} {row}" in rows(found)) == (row is not None)
     for text in (shown(found), difference_markdown(found), difference_page(found)):
         assert (name in text) == (row is not None)
-
-
-def test_callees_that_took_the_move_are_named_below() -> None:
-    part = own(
-        "f",
-        1.0,
-        Part(name="lock.acquire", kind="wait", amount=moved(0.9)),
-        Part(name="conv", kind="library", amount=moved(0.6)),
-        Part(name="relu", kind="library", amount=moved(0.1)),
-        Part(name="norm", kind="library", amount=moved(0.3)),
-    )
-    assert ["conv"] == [callee.name for callee in main_callees(part)]
-    assert "through conv 1.00 s 1.60 s +600 ms 1" == rows(difference(section(part)))[3]
-    assert [] == list(main_callees(own("f", 0.0, Part(name="conv", kind="library", amount=moved(0.0)))))
 
 
 @pytest.fixture

@@ -187,33 +187,3 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
     names = ["tensor_losses.stat", "whole_tensors.stat"]
     assert names == [thread["name"] for thread in written["threads"]]
     assert names == [profile["name"] for profile in json.loads(speedscope.read_text())["profiles"]]
-
-
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [
-        (
-            "show a.stat --firefox one.json --speedscope ./one.json",
-            "perfkit: --speedscope and --firefox both name one.json; give each a file of its own\n",
-        ),
-        (
-            "profile train.py --passes clean,torch --firefox one.json",
-            "perfkit: --firefox shows what the cprofile pass sees; add cprofile to --passes\n",
-        ),
-        ("explain a.stat b.stat --widths both", 'perfkit: --widths must be "base" or "head", found "both"\n'),
-        (
-            "show env HEAD --firefox one.json",
-            (
-                "perfkit: --txt, --filtered, --speedscope, --firefox and --fits show files; leave them out"
-                " with env\n"
-            ),
-        ),
-    ],
-)
-def test_what_cannot_be_written_is_reported_before_anything_else(
-    command: str, output: str, tmp_path: Path
-) -> None:
-    done = run_perfkit(*command.split(), cwd=tmp_path)
-
-    assert (2, output) == (done.returncode, done.stderr)
-    assert [] == [*tmp_path.iterdir()]

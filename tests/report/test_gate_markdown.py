@@ -10,8 +10,7 @@ import pytest
 from repositories import Repository
 from synthetic import build_comparison, build_count, build_report
 
-from perfkit.model import Metric
-from perfkit.model.comparisons import Explanation, GateReport, MovedCause, Need, exit_code
+from perfkit.model.comparisons import Explanation, GateReport, MovedCause, Need
 from perfkit.model.differences import Amount, Part, Section
 from perfkit.repo.trailers import accepted_in
 from perfkit.report.gate.markdown import annotation_lines, render_comment, render_without_report
@@ -72,48 +71,6 @@ def _what_to_do(report: GateReport) -> list[str]:
     return reported.partition("\n\n")[0].split("\\\n")
 
 
-def test_it_states_what_to_do() -> None:
-    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
-    same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
-    grown = build_count("test_f", "operators", 10, 20)
-    of_counts = replace(
-        build_report(), exact=(grown, replace(grown, metric=Metric(name="peak", unit="B", exact=True)))
-    )
-    of_counts = replace(of_counts, exit_code=exit_code(of_counts.exact))
-    look = "do not merge yet: look at what is named below, and push again."
-    wanted = "If it is meant to be so, give a reason, and it passes:"
-    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
-
-    assert ["nothing; for all that was measured, this can be merged."] == _what_to_do(build_report(same))
-    assert [look, wanted, commit.format("test_a")] == (_what_to_do(build_report(slower, same)))
-    assert [
-        "do not merge yet: run it again, which goes on where it ended, or give it more seconds by `--budget`."
-    ] == _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
-    assert [
-        "do not merge yet: mend the lines named below, in the code or in the benchmark, and push again.",
-        "To merge it without comparing them, give a reason, and it passes:",
-        commit.format("test_c"),
-    ] == _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
-    assert [look, wanted, commit.format("test_f")] == _what_to_do(of_counts)
-
-
-def test_all_that_fails_passes_by_one_commit() -> None:
-    slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"]
-
-    _, _, typed = _what_to_do(build_report(*slower))
-
-    assert 1 == typed.count("git commit")
-    assert 4 == typed.count("--trailer 'Perf-Accept: test_")
-
-
-def test_uncommitted_changes_are_accepted_by_a_command() -> None:
-    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
-
-    _, _, typed = _what_to_do(build_report(slower, head_dirty=True))
-
-    assert '`perfkit accept test_a --reason "…"`' == typed
-
-
 def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
     base = repository.commit({"a.py": "1"})
     slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
@@ -164,18 +121,6 @@ def test_an_error_is_shown_at_the_line_that_raised_it(message: str, place: str) 
     (line,) = annotation_lines(build_report(build_comparison("test_a", "FAILED", message=message)))
 
     assert place in line
-
-
-def test_a_count_is_reported_in_its_unit_and_never_rounded_to_no_move() -> None:
-    tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
-    peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
-    grown = replace(build_count("test_a", "peak", 3 * 2**20, 3 * 2**20 + 64, unit="B"), verdict="REGRESSED")
-
-    lines = annotation_lines(replace(build_report(), exact=(tracked, peak, grown)))
-
-    assert lines[0].endswith("REGRESSED, from 0.71 to 0.93")
-    assert lines[1].endswith("REGRESSED, from 4.00 KiB to 3.00 MiB")
-    assert lines[2].endswith("REGRESSED, +64 B of 3.00 MiB")
 
 
 def test_a_count_that_could_not_be_decided_is_a_warning() -> None:

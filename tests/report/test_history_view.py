@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rendered import rendered
+from rendered import check_golden, rendered
 from synthetic_history import step_of, trend
 
 from perfkit.model.change_log import GateRatio
 from perfkit.model.history import CommitFacts, Creep, HistoryReport, Shift, Silence
-from perfkit.report.history import history_verdict, history_view
+from perfkit.report.history import history_view
 
 WIDTH = 80
 
@@ -25,26 +25,6 @@ def _lines(report: HistoryReport) -> str:
 def _report(**changes: object) -> HistoryReport:
     measured = trend(steps={30: 1.1}, runs=60)
     return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
-
-
-def test_what_a_gate_found_stands_beside_a_step() -> None:
-    report = _report()
-    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
-
-    text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
-
-    assert "A gate of these commits measured +5.0 % (+4.0 % to +6.0 %)" in text
-
-
-def test_a_reviewed_step_is_reported_with_its_reason_and_asks_for_nothing() -> None:
-    report = _report()
-    point = step_of(report.trends[0], 30)
-    accepted = replace(point, state="accepted", reason="Wanted")
-    moved = replace(point, cause="environment", detail="torch 2.12 -> 2.13")
-
-    assert "; accepted: Wanted" in _lines(replace(report, points=(accepted,)))
-    assert "the environment changed: torch 2.12 -> 2.13" in _lines(replace(report, points=(moved,)))
-    assert history_verdict(replace(report, points=(accepted, moved))).startswith("Nothing to look at")
 
 
 def test_alarms_are_reported_each_in_its_words() -> None:
@@ -80,15 +60,18 @@ def test_alarms_are_reported_each_in_its_words() -> None:
         commits=0,
     )
 
-    text = _lines(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,)))
-
-    assert "1 benchmark drifted" in text
-    assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
-    assert "Either the machine changed or shared code did." in text
-    assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text
-    assert "8.0 % slower (+6.0 % to +10.0 %)" in text
-    assert "each with a margin of 2 %" in text
-    assert "not measured for 20 days, nothing since" in text
+    point = step_of(one, 30)
+    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
+    points = (
+        replace(point, gate=gate),
+        replace(point, state="accepted", reason="Wanted"),
+        replace(point, cause="environment", detail="torch 2.12 -> 2.13"),
+    )
+    check_golden(
+        "alarms",
+        _text(replace(report, shifts=(shift,), creeps=(drift,), silences=(silence,))),
+        *(_text(replace(report, points=(found,))) for found in points),
+    )
 
 
 def test_texts_of_others_cannot_steer_the_terminal() -> None:

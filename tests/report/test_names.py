@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 from rendered import rendered
 from synthetic import START, build_row
 
-from perfkit.model import Metric, RunSummary
-from perfkit.report.console import visible, visible_console
+from perfkit.model import RunSummary
+from perfkit.report.console import visible_console
 from perfkit.report.ledger import rows_table, runs_table
 from perfkit.report.names import BrokenName, NamedTable, broken, fitted
 
@@ -21,25 +20,6 @@ NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-c
 def test_no_width_is_too_small(columns: int) -> None:
     assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
     assert len(fitted(NODE, columns)) <= columns
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("test_ä[1-µs]", "test_ä[1-µs]"),
-        ("a\x1b[31mred\x1b[0m", "a\\x1b[31mred\\x1b[0m"),
-        ("two\nlines\rand\ta tab", "two\\nlines\\rand\\ta tab"),
-        ("turned\u202efdp.exe", "turned\\u202efdp.exe"),
-    ],
-)
-def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> None:
-    assert shown == visible(text)
-
-
-def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
-    shown = rendered(BrokenName("a\x1b]0;title\x07\nb"), 60)
-
-    assert "a\\x1b]0;title\\x07\\nb" == shown.strip()
 
 
 def _lines(table: NamedTable, columns: int) -> list[str]:
@@ -109,23 +89,3 @@ def test_brackets_and_failures_stand_as_they_are() -> None:
     assert "\nb.py::test_a[red/5]" in text
     assert "b.py::test_b: no" in text
     assert ["2", "500", "ms", "0", "s", "500", "ms"] == text.splitlines()[3].split()[1:]
-
-
-def test_a_number_has_the_unit_of_its_metric() -> None:
-    row = build_row(2097152.0, name="BM_Sort/8")
-    memory = replace(row, outcome=replace(row.outcome, metric=Metric(name="memory", unit="B")))
-    share = replace(row, outcome=replace(row.outcome, values=(0.25,), metric=Metric(name="share", unit="1")))
-
-    text = rendered(rows_table([memory, share]))
-
-    assert ["BM_Sort/8", "(memory)", "1", "2.00", "MiB", "-", "2.00", "MiB"] == text.splitlines()[3].split()
-    assert ["BM_Sort/8", "(share)", "1", "0.25", "-", "0.25"] == text.splitlines()[4].split()
-
-
-def test_a_commit_that_all_share_stands_in_the_title() -> None:
-    one = rendered(rows_table([build_row(1.0)]))
-    two = rendered(rows_table([build_row(1.0), build_row(1.0, sha="b" * 40, launch=1)]))
-
-    assert "commit aaaaaaa" in one.splitlines()[0]
-    assert "launch" not in one
-    assert {"commit", "launch"} <= set(two.splitlines()[1].split())

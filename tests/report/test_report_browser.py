@@ -112,15 +112,6 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     assert page.text("#picked") == ""
 
 
-def test_a_step_is_shown_in_the_chart_by_its_link(page: Page, lively: Path) -> None:
-    page.open(lively / "index.html")
-    page.click(".alarm a[href*='#point-']")
-    page.run(_FRAME)
-
-    assert page.run("return location.hash").startswith("#point-")
-    assert "12.4 % slower" in page.text(".steps li.at")
-
-
 def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
     page.open(lively / TRIPLET)
     page.run(

@@ -24,7 +24,7 @@ from synthetic_history import (
 
 from perfkit.features.site.pages import site_files
 from perfkit.features.site.series import Site, series_of, state_of
-from perfkit.model.history import HistoryReport, Rise, Silence
+from perfkit.model.history import HistoryReport, Rise
 from perfkit.report.change_log import slug_of
 from perfkit.report.chart import DARK, LIGHT
 from perfkit.report.history import ratio_text
@@ -101,26 +101,6 @@ def test_each_link_between_files_leads_somewhere(files: dict[str, str]) -> None:
             assert path in files, f"{name} names {place}"
 
 
-def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> None:
-    text = _words(files["index.html"])
-
-    places = [
-        text.index(part)
-        for part in (
-            "Needs attention 3",
-            "2 change points with",
-            "12.4 % slower (11.3 to 13.5 %)",
-            "5.0 % more",
-            "Drifted +6.4 %",
-            "Silent for 6 days: it was last measured on 2026-01-16",
-            "Improvements that nobody has confirmed yet 1",
-            "Change points that a later one has undone 1",
-            "All benchmarks",
-        )
-    ]
-    assert sorted(places) == places
-
-
 def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
     found = trend("bench.py::test_part", runs=20)
     rise = Rise(
@@ -135,35 +115,6 @@ def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
     assert "rose +18.0 %, cause unclear" in text
     assert f"perfkit gate --base {found.commits[0][:10]} --head {found.commits[-1][:10]}" in text
     assert "steady" not in text
-
-
-def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None:
-    trends = [trend(f"bench.py::test_part[{number}]", runs=20) for number in range(3)]
-    last = trends[0]
-    stopped = Silence(
-        benchmark=last.benchmark, machine_id=MACHINE, last_commit=last.commits[-1],
-        last_at=last.recorded_at[-1], days=28, commits=0, stopped=3,
-    )  # fmt: skip
-    site = Site(project="stopped", history=history(trends, silences=(stopped,)))
-
-    page = dict(site_files(site))["index.html"]
-
-    assert 3 == page.count('<tr data-kind="silent"')
-    assert "Needs attention 1" in _words(page)
-    assert "Machine stopped 28 days ago: the machine has measured none of its 3 benchmarks" in _words(page)
-
-
-def test_a_step_is_explained_with_its_range_linked(files: dict[str, str]) -> None:
-    page = files[f"benchmarks/{slug_of('bench_losses.py::test_triplet[200]')}.html"]
-    text = _words(page)
-    links = {attrs.get("href") for tag, attrs in _read(page).tags if tag == "a"}
-
-    assert "12.4 % slower (11.3 to 13.5 %): 10.0 ms over 40 runs before, 11.2 ms over 20 runs after" in text
-    assert "One or more of the 3 commits between made it." in text
-    assert "A gate of these commits measured +11.9 % (+10.8 % to +13.1 %)." in text
-    assert "Such a clear change appears by chance in one of 4,800 trends." in text
-    assert f"https://forge.example/metric-learning/commit/{sha_of(40)}" in links
-    assert f"https://forge.example/metric-learning/compare/{sha_of(39)}...{sha_of(40)}" in links
 
 
 def test_without_a_forge_commits_are_no_links() -> None:

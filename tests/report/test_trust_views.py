@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from rendered import check_golden
 from rich.console import Console, RenderableType
-from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
+from synthetic import MACHINE
 
 from perfkit.errors import EXIT_NOT_MEASURED
 from perfkit.model.calibration import (
@@ -20,11 +21,10 @@ from perfkit.model.calibration import (
     Share,
     Steadiness,
 )
-from perfkit.model.comparisons import ApartReport, Comparison, Policy, exit_code
+from perfkit.model.comparisons import Policy
 from perfkit.model.surroundings import FactChange
 from perfkit.report.calibration import calibration_view, doctor_view, offered_configuration
-from perfkit.report.gate.terminal import compare_view
-from perfkit.report.surroundings import change_words, difference_of_sides, options_of
+from perfkit.report.surroundings import change_words, options_of
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
 WIDTH = 80
@@ -95,16 +95,6 @@ def test_a_calibration_ends_with_its_decision(code: int, output: str) -> None:
     assert ("identical code: not measured 3 of 120" in words) == bool(failed)
 
 
-def test_a_calibration_reports_counts_with_bounds() -> None:
-    words = _words(calibration_view(_calibration()))
-
-    assert "40 of 60 gates" in words
-    assert "injected +5 %: found, read as" in words
-    assert "18 of 20 90 % >= 10.0 %" in words
-    assert "accused in 1" in words
-    assert "test_0 4.00 ms 17.5 - 1.1 % 4.0 % +3.1 %" in words
-
-
 def test_margins_are_offered_where_the_given_one_is_too_narrow() -> None:
     offered = offered_configuration(_calibration(decidable=(0.015, 0.021, 0.9, None)))
 
@@ -125,6 +115,11 @@ def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
         console.print(calibration_view(found), markup=False, highlight=False, crop=False)
 
     assert offered_configuration(found) in capture.get()
+
+
+def test_what_was_asked_for_can_be_typed_again() -> None:
+    expected = ["--base-with", "a==1", "--base-with", "b", "--head-with", "c"]
+    assert expected == options_of({"head": ("c",), "base": ("a==1", "b")})
 
 
 def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
@@ -162,74 +157,28 @@ def _fitness(*, fit: bool, noises: int = 2) -> Fitness:
     )
 
 
-def test_the_doctor_states_what_it_found_and_what_helps() -> None:
-    words = _words(doctor_view(_fitness(fit=False)))
-
-    assert "load BAD 3.1 over the last minute" in words
-    assert words.index("load: stop the rest") < words.index("turbo: switch it off")
-    assert "test_python 17 1.5 % 60 ±0.8 % +3.1 %" in words
-    assert "test_tensors 17 1.5 % too few - -" in words
-    assert "UNFIT for a margin of 2 %: identical code would stay undecided; see load; exit code 3" in words
-
-
-def test_a_fit_machine_is_reported_what_it_detects() -> None:
-    words = _words(doctor_view(_fitness(fit=True, noises=1)))
-
-    assert "FIT for a margin of 2 %: a slowdown of 3.1 % would be found 19 times of 20; exit code 0" in words
-
-
-def _apart(*comparisons: Comparison) -> ApartReport:
-    gate = build_report(*comparisons)
-    return ApartReport(
-        base=gate.base,
-        head=gate.head,
-        machine=MACHINE,
-        environment=ENVIRONMENT,
-        policy=POLICY,
-        comparisons=comparisons,
-        exit_code=exit_code(comparisons),
-        notes=("left out, measured with uncommitted changes: 1 run",),
-    )
-
-
-def test_runs_that_state_nothing_are_not_called_unmeasured() -> None:
-    few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
-
-    assert "nothing known yet)" in _words(compare_view(_apart(few)))
-
-
-@pytest.mark.parametrize(
-    ("fact", "before", "after", "shown"),
-    [
-        ("torch", "2.12.1", "2.13.0", "torch 2.12.1 became 2.13.0"),
-        ("package numpy", "2.4.0", "absent", "numpy 2.4.0 is not there any more"),
-        ("package numpy", "absent", "2.4.0", "numpy 2.4.0 came in"),
-        ("governor", None, "powersave", "CPU governor is powersave in one and not known in the other"),
-        ("gpus", "", "H100", "GPUs none became H100"),
-        ("OMP_NUM_THREADS", "1", "2", "OMP_NUM_THREADS 1 became 2"),
-        ("gpu_driver", "550", "570", "driver of the GPUs 550 became 570"),
-        ("gpu0_sm_mhz_before", "1980", "1410", "GPU 0: clock in MHz, before 1980 became 1410"),
-        ("gpu10_compute_mode", "default", "prohibited", "GPU 10: compute mode default became prohibited"),
-    ],
+FACTS: tuple[tuple[str, str | None, str | None], ...] = (
+    ("torch", "2.12.1", "2.13.0"),
+    ("package numpy", "2.4.0", "absent"),
+    ("package numpy", "absent", "2.4.0"),
+    ("governor", None, "powersave"),
+    ("gpus", "", "H100"),
+    ("OMP_NUM_THREADS", "1", "2"),
+    ("gpu_driver", "550", "570"),
+    ("gpu0_sm_mhz_before", "1980", "1410"),
+    ("gpu10_compute_mode", "default", "prohibited"),
 )
-def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, shown: str) -> None:
-    change = FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
-    assert shown == change_words(change)
 
 
-def test_a_report_reports_how_its_sides_differ() -> None:
-    report = build_report()
-    packages = {f"package p{number}": "absent" for number in range(5)}
-    base = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **packages, "package x": "1"})
-    head = replace(ENVIRONMENT, facts={**ENVIRONMENT.facts, **dict.fromkeys(packages, "3"), "package x": "2"})
-    assert None is difference_of_sides(report)
-    alike = replace(report, base_environment=report.environment)
-    assert "environments  alike on both sides" == difference_of_sides(alike)
-    differing = replace(report, base_environment=base, environment=head)
-    shown = "environments  x 1 became 2; only head has p0, p1, p2 and 2 more"
-    assert shown == difference_of_sides(differing)
-
-
-def test_what_was_asked_for_can_be_typed_again() -> None:
-    expected = ["--base-with", "a==1", "--base-with", "b", "--head-with", "c"]
-    assert expected == options_of({"head": ("c",), "base": ("a==1", "b")})
+def test_what_is_reported_of_a_machine_is_worded_as_it_was() -> None:
+    changes = (
+        FactChange(of="environment", fact=fact, before=before, after=after, weight="forbids")
+        for fact, before, after in FACTS
+    )
+    check_golden(
+        "machines",
+        _text(doctor_view(_fitness(fit=False))),
+        _text(doctor_view(_fitness(fit=True, noises=1))),
+        _text(calibration_view(_calibration())),
+        "\n".join(map(change_words, changes)),
+    )

@@ -55,7 +55,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         ("die", -9, "was killed by SIGKILL (out of memory?)"),
     ],
 )
-def test_messages_arrive_whatever_happens_next(
+def test_messages_arrive_whether_or_not_it_fails_next(
     environment: dict[str, str], name: str, status: int, words: str
 ) -> None:
     """All of them, in order, and the reply has how the child ended."""

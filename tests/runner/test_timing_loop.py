@@ -168,14 +168,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("led", [True, False])
 @pytest.mark.parametrize("arguments", REFUSED)
 def test_conflicting_arguments_are_refused_as_the_host_does(
-    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, *, led: bool
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
-    if led:
-        install(ScriptedLoop())
+    install(ScriptedLoop())
 
     result = run(f"def test_it(benchmark): benchmark.pedantic({arguments})")
 
@@ -183,16 +181,14 @@ def test_conflicting_arguments_are_refused_as_the_host_does(
     result.stdout.fnmatch_lines([f"*{REFUSED[arguments]}*"])
 
 
-@pytest.mark.parametrize("led", [True, False])
 @pytest.mark.parametrize(
     ("rounds", "iterations", "warmup_rounds"), [(1, 1, 0), (4, 1, 2), (3, 5, 0), (2, 3, 1)]
 )
 def test_pedantic_without_setup_is_called_as_often_as_was_asked(
-    run: Run, monkeypatch: pytest.MonkeyPatch, rounds: int, iterations: int, warmup_rounds: int, *, led: bool
+    run: Run, monkeypatch: pytest.MonkeyPatch, rounds: int, iterations: int, warmup_rounds: int
 ) -> None:
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
-    if led:
-        install(ScriptedLoop())
+    install(ScriptedLoop())
     counts = f"rounds={rounds}, iterations={iterations}, warmup_rounds={warmup_rounds}"
 
     result = run(

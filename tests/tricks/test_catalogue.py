@@ -66,24 +66,6 @@ def test_pairs_leave_the_callers_random_numbers_alone(trick: Trick) -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_texts_are_complete(name: str) -> None:
-    trick = find(name)
-    for text in (trick.what, trick.helps, trick.caveat):
-        assert text.endswith(".")
-        assert text == " ".join(text.split())
-    assert "https://docs.pytorch.org/" in trick.source
-    assert 0 < len(trick.title) < 40
-    assert 0 < len(trick.size_means) < 40
-    assert 0 < trick.sizes[0] < trick.default_size < trick.sizes[-1]
-
-
-def test_names_are_unique_and_lead_to_their_tricks() -> None:
-    assert len(NAMES) == len(set(NAMES))
-    assert NAMES == [find(name).name for name in NAMES]
-    assert IDENTICAL.name not in NAMES
-
-
 @pytest.mark.parametrize(
     ("name", "advice"),
     [("chanels_last", r"did you mean 'channels_last'\?$"), ("xyz", "choose one of .*thread_count")],

@@ -120,13 +120,6 @@ def test_optimizers_update_as_the_context_sets(name: str) -> None:
     assert not OPTIMIZERS[kind]([parameter()], lr=0.1).param_groups[0][how]
 
 
-def test_arguments_without_names_are_understood() -> None:
-    with context_of("rmsprop_foreach"):
-        optimizer = RMSprop([parameter()], 0.1, 0.9, 1e-8, 0, 0, *[False] * 3)
-    assert optimizer.param_groups[0]["foreach"] is True
-    assert 0.9 == optimizer.param_groups[0]["alpha"]
-
-
 def test_gradients_are_dropped_in_a_loop_that_zeroes_them() -> None:
     weight, module = parameter(), nn.Linear(2, 1)
     module.weight.grad = torch.ones(1, 2)

@@ -21,7 +21,6 @@ from perfkit.features.tricks.verdict import (
     TricksReport,
     helping,
     interactions,
-    ranked,
     size_crossings,
     suggested,
 )
@@ -73,20 +72,6 @@ def test_each_verdict_is_an_answer(verdict: Verdict, answer: str) -> None:
 def test_sides_that_differ_have_no_answer() -> None:
     assert "not the same" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, largest=7.0)).answer
     assert "failed" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, problem="broken")).answer
-
-
-def test_those_that_help_most_come_first() -> None:
-    results = [
-        _result("FAILED", name="g"),
-        _result("INCONCLUSIVE", 1.1, name="f"),
-        _result("NOT REACHED", name="e"),
-        _result("REGRESSED", 1.3, name="c"),
-        _result("UNCHANGED", 1.0, name="d"),
-        _result("IMPROVED", 0.9, name="b"),
-        _result("IMPROVED", 0.5, name="a"),
-    ]
-
-    assert list("abcdefg") == [one.case.trick for one in ranked(results)]
 
 
 def test_where_the_answer_turns() -> None:
@@ -252,10 +237,6 @@ def _terminal(report: TricksReport, width: int = 80) -> str:
     return rendered(tricks_view(report, CODES), width)
 
 
-def _words(text: str) -> str:
-    return " ".join(text.split())
-
-
 def test_those_that_help_come_first_and_fit_80_columns() -> None:
     text = _terminal(
         _report(
@@ -270,65 +251,6 @@ def test_those_that_help_come_first_and_fit_80_columns() -> None:
     assert "-20.0 %" in text
     assert "not tried: pinned: needs CUDA" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_sides_that_differ_have_no_time() -> None:
-    report = _report(_with_size("IMPROVED", 0.5, size=64, same=Equivalence(equal=False, largest=3.0)))
-
-    assert "-50.0 %" not in _terminal(report)
-    assert "| not the same | - | - |" in tricks_document(report, {})
-
-
-def test_a_size_at_which_the_answer_turns_is_reported() -> None:
-    report = _report(_with_size("REGRESSED", 1.25, size=4), _with_size("IMPROVED", 0.8, size=64))
-
-    output = "fused pays from about 16 rows (tried: 4 and 64)."
-    assert output in _words(_terminal(report))
-    document = tricks_document(report, {}, picture="sizes.svg")
-    assert output in document
-    assert "](sizes.svg)" in document
-
-
-def test_a_loop_ends_in_what_to_change() -> None:
-    report = _report(
-        _with_size("IMPROVED", 0.9, trick="last", loop="train"),
-        _with_size("IMPROVED", 0.8, loop="train"),
-        _with_size("IMPROVED", 0.72, trick="fused+last", loop="train"),
-        arguments={"epochs": 1},
-    )
-    descriptions = {"fused": _known("Fused", code=CODES["fused"]), "last": _known("Last", code=CODES["last"])}
-    document = tricks_document(report, descriptions)
-
-    for text in (_words(_terminal(report)), document):
-        assert "To make train faster:" in text
-        assert "1. fused: -20.0 % (-24.0 to -16.0 %), Adam(parameters, fused=True)" in text
-        assert "2. last: -10.0 %" in text
-        assert "fused and last together: -28.0 %" in text
-        assert "it would be -28.0 %. Whether they change each other is not known" in text
-    assert document.startswith("# Tricks on train\n")
-    assert "epochs=1" in document
-
-
-def test_a_loop_that_nothing_helps_is_reported() -> None:
-    same = _with_size("UNCHANGED", 1.0, loop="train")
-    open_one = _with_size("INCONCLUSIVE", 0.97, trick="last", loop="train")
-
-    assert "Nothing of it makes train faster." in _terminal(_report(same))
-    assert "a larger --budget may decide 1 more." in _words(_terminal(_report(same, open_one)))
-
-
-def test_each_trick_is_explained_once() -> None:
-    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
-    report = _report(
-        _with_size("IMPROVED", 0.8, size=4),
-        _with_size("IMPROVED", 0.7, size=64),
-        left_out={"last": "needs CUDA"},
-    )
-    document = tricks_document(report, descriptions)
-
-    assert ["### Fused", "### Last"] == [line for line in document.splitlines() if line.startswith("###")]
-    assert r"Look out: None \| at all." in document
-    assert "Written: `fast()`" in document
 
 
 def test_sizes_are_a_picture() -> None:
@@ -360,13 +282,3 @@ def test_sizes_are_a_picture() -> None:
 def test_without_several_sizes_there_is_no_picture(results: list[TrickResult]) -> None:
     assert sizes_chart(_report(*results)) is None
     assert "![" not in tricks_document(_report(*results), {"fused": _known("Fused")})
-
-
-def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
-    descriptions = {name: _known(name.title()) for name in ("fused", "last")}
-    report = _report(_with_size("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
-    document = tricks_document(report, descriptions)
-
-    assert "- `last`: nothing that it changes" in document
-    assert "### Fused" in document
-    assert "### Last" not in document

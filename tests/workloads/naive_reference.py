@@ -17,13 +17,6 @@ def distance(first: Tensor, second: Tensor) -> Tensor:
     return ((first - second) ** 2).sum().sqrt()
 
 
-def distance_matrix(embeddings: Tensor) -> Tensor:
-    """Return all distances, (N, N)."""
-    return torch.stack(
-        [torch.stack([distance(first, second) for second in embeddings]) for first in embeddings]
-    )
-
-
 def hinge(value: Tensor) -> Tensor:
     """Return the value where it is positive, else zero."""
     return value if value > 0 else value * 0

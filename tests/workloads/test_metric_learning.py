@@ -106,14 +106,6 @@ def test_recall_agrees_with_the_definition(seed: int) -> None:
     assert naive.recall_at_1(embeddings, labels.tolist()) == pytest.approx(recall_at_1(embeddings, labels))
 
 
-def test_distance_matrix_is_symmetric_with_a_zero_diagonal() -> None:
-    embeddings = 1000 + torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
-    distances = precompute_pairwise_distances(embeddings)
-    assert torch.equal(distances, distances.T)
-    assert distances.diagonal().eq(0).all()
-    torch.testing.assert_close(distances, naive.distance_matrix(embeddings), atol=TOLERANCE, rtol=0)
-
-
 def test_passed_distances_take_the_place_of_the_embeddings() -> None:
     embeddings, labels = random_batch(8, smallest=10)
     distances = precompute_pairwise_distances(embeddings)
@@ -171,23 +163,6 @@ def test_losses_repeat_by_seed_with_and_without_workers(
     assert losses != train(replace(config, seed=1)).losses
 
 
-def test_result_counts_steps_samples_and_readings(brief: TrainingConfig) -> None:
-    result = train(brief)
-    assert result.steps == len(result.seconds_per_step)
-    assert result.steps == 4
-    assert result.samples == 120
-    assert result.training_s > 0
-    assert result.evaluation_s > 0
-    assert [60, 120] == sorted({reading.samples for reading in result.readings})
-    names = {"loss", "recall_at_1"} | {
-        f"{kind}_{value}"
-        for kind in ("intracluster", "intercluster")
-        for value in ("min", "max", "mean", "sd")
-    }
-    measured = [(reading.part, reading.name) for reading in result.readings if reading.samples == 60]
-    assert sorted((part, name) for part in ("train", "validation") for name in names) == sorted(measured)
-
-
 def test_main_trains_as_the_command_line_states(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--data", str(few_digits), "--epochs", "2", "--p", "2", "--k", "20"]
     monkeypatch.setattr("sys.argv", ["program", *arguments])
@@ -230,21 +205,3 @@ def test_batches_hold_k_images_of_p_classes_without_repeats(p: int, k: int, seed
         assert [k] * p == list(Counter(UNBALANCED[index] for index in batch).values())
     seen = [index for batch in batches for index in batch]
     assert len(seen) == len(set(seen))
-
-
-def test_epochs_differ_and_repeat_by_seed() -> None:
-    sampler, twin = PKSampler(UNBALANCED, 2, 2, seed=1), PKSampler(UNBALANCED, 2, 2, seed=1)
-    first = list(sampler)
-    assert first == list(sampler)
-    assert first == list(twin)
-    sampler.set_epoch(1)
-    assert first != list(sampler)
-    assert first != list(PKSampler(UNBALANCED, 2, 2, seed=2))
-
-
-@pytest.mark.parametrize(
-    ("p", "k", "message"), [(0, 2, "p=0"), (2, -1, "k=-1"), (6, 1, "found 5"), (2, 8, "found 1")]
-)
-def test_impossible_batches_are_refused(p: int, k: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PKSampler(UNBALANCED, p, k, seed=0)

@@ -5,17 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import SequentialSampler
 from workloads.classification import TrainingResult
-from workloads.text_classification.batches import EncodedTexts, batch_loader, collate
 from workloads.text_classification.model import EncoderClassifier
 from workloads.text_classification.texts import (
     TOPICS,
     LabelledTexts,
     standard_library_texts,
 )
-from workloads.text_classification.tokens import SPECIAL, Vocabulary
 from workloads.text_classification.training import (
     InferenceResult,
     Training,
@@ -31,50 +27,6 @@ from workloads.text_classification.training import (
 def documentation() -> LabelledTexts:
     """Return the standard library's documentation, read once for this module."""
     return standard_library_texts()
-
-
-TEXTS = ("Close the file.", "Open the file, the SOCKET or the http_server!", "")
-
-
-def test_vocabulary_keeps_the_most_frequent_words() -> None:
-    vocabulary = Vocabulary.from_texts(TEXTS, size=6)
-    assert len(vocabulary) == 6
-    assert [*SPECIAL, "the", "file", "close"] == vocabulary.decode(range(6))
-    assert ["[CLS]", "[UNK]", "the", "file"] == vocabulary.decode(
-        vocabulary.encode("Read the file", max_length=9)
-    )
-
-
-def encoded() -> EncodedTexts:
-    """Return the texts above, of four, ten and one tokens."""
-    labelled = LabelledTexts(texts=TEXTS, labels=(0, 1, 0), classes=("files", "network"))
-    return EncodedTexts(labelled, Vocabulary.from_texts(TEXTS, size=100), max_length=64)
-
-
-def test_a_batch_is_as_long_as_its_longest_text() -> None:
-    texts = encoded()
-    batch = collate([texts[index] for index in range(3)])
-    assert (3, 10) == tuple(batch.tokens.shape)
-    assert [4, 10, 1] == batch.mask.sum(dim=1).tolist()
-    assert [True, True, True, True, False] == batch.mask[0, :5].tolist()
-    assert {0} == set(batch.tokens[~batch.mask].tolist())
-    assert [0, 1, 0] == batch.labels.tolist()
-    assert (1, 4) == tuple(collate([texts[0]]).tokens.shape)
-
-
-def test_a_loader_gives_the_same_batches_with_any_number_of_workers() -> None:
-    texts = encoded()
-    alone, with_workers = (
-        list(
-            batch_loader(
-                texts, SequentialSampler(texts), batch_size=2, workers=workers, seed=0, pin_memory=False
-            )
-        )
-        for workers in (0, 2)
-    )
-    assert [2, 1] == [len(batch.labels) for batch in alone]
-    for batch, other in zip(alone, with_workers, strict=True):
-        assert all(map(torch.equal, batch, other))
 
 
 CHANCE = 1 / len(TOPICS)
@@ -120,16 +72,6 @@ def test_training_learns() -> None:
     assert untrained.test_accuracy < 2 * CHANCE
     assert trained.test_accuracy > 3 * CHANCE
     assert trained.last_loss < trained.losses[0]
-
-
-def test_padding_changes_nothing(model: EncoderClassifier) -> None:
-    tokens = torch.arange(1, 9)[None]
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    padded = nn.functional.pad(tokens, (0, 12))
-    logits = model(tokens, mask)
-    assert (1, 3) == tuple(logits.shape)
-    torch.testing.assert_close(logits, model(padded, padded != 0))
-    assert not torch.allclose(logits, model(padded, torch.ones_like(padded, dtype=torch.bool)))
 
 
 def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:

@@ -1,6 +1,6 @@
 """How many units of its own work each benchmark does; 20 is the undosed amount.
 
-A slowdown is planted by changing a number here: 21 units instead of 20 are 5 % more work by construction.
+A slowdown is injected by changing a number here: 21 units instead of 20 are 5 % more work by construction.
 ``EVERY_TENTH`` is the work of each tenth call, None where it is like any other.
 """
 

@@ -18,7 +18,7 @@ class ResNet18(nn.Module):
     Recognition", table 1.
 
     Args:
-        classes: How many classes it tells apart.
+        classes: How many classes it distinguishes.
         stem: "imagenet" reduces images fourfold before the first block, as that layout has it; "small"
             keeps their size, for images of few pixels.
     """

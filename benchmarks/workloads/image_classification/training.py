@@ -250,7 +250,7 @@ def _loader(
 
 
 def main(argv: Sequence[str] | None = None) -> TrainingResult:
-    """Train as the command line says, by default with the default configuration.
+    """Train as the command line asks, by default with the default configuration.
 
     Args:
         argv: The arguments; None for those of the process.
@@ -263,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> TrainingResult:
     try:
         return train(TrainingConfig(**vars(options)))
     except ValueError as error:
-        # A loader's worker hands its error on as a whole traceback; the last line says what happened.
+        # A loader's worker hands its error on as a whole traceback; the last line has what happened.
         parser.error(str(error).strip().splitlines()[-1])
 
 

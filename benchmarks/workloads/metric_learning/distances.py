@@ -22,7 +22,7 @@ def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
 
 
 def positives_and_negatives(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Tell of every two elements whether they are positives, of one class, or negatives.
+    """Return of every two elements whether they are positives, of one class, or negatives.
 
     An element is neither a positive nor a negative of itself.
 

@@ -262,7 +262,7 @@ def _part(name: str, images: ImageFiles, config: TrainingConfig) -> Part:
 
 
 def main(argv: Sequence[str] | None = None) -> TrainingResult:
-    """Train as the command line says, by default with the default configuration.
+    """Train as the command line asks, by default with the default configuration.
 
     Args:
         argv: The arguments; None for those of the process.
@@ -275,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> TrainingResult:
     try:
         return train(TrainingConfig(**vars(options)))
     except ValueError as error:
-        # A loader's worker hands its error on as a whole traceback; the last line says what happened.
+        # A loader's worker hands its error on as a whole traceback; the last line has what happened.
         parser.error(str(error).strip().splitlines()[-1])
 
 

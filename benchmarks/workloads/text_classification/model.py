@@ -11,7 +11,7 @@ class EncoderClassifier(nn.Module):
 
     Args:
         vocabulary: How many words it knows.
-        classes: How many classes it tells apart.
+        classes: How many classes it distinguishes.
         hidden_size: Dimension of a token between layers, a multiple of `heads`.
         layers: Layers of the encoder.
         heads: Attention heads of a layer.

@@ -300,7 +300,7 @@ def _loader(texts: EncodedTexts, order: Sampler[int], config: TrainingConfig) ->
 
 
 def main(argv: Sequence[str] | None = None) -> TrainingResult | InferenceResult:
-    """Train or classify as the command line says, by default train with the default configuration.
+    """Train or classify as the command line asks, by default train with the default configuration.
 
     Args:
         argv: The arguments; None for those of the process.
