@@ -385,7 +385,7 @@ class _Deciding:
         there = {(one.owner, one.name) for one in head.items}
         for one in (*gone, *come):
             free = one.free and (old[one], new[one]) in {(1, 0), (0, 1)}
-            # Whether base runs what head lacks, by whatever name, is known from its own trace alone.
+            # Only a trace of base shows whether it runs what head lacks, which C code may look up by name.
             known = (one.owner, one.name) in there or not self.traces["base"].inferred
             if not (free and known) or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
                 where = f"{file}:{one.line}"
