@@ -282,13 +282,14 @@ class _Recorder:
 
     def _random_array(self, value: Any, library: str, kind: str) -> str:  # noqa: ANN401 (as above)
         if not any(word in kind for word in ("float", "int", "bool")):
-            raise _UnwritableError(f"a {library} array of {kind} that is too large")
+            raise _UnwritableError(f"a large {library} array of {kind}")
         self._random += 1
         number, shape, seen = (float if "float" in kind else int), tuple(value.shape), value
         if library == "torch":
             seen = value.detach().double() if number is float else value.long()
-        seen = seen[sys.modules[library].isfinite(seen)]
-        least, most = map(self._text, (number(seen.min()), number(seen.max())) if len(seen) else (0, 0))
+        least, most = number(seen.min()), number(seen.max())
+        if not math.isfinite(most - least):
+            raise _UnwritableError(f"a large {library} array with numbers that are not finite")
         if library == "torch" and number is float:
             return f"torch.empty({shape}, dtype={kind}).uniform_({least}, {most})"
         if library == "torch":
