@@ -5,6 +5,7 @@ from __future__ import annotations
 import _posixsubprocess
 import _thread
 import contextlib
+import dis
 import functools
 import gc
 import hashlib
@@ -19,9 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
+import _pytest
+import pluggy
 import pytest
 
 from .fork_server import try_fork
@@ -46,8 +49,10 @@ _PROCESSES = frozenset({
 _TRACERS = frozenset({"sys.setprofile", "sys.settrace", "sys.monitoring.register_callback"})
 _READS = frozenset({"open", "os.listdir", "os.scandir", "sqlite3.connect"})
 _LIBRARY = "ctypes.dlopen"
+_COLLECTOR = frozenset({"gc.get_objects", "gc.get_referrers", "gc.get_referents"})
 _ATTRIBUTE = "object.__getattr__"
-_EVENTS = _PROCESSES | _TRACERS | _READS | {_LIBRARY, _ATTRIBUTE}
+_CODES = frozenset({"__code__", "gi_code", "cr_code", "ag_code"})
+_EVENTS = _PROCESSES | _TRACERS | _READS | _COLLECTOR | {_LIBRARY, _ATTRIBUTE}
 # Programs that run no code of the project.
 _HARMLESS = frozenset({"ldconfig", "gcc", "cc", "ld", "uname", "lscpu", "nvidia-smi"})
 # Functions of libraries after which Python no longer sees what runs, by the end of their file.
@@ -64,6 +69,9 @@ _STDLIB = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 (a text that others
 _OPENERS = frozenset({f"{_STDLIB}pathlib.py", f"{_STDLIB}pathlib/_local.py", f"{_STDLIB}pathlib/__init__.py"})
 # They read lines of code, these to show them.
 _LINES = frozenset({f"{_STDLIB}tokenize.py", f"{_STDLIB}linecache.py"})
+# To find out where a frame is, these ask for the files of all modules that are loaded.
+_PATHS = {os.path.exists.__code__.co_filename, os.path.realpath.__code__.co_filename}
+_FINDERS = {(f"{_STDLIB}inspect.py", name) for name in ("getsourcefile", "getmodule", "getabsfile")}
 _TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
 _IMPORTERS = ("<frozen importlib", "<frozen zipimport")
 _REWRITER = "/_pytest/assertion/rewrite.py"
@@ -79,9 +87,11 @@ _READ_HEADERS = frozenset({
     (f"{_STDLIB}inspect.py", "_signature_from_function"), (f"{_STDLIB}inspect.py", "_has_code_flag"),
     (f"{_STDLIB}typing.py", "overload"),
 })  # fmt: skip
-_READ_LINES = ("/_pytest/", "/pluggy/", f"{os.path.dirname(__file__)}/")  # noqa: PTH120 (likewise)
+_READ_LINES = tuple(f"{os.path.dirname(one)}/" for one in (_pytest.__file__, pluggy.__file__, __file__))  # noqa: PTH120
 # They hand docstrings on.
 _COPIERS = frozenset({f"{_STDLIB}contextlib.py", f"{_STDLIB}functools.py"})
+_FIELDS, _RUNS_TEXTS = frozenset({"vars", "dir", "globals"}), frozenset({"eval", "exec", "compile"})
+_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _WORD = re.compile(r"[^\W\d]\w*")
 _GENERATED = "<generated>"
 
@@ -300,13 +310,13 @@ class Trace:
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         # To read the code of a frame, as below, is an event as well.
-        if event not in _EVENTS or (event == _ATTRIBUTE and arguments[1] != "__code__"):
+        if event not in _EVENTS or (event == _ATTRIBUTE and arguments[1] not in _CODES):
             return
         frame = sys._getframe(1)  # noqa: SLF001 (the documented way to the caller)
         if event in _READS:
             self._read(arguments, frame)
         elif event == _ATTRIBUTE:
-            self._inspect(arguments[0], frame.f_code)
+            self._inspect(arguments[0], arguments[1], frame.f_code)
         elif event in _TRACERS:
             if frame.f_code.co_filename not in (f"{_STDLIB}threading.py", __file__):
                 self._unknown.add("it sets a tracer or profiler of its own")
@@ -316,16 +326,21 @@ class Trace:
             if self._is_own(frame):
                 self._unknown.add("it calls a library of C, of which Python sees nothing")
         elif self._matters(event, arguments, frame):
-            self._unknown.add("it starts a process or an interpreter")
+            is_collector = event in _COLLECTOR
+            self._unknown.add(
+                "it asks the garbage collector for objects"
+                if is_collector
+                else "it starts a process or an interpreter"
+            )
 
-    def _inspect(self, function: object, reader: CodeType) -> None:
-        """Note that the code of a function is read, which need not run for it."""
-        if reader is _CODE_READER or not isinstance(function, FunctionType):
+    def _inspect(self, holder: object, name: str, reader: CodeType) -> None:
+        """Note that the code of a function or generator is read, which need not run for it."""
+        if reader is _CODE_READER:
             return
         file = reader.co_filename
-        if (file, reader.co_name) in _READ_HEADERS or any(one in file for one in _READ_LINES):
+        if (file, reader.co_name) in _READ_HEADERS or file.startswith(_READ_LINES):
             return
-        code = _code_of(function)
+        code = _code_of(holder, name)
         if own := self._own(code.co_filename):
             self._inspected.add((own, code.co_qualname))
 
@@ -610,8 +625,9 @@ def _call(work: Work, loops: int) -> None:
         work.block(loops)
 
 
-def _code_of(function: FunctionType) -> CodeType:
-    return function.__code__
+def _code_of(holder: object, name: str) -> CodeType:
+    code: CodeType = getattr(holder, name)
+    return code
 
 
 # Reading it in answer to an event is an event as well.
@@ -633,8 +649,10 @@ def _imports(frame: FrameType | None) -> bool:
         return False
     while frame.f_code.co_filename in _LINES and frame.f_back is not None:
         frame = frame.f_back
-    file = frame.f_code.co_filename
-    if file in _TRACEBACKS:
+    file, asking = frame.f_code.co_filename, frame
+    while asking.f_code.co_filename in _PATHS and asking.f_back is not None:
+        asking = asking.f_back
+    if file in _TRACEBACKS or (asking.f_code.co_filename, asking.f_code.co_name) in _FINDERS:
         return True
     if file.endswith(_REWRITER) or file.startswith(f"{_STDLIB}importlib/metadata/"):
         return True
@@ -657,16 +675,21 @@ def _digest(text: str) -> str:
 
 
 def _words(code: CodeType) -> set[str]:
-    """Return the global names and the words in texts of a code object and all that is in it."""
-    found = {*code.co_names}
+    """Return the global names and the words in texts of a code object and all that is in it.
+
+    Fields may be named like some builtins, which count only where they are called by name.
+    """
+    found, inner = {*code.co_names}, set[str]()
     for value in code.co_consts:
         if isinstance(value, CodeType):
-            found |= _words(value)
+            inner |= _words(value)
         elif isinstance(value, str):
             found |= {*_WORD.findall(value)}
         elif isinstance(value, tuple):
             found |= {one for one in value if isinstance(one, str)}
-    return found
+    if _FIELDS & found and not _RUNS_TEXTS & (found | inner):
+        found -= _FIELDS - {one.argval for one in dis.get_instructions(code) if one.opname in _LOADS}
+    return found | inner
 
 
 def _header(code: CodeType) -> Sequence[object]:

@@ -245,6 +245,9 @@ class _Deciding:
         base, head = (self.traces[side].imported for side in SIDES)
         yield from (f"at import {why}" for why in (*base.unknown, *head.unknown))
         yield from (f"{file} differs" for file in sorted(self.changed.others))
+        if self.traces["base"].inferred:
+            alone = (one for one in sorted(self.changed.python) if self.changed.read("head", one) is None)
+            yield from (f"base alone has {one}, and was not traced" for one in alone)
         early = self.traces["base"].early | self.traces["head"].early
         for file in sorted(early & self.changed.python):
             yield f"{file} was loaded before tracing began"
@@ -382,14 +385,14 @@ class _Deciding:
         there = {(one.owner, one.name) for one in head.items}
         for one in (*gone, *come):
             free = one.free and (old[one], new[one]) in {(1, 0), (0, 1)}
-            if not free or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
+            # Only a trace of base shows whether it runs what head lacks, which C code may look up by name.
+            known = (one.owner, one.name) in there or not self.traces["base"].inferred
+            if not (free and known) or PurePosixPath(file).name == "conftest.py" or self._is_watched(one):
                 where = f"{file}:{one.line}"
                 found = f"{one.kind} {one.name}" if one.name else "a statement that runs at import"
                 self._found.modules.setdefault(file, f"{found} differs ({where})")
             self._found.free.add(one)
-            # Whether base calls what head lacks is known from its own trace alone.
-            known = (one.owner, one.name) in there or not self.traces["base"].inferred
-            self._found.names |= set(_names_of(file, one, known=known))
+            self._found.names |= set(_names_of(file, one))
         if [one for one in base.items if one not in gone] != [one for one in head.items if one not in come]:
             self._found.modules.setdefault(file, f"{file} is in another order")
         both = {(one.owner, one.name) for one in gone} & {(one.owner, one.name) for one in come}
@@ -473,11 +476,11 @@ def _module(file: str) -> str:
     return path.parent.name if path.name == "__init__.py" else path.stem
 
 
-def _names_of(file: str, one: Item, *, known: bool) -> Iterator[_Name]:
-    """Yield the names by which others know what a statement binds; ``known`` is whether it was called."""
+def _names_of(file: str, one: Item) -> Iterator[_Name]:
+    """Yield the names by which others know what a statement binds."""
     if not one.name:
         return
-    function = one.kind == "function" and known
+    function = one.kind == "function"
     is_import = one.kind in ("import", "alias")
     place = file if is_import and not one.owner else ""
     yield _Name(file=place, name=one.name, function=function)

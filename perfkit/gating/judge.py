@@ -238,8 +238,8 @@ def first_call(
     # Finding the later calls' times takes long, and those of a short first call mean nothing.
     medians = [[np.median(side) for side in pair.sides("typical")] for pair in known if is_long]
     later = np.array(medians) if is_long else np.ones_like(first)
-    # A first call that is slower as later ones are is their finding.
-    allowed = first[:, 0] * np.maximum(later[:, 1] / later[:, 0], 1.0)
+    # A first call that is slower by as much as later ones are is their finding.
+    allowed = first[:, 0] + np.maximum(later[:, 1] - later[:, 0], 0.0)
     beyond = (first[:, 1] > _FIRST_CALL_RATIO * allowed) & (first[:, 1] - allowed > _FIRST_CALL_S)
     # What all launches of one zygote have in common is no property of the code.
     enough = len(known) >= _FEWEST_FIRST_CALLS and len({pair.group for pair in known}) > 1

@@ -29,13 +29,17 @@ _ALL = "Assign(targets=[Name(id='__all__'"
 # What looks at names that it does not mention.
 _LOOKS_AROUND = frozenset({
     "vars", "dir", "globals", "__dict__", "f_globals", "f_locals", "__globals__", "__subclasses__",
-    "getmembers", "getmembers_static", "__getattribute__", "get_objects", "get_referrers", "resolve_name",
-    "vformat", "get_field", "run_module", "run_path", "get_code", "exec_module", "create_autospec",
+    "getmembers", "getmembers_static", "__getattribute__", "get_objects", "get_referrers", "get_referents",
+    "resolve_name", "locate", "vformat", "get_field", "run_module", "run_path", "get_code", "exec_module",
+    "create_autospec",
 })  # fmt: skip
 # These do so where the name is no constant, and texts of which a field may be an attribute.
 _ACCESS = frozenset({
-    "getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller", "find_spec",
+    "getattr", "hasattr", "setattr", "delattr", "attrgetter", "methodcaller", "find_spec", "getattr_static",
+    "import_module", "__import__",
 })  # fmt: skip
+# The name is the first thing that these are given.
+_BY_FIRST = frozenset({"attrgetter", "methodcaller", "find_spec", "import_module", "__import__"})
 _FORMATS = frozenset({"format", "format_map"})
 _RUNS_TEXTS = frozenset({"eval", "exec", "compile"})
 READS_HEADERS = frozenset({
@@ -249,9 +253,7 @@ class _Reader:
         )
         name = f"{owner}.{node.name}" if owner else node.name
         self._add_function(Function(name=name, node=node, plain=plain))
-        kind = (
-            "generator" if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node)) else ""
-        )
+        kind = "generator" if any(map(_yields, node.body)) else ""
         self._add("function", owner, node.name, node, text=kind + _without_bodies(node), free=plain)
 
     def _is_plain(self, decorator: ast.expr) -> bool:
@@ -355,6 +357,13 @@ def _annotations_and_defaults(node: _Def) -> tuple[list[ast.expr], list[ast.expr
     return annotations, [*arguments.defaults, *(one for one in arguments.kw_defaults if one is not None)]
 
 
+def _yields(node: ast.AST) -> bool:
+    """Return whether a statement has the function around it be a generator."""
+    if isinstance(node, _Def | ast.Lambda):
+        return False
+    return isinstance(node, ast.Yield | ast.YieldFrom) or any(map(_yields, ast.iter_child_nodes(node)))
+
+
 def _inner_functions(node: ast.AST, owner: str) -> Iterator[tuple[str, _Def]]:
     """Yield the functions that a statement defines, with their qualified names."""
     for child in ast.iter_child_nodes(node):
@@ -451,7 +460,7 @@ def looks_around(words: Iterable[str]) -> bool:
 
 
 def _is_by_constant(call: ast.Call) -> bool:
-    where = 0 if _last_name(call.func) in {"attrgetter", "methodcaller", "find_spec"} else 1
+    where = 0 if _last_name(call.func) in _BY_FIRST else 1
     names = call.args[where : where + 1] if where else call.args
     return bool(names) and all(isinstance(one, ast.Constant) for one in names)
 

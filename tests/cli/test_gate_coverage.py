@@ -63,6 +63,7 @@ FAST = ("--budget", "8")
 CALLED = (
     work(near=20, far=20)
     + """
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -104,12 +105,38 @@ def plain_only(value):
 def fit(net):
     ...
 
+@contextmanager
+def opened(number):
+    ...
+    yield number
+
+def nan(value):
+    ...
+    assert value != value
+
+def drain(items):
+    ...
+    assert items
+    items.clear()
+
+def spread(floats, integers):
+    ...
+    assert len({*floats.tolist()}) > 50
+    assert {*range(5)} == {*integers.tolist()}
+
+async def wait():
+    ...
+
 def unused(): ...
 """
 )
 TESTS = """
+import asyncio
+import os
+
+import numpy
 import pytest
-from app import Net, Row, cached, pairs, plain_only
+from app import Net, Row, cached, drain, nan, opened, pairs, plain_only, spread, wait
 
 @pytest.mark.parametrize("scale", [2, 3])
 def test_net(scale):
@@ -124,6 +151,14 @@ def test_functions():
     assert [(1, 2)] == [*pairs([1, 2])]
     with pytest.raises(AttributeError):
         plain_only(Local()).missing
+
+def test_arguments():
+    os.kill(os.getpid(), 0)
+    asyncio.run(wait())
+    with opened(1):
+        nan(float("nan"))
+    drain([*range(20)])
+    spread(numpy.linspace(0, 1, 100), numpy.arange(100) % 5)
 """
 SCRIPT = """
 from app import Net, fit
@@ -203,7 +238,12 @@ def test_what_is_not_measured_is_called_as_tests_and_scripts_do(project: GitProj
     assert 4 == done.returncode, done.stderr
     planned = json.loads(done.stdout)
     assert ["benchmarks/test_for_change.py"] == [file["path"] for file in planned["files"]]
-    assert ["`unused`"] == [remark.split()[0] for remark in planned["remarks"]]
+    assert ["`unused`", "`wait`"] == sorted(remark.split()[0] for remark in planned["remarks"])
+    # The reason is that of its own call, and not of the test as a whole.
+    assert "PermissionError" not in str(planned["remarks"])
+    written = (project.root / "benchmarks/test_for_change.py").read_text()
+    assert 1 == written.count("benchmark.pedantic(drain, ")
+    assert 1 == written.count("with random numbers in place of the data")
     assert f"next: {planned['next_commands'][0]}" in done.stderr
     assert not (project.root / "written").exists()
     # What was written measures them, and is not written over.
@@ -212,7 +252,7 @@ def test_what_is_not_measured_is_called_as_tests_and_scripts_do(project: GitProj
     assert [] == json.loads(again.stdout)["files"]
     base, benchmarks = planned["next_commands"][0].split()[3::2]
     found = project.gate("--base", base, "--benchmarks", benchmarks, *FAST).report["coverage"]["functions"]
-    assert {"unused"} == {one["name"] for one in found if one["runs"] != "timed"}
+    assert {"unused", "wait"} == {one["name"] for one in found if one["runs"] != "timed"}
 
 
 def test_where_all_is_measured_nothing_is_written(project: GitProject) -> None:

@@ -1047,6 +1047,21 @@ MORE_HIDDEN: dict[str, Change] = {
         "def rule():\n    return 1\nRULES = [rule]\ndef step():\n    return len(RULES[0].__code__.co_consts)\n",
         "return 1", "return [1, 2, 3, 4000]",
     ),
+    "yield beside an inner generator": _change(
+        "import inspect\ndef rule():\n    def inner():\n        yield 1\n    return inner()\n"
+        "def step():\n    return sum(range(100000 if inspect.isgeneratorfunction(rule) else 10))\n",
+        "return inner", "yield inner",
+    ),
+    "static attribute": _change(
+        "import inspect\nclass A:\n    pass\ndef step(kind='run'):\n"
+        "    return sum(range(10 if inspect.getattr_static(A, f'fast_{kind}', None) else 1000))\n",
+        "    pass", "    def fast_run(self):\n        return 1",
+    ),
+    "code by the garbage collector": _change(
+        "import gc\ndef rule():\n    return 1\nRULES = [rule]\n"
+        "def step():\n    return sum(len(getattr(one, 'co_code', b'')) for one in gc.get_referents(RULES[0]))\n",
+        "return 1", "return 1 + len([2])",
+    ),
     "code that a decorator reads": _change(
         "COSTS = {}\ndef cost(f):\n    COSTS['it'] = len(f.__code__.co_code)\n    return f\n"
         "@cost\ndef rule():\n    return 1\ndef step():\n    return sum(range(COSTS['it']))\n",

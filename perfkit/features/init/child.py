@@ -11,13 +11,14 @@ import contextlib
 import importlib
 import io
 import os
+import pickle
 import signal
 import statistics
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.runner.requests import Parent, limit_process
@@ -26,6 +27,7 @@ _CALL_LIMIT_S = 3.0
 _IMPORT_LIMIT_S = 60.0
 _CALLS = 3
 _MEMORY_BYTES = 8_000_000_000
+_Given = tuple[Sequence[object], Mapping[str, object]]
 # A gate decides calls of these times in seconds; slower ones are kept where there is nothing else.
 _SHORTEST_S, _LONGEST_S = 1e-5, 0.05
 _LEAST_S, _MOST_S = 2e-6, 1.0
@@ -40,10 +42,14 @@ _FORBIDDEN = frozenset({
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One way to call a function: the imports that it needs, and the lines of a benchmark's body."""
+    """One way to call a function: the imports that it needs, and the lines of a benchmark's body.
+
+    The lines of ``anew`` are for a function that changes its arguments.
+    """
 
     imports: tuple[str, ...]
     body: tuple[str, ...]
+    anew: tuple[str, ...] = ()
     may_return_nothing: bool = False
 
 
@@ -84,6 +90,7 @@ class Step:
     candidate: int
     attempt: int = -1
     call_s: float | None = None
+    is_anew: bool = False
     problem: str | None = None
 
 
@@ -101,22 +108,55 @@ class _TimeIsOverError(BaseException):
     """Ends a call that takes too long; it is no Exception, since the code may catch these."""
 
 
+class _Pickler(pickle.Pickler):
+    """Writes what values hold; code stands for itself."""
+
+    def persistent_id(self, one: object) -> int | None:
+        return id(one) if isinstance(one, (type, types.FunctionType, types.ModuleType)) else None
+
+
+def _state(value: object) -> bytes | None:
+    """Return what tells a value from a changed one, None where that is not known."""
+    out = io.BytesIO()
+    try:
+        _Pickler(out).dump(value)
+    except Exception:  # noqa: BLE001 (code of the project's may raise anything)
+        return None
+    return out.getvalue()
+
+
 class _Probe:
     """Stands in for pytest-benchmark's fixture: it calls a function a few times and keeps the median time."""
 
-    def __init__(self, *, may_return_nothing: bool) -> None:
+    def __init__(self, attempt: Attempt) -> None:
         self.call_s: float | None = None
-        self._may_return_nothing = may_return_nothing
+        self.changes = False
+        self._attempt = attempt
 
     def __call__(self, function: Callable[..., object], *given: object, **named: object) -> object:
         """Call the function; what it returns is that of the last call."""
+        watched = (given, named) if self._attempt.anew else None
+        before = _state(watched)
         result = function(*given, **named)
-        taken = []
-        for _ in range(_CALLS):
+        self.changes = before is None or before != _state(watched)
+        return result if self.changes else self._time(function, lambda: (given, named))
+
+    def pedantic(
+        self, function: Callable[..., object], *, setup: Callable[[], _Given], rounds: int
+    ) -> object:
+        """Call the function with arguments that are made anew for each call."""
+        return self._time(function, setup, calls=min(rounds, _CALLS))
+
+    def _time(
+        self, function: Callable[..., object], make: Callable[[], _Given], calls: int = _CALLS
+    ) -> object:
+        result, taken = None, []
+        for _ in range(calls):
+            given, named = make()
             began = time.perf_counter()
             result = function(*given, **named)
             taken.append(time.perf_counter() - began)
-        if result is None and not self._may_return_nothing:
+        if result is None and not self._attempt.may_return_nothing:
             raise ValueError("it returns nothing")
         self.call_s = statistics.median(taken)
         return result
@@ -163,19 +203,22 @@ def _tried(number: int, which: int, attempt: Attempt, guard: Guard) -> Step:
         with _at_most(_IMPORT_LIMIT_S), _quiet():
             exec("\n".join(imports), {})  # noqa: S102 (libraries may do more than a benchmark may)
         with _at_most(_CALL_LIMIT_S), guard.closed(), _quiet():
-            return Step(candidate=number, attempt=which, call_s=run_attempt(attempt))
+            probe = first = _run(attempt)
+            if first.changes:
+                probe = _run(replace(attempt, body=attempt.anew))
+            return Step(candidate=number, attempt=which, call_s=probe.call_s, is_anew=first.changes)
     except (Exception, SystemExit, _TimeIsOverError) as error:  # noqa: BLE001 (anything may be raised)
         return Step(candidate=number, attempt=which, problem=_first_line(error))
 
 
-def run_attempt(attempt: Attempt) -> float | None:
-    """Run the very lines that a benchmark would have, and return what a call took, in seconds."""
+def _run(attempt: Attempt) -> _Probe:
+    """Run the very lines that a benchmark would have."""
     lines = [*attempt.imports, "def attempted(benchmark):", *(f"    {line}" for line in attempt.body)]
     module = types.ModuleType("attempted")
     exec(compile("\n".join(lines), "<first benchmark>", "exec"), module.__dict__)  # noqa: S102 (that is the point)
-    probe = _Probe(may_return_nothing=attempt.may_return_nothing)
+    probe = _Probe(attempt)
     module.__dict__["attempted"](probe)
-    return probe.call_s
+    return probe
 
 
 def _import_problem(name: str, root: str) -> str | None:

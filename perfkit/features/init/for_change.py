@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -153,7 +154,8 @@ def _tried(
     root: Path, layout: Layout, calls: Mapping[_Key, Sequence[Call]]
 ) -> tuple[Mapping[_Key, FirstBenchmark], Mapping[_Key, str]]:
     """Return a benchmark of each function that can be called, and why there is none of the others."""
-    problems = {key: f"{one.by} gives it {one.problem}" for key, (one, *_) in calls.items()}
+    # Where a test as a whole was tried, why its call was not is the better reason.
+    problems = {key: f"{one.by} gives it {one.problem}" for key, (one, *_) in calls.items() if one.problem}
     candidates = [*_candidates(calls)]
     order = Order(root=str(root), sources=layout.sources, candidates=tuple(candidates), every=True)
     with temporary_folder() as folder:
@@ -163,9 +165,10 @@ def _tried(
         candidate = candidates[step.candidate]
         key, attempt = (candidate.file, candidate.name), candidate.attempts[step.attempt]
         if step.call_s is not None:
+            attempt = replace(attempt, body=attempt.anew) if step.is_anew else attempt
             kept[key] = FirstBenchmark(candidate=candidate, attempt=attempt, call_s=step.call_s)
         elif step.problem:
-            problems[key] = f"called as the tests do, it ends with {step.problem}"
+            problems.setdefault(key, f"called as the tests do, it ends with {step.problem}")
     return kept, problems
 
 

@@ -5,6 +5,8 @@ It is a plugin of pytest; started as a program, it runs a script instead.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -28,13 +30,18 @@ VARIABLE = "PERFKIT_RECORDED_CALLS"
 # This many calls of a function are looked at, and kept; after some seconds a call of each is enough.
 _MOST_TRIED, _MOST_KEPT, _ENOUGH_S = 60, 6, 20.0
 _MOST_CHARACTERS, _MOST_DEPTH, _MOST_INLINE, _MOST_NUMBERS, _MOST_MADE = 1500, 8, 40, 32, 2000
+_NOT_FINITE = ("nan", "inf", "-inf")
 _PLAIN = (bool, int, float, str, bytes, type(None))
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType)
 _BRACKETS: Mapping[type, str] = {list: "[{}]", tuple: "({},)", set: "set([{}])", frozenset: "frozenset([{}])"}
 _ARRAYS = {("torch", "Tensor"): ("torch", "tensor"), ("numpy", "ndarray"): ("numpy", "array")}
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+# Plain pytest-benchmark makes this many calls of a function that changes its arguments.
+_ROUNDS = 100
 # Values by the names of their parameters: with "=" where they are given by name, "" where there is none.
 _Given = list[tuple[str, Any]]
+# The lines that make long arguments; the code of each, with "name=" where it is given by name.
+_Arguments = tuple[list[str], list[tuple[str, str]]]
 
 
 class _UnwritableError(Exception):
@@ -68,7 +75,7 @@ class _Recorder:
         self._kept: dict[tuple[str, str], set[Attempt]] = {key: set() for key in self._left}
         self._made: dict[int, tuple[Any, _Given]] = {}
         self._imports: set[str] = set()
-        self._depth = 0
+        self._depth = self._random = 0
 
     def run(self, script: str) -> None:
         """Run a script, which may write nothing and start no process."""
@@ -102,10 +109,10 @@ class _Recorder:
 
     def _record(self, file: str, name: str, frame: types.FrameType) -> None:
         by = self.item.nodeid if self.item else self._script or "an import"
-        attempt, problem = self._tried(f"# As {by} calls it.", self._body, frame)
+        attempt, problem = self._tried(f"As {by} calls it", self._body, frame)
         direct = attempt is not None
         if attempt is None:
-            attempt, _ = self._tried(f"# {name} is called in this test.", self._body_of_test)
+            attempt, _ = self._tried(f"{name} is called in this test", self._body_of_test)
         if attempt in self._kept[file, name]:
             return
         self._kept[file, name] |= {attempt} if attempt else set()
@@ -122,23 +129,36 @@ class _Recorder:
             out.write(json.dumps(dataclasses.asdict(call)) + "\n")
 
     def _tried(
-        self, comment: str, write: Callable[..., list[str]], *given: object
+        self, comment: str, write: Callable[..., tuple[list[str], str, _Arguments]], *given: object
     ) -> tuple[Attempt | None, str]:
         """Return a benchmark, or why there is none."""
-        self._imports, self._depth = set(), 0
+        self._imports, self._depth, self._random = set(), 0, 0
         try:
-            body = (comment, *write(*given))
-            return Attempt(imports=tuple(sorted(self._imports)), body=body, may_return_nothing=True), ""
+            begin, function, (lines, texts) = write(*given)
+            comment = f"# {comment}{', with random numbers in place of the data' if self._random else ''}."
+            by_place = ", ".join(text for label, text in texts if not label)
+            by_name = ", ".join(f'"{label[:-1]}": {text}' for label, text in texts if label)
+            anew = (*lines, f"return [{by_place}], {{{by_name}}}")
+            return Attempt(
+                imports=tuple(sorted(self._imports)),
+                body=(comment, *begin, *lines, f"benchmark({_joined([('', function), *texts])})"),
+                anew=(
+                    *(comment, "# Each call has arguments of its own, since it may change them.", *begin),
+                    *("def arguments():", *(f"    {line}" for line in anew), ""),
+                    f"benchmark.pedantic({function}, setup=arguments, rounds={_ROUNDS})",
+                ),
+                may_return_nothing=True,
+            ), ""
         except _UnwritableError as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 (code of the project's may raise anything)
             return None, f"what cannot be written ({type(error).__name__}: {error})"
 
-    def _body(self, frame: types.FrameType) -> list[str]:
-        """Return a call as the lines of a benchmark."""
+    def _body(self, frame: types.FrameType) -> tuple[list[str], str, _Arguments]:
+        """Return a call: the lines before it, the function, and the arguments."""
         code, (owner, _, name), given = frame.f_code, frame.f_code.co_qualname.rpartition("."), _given(frame)
         if code.co_flags & _ASYNC:
-            raise _UnwritableError("what a benchmark cannot wait for, since it is a coroutine")
+            raise _UnwritableError("an event loop, which a benchmark does not have")
         module = sys.modules[frame.f_globals["__name__"]]
         function = self._name(module.__name__, code.co_qualname)
         static = inspect.getattr_static(operator.attrgetter(owner)(module) if owner else module, name)
@@ -153,31 +173,34 @@ class _Recorder:
         elif name == "__init__":
             made, given = self._made[id(given[0][1])]
             function, static = self._text(type(made)), type(made).__init__
-        lines, texts = self._arguments(_without_defaults(given, static))
-        if code.co_flags & inspect.CO_GENERATOR:
-            return [*lines, f"benchmark(lambda: list({function}({', '.join(texts)})))"]
-        return [*lines, f"benchmark({', '.join((function, *texts))})"]
+        arguments = self._arguments(_without_defaults(given, static))
+        if not code.co_flags & inspect.CO_GENERATOR:
+            return [], function, arguments
+        call = f"{function}(*given, **named)"
+        is_context = getattr(getattr(static, "__func__", static), "__globals__", None) is vars(contextlib)
+        inner = [f"    with {call}:", "        pass"] if is_context else [f"    return list({call})"]
+        return ["def call(*given, **named):", *inner, ""], "call", arguments
 
-    def _body_of_test(self) -> list[str]:
-        """Return the lines of a benchmark that runs the present test with its parameters."""
+    def _body_of_test(self) -> tuple[list[str], str, _Arguments]:
+        """Return the same of the present test, with its parameters."""
         function = self.item.function
         if self.item.cls or hasattr(function, "hypothesis") or function.__code__.co_flags & _ASYNC:
             raise _UnwritableError("a test that is no plain function")
         given = [(f"{name}=", self.item.funcargs[name]) for name in inspect.signature(function).parameters]
-        lines, texts = self._arguments(given)
         file = _relative(str(self.item.path), self._order["root"])
         imported = f"from {file.removesuffix('.py').replace('/', '.')} import {function.__name__}"
-        return [imported, *lines, f"benchmark({', '.join((function.__name__, *texts))})"]
+        return [imported], function.__name__, self._arguments(given)
 
-    def _arguments(self, given: _Given, most: int = _MOST_INLINE) -> tuple[list[str], list[str]]:
-        """Return the lines that make arguments of ``most`` characters, and what is in the call's brackets."""
-        lines, texts = [], []
-        for label, value in given:
-            text, name = self._text(value), label.rstrip("=")
-            if len(text) > most and name:
+    def _arguments(self, given: _Given, most: int = _MOST_INLINE) -> _Arguments:
+        """Return arguments, those of more than ``most`` characters in lines of their own."""
+        texts = [(label if label.endswith("=") else "", self._text(value)) for label, value in given]
+        taken = {"benchmark", "call", *vars(builtins), *(line.split()[-1] for line in self._imports)}
+        lines = []
+        for place, ((label, _), (by, text)) in enumerate(zip(given, texts, strict=True)):
+            name = label.rstrip("=")
+            if len(text) > most and name and name not in taken:
                 lines.append(f"{name} = {text}")
-                text = name
-            texts.append(f"{label}{text}" if label.endswith("=") else text)
+                texts[place] = by, name
         return [*(["torch.manual_seed(0)"] if "import torch" in self._imports else []), *lines], texts
 
     def _text(self, value: Any) -> str:  # noqa: ANN401 (anything may be an argument)
@@ -192,7 +215,7 @@ class _Recorder:
     def _expression(self, value: Any) -> str:  # noqa: ANN401, PLR0911 (as above; one for each kind)
         kind = type(value)
         if kind in _PLAIN or value is ...:
-            return repr(value)
+            return f'float("{value}")' if repr(value) in _NOT_FINITE else repr(value)
         if kind is dict:
             return f"{{{', '.join(f'{self._text(key)}: {self._text(one)}' for key, one in value.items())}}}"
         if brackets := _BRACKETS.get(kind):
@@ -235,7 +258,7 @@ class _Recorder:
             function, *given = (given[0][1], *given[1:])
         given = _without_defaults(given, getattr(function, "__init__", function))
         _, texts = self._arguments(given, most=_MOST_CHARACTERS)
-        text = f"{self._text(function)}({', '.join(texts)})"
+        text = f"{self._text(function)}({_joined(texts)})"
         if made and "__eq__" in vars(kind) and not self._makes(text, value):
             raise _UnwritableError(f"a {kind.__qualname__} that has changed since it was made")
         return text
@@ -246,14 +269,35 @@ class _Recorder:
         return bool(eval(text, names) == value)  # noqa: S307 (as above)
 
     def _array(self, value: Any, library: str, make: str) -> str:  # noqa: ANN401 (as above)
-        """Return a small array by its values, and ones in the shape of a large one."""
+        """Return a small array by its values, and random numbers of the range and shape of a large one."""
         self._imports.add(f"import {library}")
         kind = str(value.dtype) if library == "torch" else f'"{value.dtype}"'
-        is_large = math.prod(value.shape) > _MOST_NUMBERS
-        data = f"ones({tuple(value.shape)}" if is_large else f"{make}({self._text(value.tolist())}"
+        if math.prod(value.shape) > _MOST_NUMBERS:
+            text = self._random_array(value, library, kind)
+        else:
+            text = f"{library}.{make}({self._text(value.tolist())}, dtype={kind})"
         device = str(getattr(value, "device", "cpu"))
-        text = f"{library}.{data}, dtype={kind})" + (f'.to("{device}")' if device != "cpu" else "")
+        text += f'.to("{device}")' if device != "cpu" else ""
         return text + (".requires_grad_()" if getattr(value, "requires_grad", False) else "")
+
+    def _random_array(self, value: Any, library: str, kind: str) -> str:  # noqa: ANN401 (as above)
+        if not any(word in kind for word in ("float", "int", "bool")):
+            raise _UnwritableError(f"a large {library} array of {kind}")
+        self._random += 1
+        number, shape, seen = (float if "float" in kind else int), tuple(value.shape), value
+        if library == "torch":
+            seen = value.detach().double() if number is float else value.long()
+        least, most = number(seen.min()), number(seen.max())
+        if not math.isfinite(most - least):
+            raise _UnwritableError(f"a large {library} array with numbers that are not finite")
+        if library == "torch" and number is float:
+            return f"torch.empty({shape}, dtype={kind}).uniform_({least}, {most})"
+        if library == "torch":
+            return f"torch.randint({least}, {most} + 1, {shape}, dtype={kind})"
+        random = f"numpy.random.default_rng({self._random})"
+        if number is float:
+            return f"{random}.uniform({least}, {most}, {shape}).astype({kind})"
+        return f"{random}.integers({least}, {most}, {shape}, dtype={kind}, endpoint=True)"
 
     def _name(self, module: str, qualified: str, value: object = None) -> str:
         """Return the name of what a module holds, and import it."""
@@ -272,6 +316,10 @@ class _Recorder:
 
     def _module(self, name: str) -> str:
         return Path(self._script).stem if name == "__main__" else name
+
+
+def _joined(texts: list[tuple[str, str]]) -> str:
+    return ", ".join(label + text for label, text in texts)
 
 
 def _given(frame: types.FrameType) -> _Given:
