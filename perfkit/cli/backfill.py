@@ -74,8 +74,8 @@ def backfill(
 
     Commits named one by one are measured in alternation, and the log shows the ratio of each to the one
     before. Commits of ranges, or chosen by an option, are measured one at a time with today's benchmarks,
-    except for what the ledger has, and what runs the same code as at a measured commit. If stopped, the same
-    command continues.
+    except for what the ledger has, and what runs the same code as at six measured commits. If stopped, the
+    same command continues.
     """
     from perfkit.commands.backfill import BackfillRequest, Choice
     from perfkit.commands.engines import EngineChoice

@@ -11,7 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.gating.sides import check_selection
 from perfkit.identity import new_run_id, utc_now
+from perfkit.ledger.history.same_code import Kind, SameCode
 from perfkit.ledger.history.trends import Gaps, Levels
 from perfkit.ledger.store import Ledger, Trends, Wanted
 from perfkit.model import Benchmark, Commit, Row
@@ -43,6 +44,7 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.source import benchmark_files, benchmark_versions, commit_of_files
 from perfkit.runner.launches import SessionSlot, plan_launches
+from perfkit.stats.change_points import SHORTEST
 from perfkit.units import counted, human_seconds, listed
 
 _SHA_DIGITS = 10
@@ -249,7 +251,7 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
 class _Tasks:
     """Makes the task of each commit; ``prepared`` maps commits to the command that makes them ready.
 
-    With ``traces`` a commit that runs the same code as a measured one is not timed.
+    With ``traces`` a commit that runs the same code as enough measured ones is not timed.
     """
 
     request: BackfillRequest
@@ -309,12 +311,14 @@ class _Tasks:
             settings={**self.settings, **prepare},
         )
 
-    def beside(self, task: Task, near: Mapping[int, Levels]) -> dict[str, dict[str, str]]:
+    def beside(
+        self, task: Task, near: Mapping[int, Levels], measured: _Measured
+    ) -> dict[str, dict[str, tuple[str, bool]]]:
         """Return those of some places, by their levels, that a task's commit can be traced beside."""
         if not self.traces:
             return {}
         return {
-            sha: dict(levels.keys())
+            sha: {name: (version, measured.enough(name, version, sha)) for name, version in levels}
             for place, levels in near.items()
             if self.prepared.get(sha := self.shas[place]) == task.settings.get("prepare")
         }
@@ -358,6 +362,7 @@ class BackfillPlan:
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
         self._gaps = {machine: self._gaps_of(machine, trends, filed) for machine in classes}
+        self._known = _known_of(classes, ledger, trends, tasks.code.overlay) if tasks.traces else {}
         # The places that came back from workers that were lost.
         self._waiting: dict[MachineClass, list[int]] = {machine: [] for machine in classes}
         self._before = sum(gaps.done for gaps in self._gaps.values())
@@ -373,7 +378,8 @@ class BackfillPlan:
             return None
         gaps.finish(place)
         task = self._tasks.task(self._tasks.shas[place], machine)
-        return dataclasses.replace(task, beside=self._tasks.beside(task, gaps.beside(place)))
+        known = self._known.get(machine, _Measured())
+        return dataclasses.replace(task, beside=self._tasks.beside(task, gaps.beside(place), known))
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
@@ -391,8 +397,10 @@ class BackfillPlan:
         same = {
             (row.outcome.benchmark.name, row.outcome.benchmark.version): row.outcome.same_as
             for row in rows
-            if row.outcome.same_as
+            if row.outcome.is_untimed and row.outcome.same_as
         }
+        if task.machine in self._known:
+            self._known[task.machine].learn(rows)
         alike = {key: gaps.levels(self._tasks.shas.index(sha)).get(key) for key, sha in same.items()}
         known = {key: level for key, level in alike.items() if level is not None}
         gaps.learn(place, {**known, **_levels_of(rows)})
@@ -474,6 +482,56 @@ class BackfillPlan:
             return ""
         rate = (time.monotonic() - self._begun_at) / self._measured
         return f"; about {human_seconds(left * rate, digits=2)} left"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The measured commits of a class of machines, by benchmark and version, and which run the same code."""
+
+    commits: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    same: SameCode = field(default_factory=SameCode)
+
+    def enough(self, name: str, version: str, sha: str) -> bool:
+        """Return whether a step before or after the commits that run the code of one would be found."""
+        group = self.same.group(Kind(name, version, "", ""), sha)
+        return len(group & self.commits.get((name, version), set())) >= SHORTEST
+
+    def learn(self, rows: Sequence[Row]) -> None:
+        """Note what rows say."""
+        for row in rows:
+            one, sha = row.outcome, row.commit.sha
+            if one.same_as:
+                self.same.join(Kind(one.benchmark.name, one.benchmark.version, "", ""), sha, one.same_as)
+        for key in _levels_of(rows):
+            self.commits.setdefault(key, set()).update(row.commit.sha for row in rows)
+
+
+def _known_of(
+    classes: Sequence[MachineClass], ledger: Ledger, trends: Trends, overlay: str | None
+) -> dict[MachineClass, _Measured]:
+    """Return what each class of machines measured and traced with the same benchmark files laid over."""
+    known = {machine: _Measured() for machine in classes}
+    overlays = ledger.overlays_of_runs(trends.files)
+
+    def of_class(machine_id: str, env_id: str) -> _Measured:
+        facts = trends.environments[env_id].facts if env_id in trends.environments else {}
+        machine = MachineClass(
+            machine_id=machine_id, python=facts.get("python", ""), torch=facts.get("torch", "")
+        )
+        return known.get(machine, _Measured())
+
+    for trend in trends.trends:
+        if trend.lockstep:
+            continue
+        for run, sha, env_id in zip(trend.run_ids, trend.commits, trend.env_ids, strict=True):
+            if overlays.get(run) == overlay:
+                commits = of_class(trend.machine_id, env_id).commits
+                commits.setdefault((trend.benchmark, trend.version), set()).add(sha)
+    for kind, one, other in ledger.same_code():
+        if kind.overlay == overlay:
+            same = of_class(kind.machine_id, kind.env_id).same
+            same.join(Kind(kind.benchmark, kind.version, "", ""), one, other)
+    return known
 
 
 def _measured_of(

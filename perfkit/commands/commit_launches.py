@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +22,7 @@ from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.rows import RunFacts
 from perfkit.ledger.store import Ledger
 from perfkit.model import SIDES, Benchmark, Commit, Outcome, Placement, Row
+from perfkit.model.policies import PytestPolicy
 from perfkit.repo.checkout import Generated, add_worktree, lay_out_commit, worktree_folder
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.files import overlay
@@ -50,10 +51,14 @@ class LaunchTerms:
 
 
 class Collected:
-    """The rows of one run; ``overlaid`` benchmark files make a checkout not dirty."""
+    """The rows of one run; benchmark files of an ``overlay`` make a checkout not dirty.
 
-    def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int, overlaid: bool = False) -> None:
-        self._run, self._seed, self._overlaid = run, seed, overlaid
+    ``same`` are what benchmarks, by name, were traced to run.
+    """
+
+    def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int, overlay: str | None = None) -> None:
+        self._run, self._seed, self._overlay = run, seed, overlay
+        self.same: Mapping[str, Outcome] = {}
         self._commits = {commit.sha: commit for commit in commits}
         comparison = len(commits) == len(SIDES)
         self._sides = dict(zip(self._commits, SIDES, strict=True)) if comparison else {}
@@ -152,9 +157,17 @@ class Collected:
 
     def _place(self, row: Row, slot: SessionSlot) -> Row:
         """Give a launch's row its place in this run."""
-        dirty = row.commit.dirty and not self._overlaid
+        dirty = row.commit.dirty and self._overlay is None
+        outcome, same = row.outcome, self.same.get(row.outcome.benchmark.name)
+        if same is not None and outcome.is_measured and outcome.benchmark.version == same.benchmark.version:
+            outcome = dataclasses.replace(outcome, same_as=same.same_as, ran=same.ran)
+        policy = PytestPolicy(mode="traced") if outcome.is_untimed else row.policy
+        if isinstance(policy, PytestPolicy):
+            policy = dataclasses.replace(policy, overlay=self._overlay)
         return dataclasses.replace(
             row,
+            outcome=outcome,
+            policy=policy,
             run_id=self._run.run_id,
             source="backfill",
             commit=dataclasses.replace(self._commits[slot.sha], dirty=dirty),
@@ -169,7 +182,7 @@ class Collected:
 
     def _owed(self, sha: str) -> list[Row]:
         """Return what a commit's complete launches measured, or else what any of its launches did."""
-        rows = [row for row in self._run.rows if row.outcome.same_as is None]
+        rows = [row for row in self._run.rows if not row.outcome.is_untimed]
         failed = self._failed_slots()
         own = [row for row in rows if row.commit.sha == sha and (sha, row.placement.launch) not in failed]
         return list({row.outcome.benchmark.name: row for row in own or rows}.values())
@@ -192,15 +205,16 @@ def measure_commit(doing: Doing) -> None:
         limit_s=float(task.settings.get("limit", _DEFAULT_LIMIT_S)),
         keeps_going=True,
     )
-    collected = Collected(run, commits=[commit], seed=task.seed, overlaid=task.code.overlay is not None)
+    collected = Collected(run, commits=[commit], seed=task.seed, overlay=task.code.overlay)
     with run, worktree_folder([top]) as folder:
         with collected:
             try:
                 if task.code.overlay is not None:
                     add_worktree(top, task.code.overlay, folder / "today")
                 same = _same_code(doing, commit, folder / "today" / task.code.folder)
-                for outcome in same.outcomes:
-                    collected.add(outcome, slots[0], same.torch_settings)
+                collected.same = same.outcomes
+                for name in same.untimed:
+                    collected.add(same.outcomes[name], slots[0], same.torch_settings)
                 if same.is_all:
                     return
                 root = _laid_out(doing, commit, top, folder)
@@ -211,7 +225,7 @@ def measure_commit(doing: Doing) -> None:
             for slot in slots:
                 doing.log(f"launch {slot.launch + 1} of {len(slots)} of {sha[:10]}")
                 collected.measure(slot, root, terms)
-        if all(row.outcome.same_as for row in run.rows):
+        if all(row.outcome.is_untimed for row in run.rows):
             for slot, result in collected.failed_launches:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slot, result.tail)
 
@@ -236,19 +250,20 @@ def _project(doing: Doing) -> Project:
 
 @dataclass(frozen=True, kw_only=True)
 class _SameCode:
-    """The benchmarks of a commit that run the same code as at a measured one, and whether these ``is_all``.
+    """The benchmarks of a commit that run the same code as at a known one; ``is_all``: none is to be timed.
 
-    Launches leave out what begins like an id in ``left_out``.
+    Those ``untimed`` have enough measured commits. Launches leave out what begins like an id in ``left_out``.
     """
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    untimed: tuple[str, ...] = ()
     is_all: bool = False
     left_out: tuple[str, ...] = ()
     torch_settings: Mapping[str, str] | None = None
 
 
 def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
-    """Trace a commit beside the measured ones that its task names, until all benchmarks run the same code.
+    """Trace a commit beside the known ones that its task names, until all benchmarks run the same code.
 
     The benchmark files of ``today``, if there are any, are laid over both.
     """
@@ -261,8 +276,9 @@ def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
         files_from=today,
     )
     same: dict[str, Outcome] = {}
+    untimed: dict[str, None] = {}
     found = _SameCode()
-    for sha, measured in task.beside.items():
+    for sha, known in task.beside.items():
         doing.log(f"tracing what runs at {sha[:10]} and {short}")
         pair = SidePair(base=named_side(project.root, sha), head=named_side(project.root, commit.sha))
         try:
@@ -288,20 +304,22 @@ def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
             )
             for one in surveyed.compared
             if one.benchmark.name in surveyed.same
-            and measured.get(one.benchmark.name) == one.benchmark.version
+            and known.get(one.benchmark.name, ("",))[0] == one.benchmark.version
         } | same
+        untimed |= {name: None for name, one in same.items() if one.same_as == sha and known[name][1]}
         there = [one.benchmark.name for one in (*surveyed.compared, *surveyed.numbers)]
         there += [
             one.benchmark.name for one in surveyed.findings if one.verdict not in ("MISSING", "SKIPPED")
         ]
-        left = set(there) - same.keys()
+        timed = set(there) - untimed.keys()
         found = _SameCode(
-            outcomes=tuple(same.values()),
-            is_all=not left,
-            left_out=tuple(name for name in same if not any(other.startswith(name) for other in left)),
+            outcomes=dict(same),
+            untimed=tuple(untimed),
+            is_all=not timed,
+            left_out=tuple(name for name in untimed if not any(other.startswith(name) for other in timed)),
             torch_settings=surveyed.torch,
         )
-        if not left:
+        if same.keys() >= set(there):
             break
     return found
 

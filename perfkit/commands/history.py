@@ -44,6 +44,7 @@ from perfkit.repo.commits import (
 from perfkit.repo.git import author_name, reading_only
 from perfkit.repo.sides import resolve_sides
 from perfkit.repo.source import marked_benchmarks
+from perfkit.stats.change_points import SHORTEST
 from perfkit.units import counted
 
 # A change of these alone makes no code slower.
@@ -79,7 +80,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     # All benchmarks are read for one, too: the common factor of a run needs the others.
     found = kept.trends(Wanted(metric=request.metric, since=request.since))
     pairs = kept.same_code()
-    same = SameCode.of(pairs)
+    same = SameCode.of((kind._replace(overlay=None), one, other) for kind, one, other in pairs)
     also = {sha for _, *both in pairs for sha in both}
     commits = facts_of_commits(project.root, found, also=also)
     order = Order.of(commits.values())
@@ -94,7 +95,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
     states = read_states(ledger)
     tags = releases(project.root)
-    facts = _facts(project, kept, found, gates, order, same=same, accepted=states, tags=tags)
+    facts = _facts(project, kept, found, gates, order, same=SameCode.of(pairs), accepted=states, tags=tags)
     common = without_machine(trends, order, facts.is_sentinel)
     points = [_with_state(point, states) for point in find_change_points(trends, common, facts)]
     inside = {sha for one in points if one.acquitted for sha in _inside(one, facts)}
@@ -242,9 +243,14 @@ def _facts(
             trend.commits[place - 1 : place + 1],
             set(trend.env_ids[place - 1 : place + 1]),
         )
-        if len(env_ids) > 1:
+        if len(env_ids) > 1 or not same.groups:
             return frozenset()
-        return same.acquitted(_kind(trend, env_ids.pop()), first, last, commits_after_first, order.place)
+        near = trend.run_ids[max(place - SHORTEST, 0) : place + SHORTEST]
+        overlays = set(ledger.overlays_of_runs({run: found.files[run] for run in near}).values())
+        if len(overlays) > 1:
+            return frozenset()
+        kind = _kind(trend, env_ids.pop())._replace(overlay=overlays.pop())
+        return same.acquitted(kind, first, last, commits_after_first, order.place)
 
     def margin_of(benchmark: str) -> float:
         # Imported late: few histories drift, and it takes as long to import as all else.

@@ -72,8 +72,13 @@ FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
 ORDER BY filename, file_row_number
 """
 _SAME = f"""
-SELECT benchmark, version, machine_id, env_id, "commit", same_as, epoch_us(max(recorded_at)) FROM ledger
+SELECT benchmark, version, machine_id, env_id, map_extract(policy, 'overlay')[1], "commit", same_as,
+    epoch_us(max(recorded_at)) FROM ledger
 WHERE same_as IS NOT NULL AND {_OF_COMMITS} AND NOT dirty GROUP BY ALL
+"""
+_OVERLAYS = """
+SELECT run_id, max(map_extract(policy, 'overlay')[1]) FROM ledger
+WHERE list_contains($runs, run_id) GROUP BY run_id
 """
 # The rows of $commits, and the times of commits that were measured in several runs.
 BESIDE = f"""
@@ -504,6 +509,10 @@ class Ledger:
             )
             for run, machine_id, machine, env_id, env in found
         }
+
+    def overlays_of_runs(self, files: Mapping[str, str]) -> dict[str, str | None]:
+        """Return the commit of benchmark files that was laid over each run, given with its file."""
+        return dict(self._questions.ask(_OVERLAYS, within=set(files.values()), runs=sorted(files)))
 
     def _places(
         self, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]

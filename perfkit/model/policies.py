@@ -90,13 +90,17 @@ class BisectPolicy(JudgedPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class PytestPolicy(RowPolicy):
-    """How pytest-benchmark took its rounds, in its own terms; times in seconds."""
+    """How pytest-benchmark took its rounds, in its own terms; times in seconds.
+
+    Files of the commit ``overlay`` were laid over the benchmark's own; the mode "traced" has no rounds.
+    """
 
     mode: str
     disable_gc: bool | None = None
     min_rounds: int | None = None
     max_time_s: float | None = stored_as("max_time")
     min_time_s: float | None = stored_as("min_time")
+    overlay: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,6 +158,11 @@ class Outcome:
     ran: str | None = None
 
     @property
+    def is_untimed(self) -> bool:
+        """Whether the benchmark was traced only, since enough is measured of what it runs."""
+        return self.same_as is not None and not self.is_measured
+
+    @property
     def is_measured(self) -> bool:
         """Whether there is any number: values, or a summary in place of them."""
         return bool(self.values) or self.summary is not None

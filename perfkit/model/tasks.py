@@ -40,7 +40,8 @@ class Code:
 class Task:
     """One piece of measuring on a class of machines; only its ``kind`` understands ``settings``.
 
-    ``beside`` are measured commits near by, each with its benchmarks by name and version.
+    ``beside`` are known commits near by, each with its benchmarks by name: the version, and whether enough
+    commits that run the same code are measured.
     """
 
     kind: str
@@ -53,4 +54,4 @@ class Task:
     launches: int = 1
     seed: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
-    beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    beside: Mapping[str, Mapping[str, tuple[str, bool]]] = field(default_factory=dict)

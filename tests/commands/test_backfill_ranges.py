@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from repositories import Repository
 
+from perfkit.commands import backfill
 from perfkit.commands.backfill import BackfillRequest, Choice, RangeResult, run_range_backfill
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, RunInterruptedError, UsageError
@@ -101,13 +102,17 @@ def test_what_other_runs_measured_is_known_by_its_version(history: tuple[Reposit
     assert (2, 0) == _known(_run(repository, shas[0], shas[4], every=1, launches=1))
 
 
-def test_what_runs_the_same_code_as_a_neighbour_is_not_measured(repository: Repository) -> None:
+def test_what_runs_the_same_code_as_enough_others_is_not_measured(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "SHORTEST", 2)
     files = {"mycode.py": _code(1_000), "other.py": "def rest():\n    return sum(range(9))\n"}
     tests = BENCHMARK + BENCHMARK.replace("mycode.work", "other.rest").replace("mycode", "other").replace(
         "test_work", "test_rest"
     )
     begun = repository.commit({**files, "pyproject.toml": CONFIGURATION}, "Begin")
-    same = repository.commit({"mycode.py": f"# A comment\n{_code(1_000)}", "README.md": "Read.\n"}, "Note")
+    note = {"mycode.py": f"# A comment\n{_code(1_000)}", "README.md": "Read.\n"}
+    notes = [repository.commit(note, "Note"), repository.commit({"README.md": "Do read.\n"}, "Note again")]
     part = repository.commit({"mycode.py": _code(2_000)}, "Do more")
     ending = {"mycode.py": _code(3_000), "other.py": "def rest(): ...\n"}
     last = repository.commit({"benchmarks/bench_work.py": tests, **ending}, "End")
@@ -115,19 +120,21 @@ def test_what_runs_the_same_code_as_a_neighbour_is_not_measured(repository: Repo
 
     result = _run(repository, f"{begun}..", log=log.append)
 
-    assert (4, 1, 0) == (result.measured, result.same, result.known)
+    assert (5, 1, 0) == (result.measured, result.same, result.known)
     rows = {
         (row.commit.sha, row.outcome.benchmark.name.rpartition("_")[2]): row.outcome
         for row in Ledger(result.ledger).rows()
     }
     alike = {key: one.same_as for key, one in rows.items() if one.same_as}
-    assert {(same, "work"): begun, (same, "rest"): begun, (part, "rest"): same} == alike
-    assert {(sha, name) for sha in (begun, same, part, last) for name in ("work", "rest")} == rows.keys()
-    assert {key for key, one in rows.items() if one.values} == rows.keys() - alike.keys()
+    both = ("work", "rest")
+    assert {(sha, name): begun for sha in notes for name in both} | {(part, "rest"): notes[1]} == alike
+    assert {(sha, name) for sha in (begun, *notes, part, last) for name in both} == rows.keys()
+    untimed = {(notes[0], "work"), (notes[0], "rest"), (part, "rest")}
+    assert {key for key, one in rows.items() if one.values} == rows.keys() - untimed
     assert {16} == {len(rows[key].ran or "") for key in alike}
     assert any(f"same code as {begun[:10]}" in line for line in log)
-    assert (0, 4) == _known(_run(repository, f"{begun}.."))
-    assert (2, 0) == ((again := _run(repository, begun, same, again=True)).measured, again.same)
+    assert (0, 5) == _known(_run(repository, f"{begun}.."))
+    assert (2, 0) == ((again := _run(repository, begun, notes[0], again=True)).measured, again.same)
 
 
 def _known(result: RangeResult) -> tuple[int, int]:

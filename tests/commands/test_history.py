@@ -32,7 +32,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.model import Environment, Metric, Row
 from perfkit.model.comparisons import Policy
 from perfkit.model.history import HistoryReport, State
-from perfkit.model.policies import JudgedPolicy
+from perfkit.model.policies import JudgedPolicy, PytestPolicy
 from perfkit.report.history import history_verdict, point_sentences
 
 NAME = "benchmarks/bench_a.py::test_a"
@@ -215,6 +215,15 @@ def test_commits_that_run_the_same_code_are_acquitted(scene: Scene) -> None:
 
     (point,) = scene.read().points
     assert (0, (), "machine") == (point.commits, point.suspects, point.cause)
+
+
+def test_pairs_of_other_benchmark_files_acquit_nothing(scene: Scene) -> None:
+    scene.measure(lambda number: 1.0 if number < 20 else 1.2, policy=PytestPolicy(mode="", overlay="0" * 40))
+    scene.run_same_code((20, 19))
+
+    (point,) = scene.read().points
+
+    assert (1, "code") == (point.commits, point.cause)
 
 
 def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:

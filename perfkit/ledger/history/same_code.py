@@ -3,14 +3,15 @@
 The ledger keeps pairs of commits, since a trace decides on both at once: it compares what ran on them, and
 all files that differ between them, such as data and constants of modules. The hash of what ran has none of
 these, so equal hashes in two runs prove nothing. Pairs add up, and hold for one version of a benchmark on one
-machine in one environment: another Python may take another branch.
+machine in one environment: another Python may take another branch. Those found with benchmark files laid over
+the commits hold for runs with the same files.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
@@ -21,29 +22,37 @@ class Kind(NamedTuple):
     version: str
     machine_id: str
     env_id: str
+    overlay: str | None = None
 
 
 @dataclass(frozen=True)
 class SameCode:
     """The commits that run the same code, by kind: each commit with all of its group."""
 
-    groups: Mapping[Kind, Mapping[str, frozenset[str]]]
+    groups: dict[Kind, dict[str, frozenset[str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Kind, str, str]]) -> SameCode:
         """Join pairs of commits into groups."""
-        groups: dict[Kind, dict[str, frozenset[str]]] = {}
-        for kind, one, other in pairs:
-            known = groups.setdefault(kind, {})
-            joined = known.get(one, frozenset({one})) | known.get(other, frozenset({other}))
-            known.update(dict.fromkeys(joined, joined))
-        return cls(groups)
+        same = cls()
+        for pair in pairs:
+            same.join(*pair)
+        return same
+
+    def join(self, kind: Kind, one: str, other: str) -> None:
+        """Note that two commits run the same code."""
+        joined = self.group(kind, one) | self.group(kind, other)
+        self.groups.setdefault(kind, {}).update(dict.fromkeys(joined, joined))
+
+    def group(self, kind: Kind, sha: str) -> frozenset[str]:
+        """Return the commits that run the same code as one, with itself."""
+        return self.groups.get(kind, {}).get(sha, frozenset({sha}))
 
     def nearest(
         self, kind: Kind, sha: str, measured: Mapping[str, object], place: Callable[[str], float]
     ) -> str | None:
         """Return the nearest commit that runs the same code as one, a ``measured`` commit if possible."""
-        group = self.groups.get(kind, {}).get(sha, frozenset()) - {sha}
+        group = self.group(kind, sha) - {sha}
         return min(
             group.intersection(measured) or group,
             key=lambda one: (abs(place(one) - place(sha)), one),
