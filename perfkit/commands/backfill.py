@@ -497,7 +497,7 @@ class _Measured:
         return len(group & self.commits.get((name, version), set())) >= SHORTEST
 
     def learn(self, rows: Sequence[Row]) -> None:
-        """Note what rows say."""
+        """Note which commits were measured, and which run the same code."""
         for row in rows:
             one, sha = row.outcome, row.commit.sha
             if one.same_as:

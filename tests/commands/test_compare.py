@@ -64,7 +64,7 @@ class Scene:
         """Return rows of runs of a commit, one at each level in seconds and each at another hour."""
         label = options.pop("label", "run")
         return [
-            build_row(level, level, sha=sha, run=f"{sha[:4]}-{number}-{label}", minute=60 * number, **options)
+            build_row(level, level, sha=sha, run=f"{sha[:4]}{number}{label}", minute=60 * number, **options)
             for number, level in enumerate(levels)
         ]
 

@@ -116,7 +116,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _state(value: object) -> bytes | None:
-    """Return what tells a value from a changed one, None where that is not known."""
+    """Return bytes that differ once a value has changed, None where that is not known."""
     out = io.BytesIO()
     try:
         _Pickler(out).dump(value)
