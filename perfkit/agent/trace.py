@@ -69,10 +69,10 @@ _STDLIB = f"{os.path.dirname(os.__file__)}/"  # noqa: PTH120 (a text that others
 _OPENERS = frozenset({f"{_STDLIB}pathlib.py", f"{_STDLIB}pathlib/_local.py", f"{_STDLIB}pathlib/__init__.py"})
 # They read lines of code, these to show them.
 _LINES = frozenset({f"{_STDLIB}tokenize.py", f"{_STDLIB}linecache.py"})
-# To find out where a frame is, these ask for the files of all modules that are loaded.
-_PATHS = {os.path.exists.__code__.co_filename, os.path.realpath.__code__.co_filename}
-_FINDERS = {(f"{_STDLIB}inspect.py", name) for name in ("getsourcefile", "getmodule", "getabsfile")}
 _TRACEBACKS = frozenset({f"{_STDLIB}traceback.py", f"{_STDLIB}warnings.py"})
+# To find out where a frame is, these ask for the files of all modules that are loaded.
+_FINDERS = {(f"{_STDLIB}inspect.py", name) for name in ("getsourcefile", "getmodule", "getabsfile")}
+_PATHS = {os.path.exists.__code__.co_filename, os.path.realpath.__code__.co_filename}
 _IMPORTERS = ("<frozen importlib", "<frozen zipimport")
 _REWRITER = "/_pytest/assertion/rewrite.py"
 # Methods of importers that read data for their callers.
@@ -326,12 +326,8 @@ class Trace:
             if self._is_own(frame):
                 self._unknown.add("it calls a library of C, of which Python sees nothing")
         elif self._matters(event, arguments, frame):
-            is_collector = event in _COLLECTOR
-            self._unknown.add(
-                "it asks the garbage collector for objects"
-                if is_collector
-                else "it starts a process or an interpreter"
-            )
+            starts = "it starts a process or an interpreter"
+            self._unknown.add(starts if event in _PROCESSES else "it asks the garbage collector for objects")
 
     def _inspect(self, holder: object, name: str, reader: CodeType) -> None:
         """Note that the code of a function or generator is read, which need not run for it."""
@@ -657,9 +653,7 @@ def _imports(frame: FrameType | None) -> bool:
     if file.endswith(_REWRITER) or file.startswith(f"{_STDLIB}importlib/metadata/"):
         return True
     importers: list[str] = []
-    while frame is not None and frame.f_code.co_filename.startswith(
-        ("<frozen importlib", "<frozen zipimport")
-    ):
+    while frame is not None and frame.f_code.co_filename.startswith(_IMPORTERS):
         importers.append(frame.f_code.co_name)
         frame = frame.f_back
     return not _GETTERS.issuperset(importers)

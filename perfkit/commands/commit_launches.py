@@ -283,15 +283,8 @@ def _same_code(doing: Doing, commit: Commit, today: Path) -> _SameCode:
         pair = SidePair(base=named_side(project.root, sha), head=named_side(project.root, commit.sha))
         try:
             with open_sides(pair, project, scope) as sides:
-                surveyed = cover(
-                    sides,
-                    take_survey(sides, margin=None),
-                    time_all=True,
-                    always=False,
-                    budget_s=None,
-                    outputs=project.output_paths,
-                    log=ignore_log,
-                ).survey
+                taken = take_survey(sides, margin=None)
+                surveyed = cover(sides, taken, time_all=True, always=False, log=ignore_log).survey
         except PerfkitError as error:
             doing.log(f"{short} and {sha[:10]} cannot be traced: {error}")
             continue

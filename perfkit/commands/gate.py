@@ -205,9 +205,9 @@ def _covered(
         opened.survey,
         time_all=request.time_all or not same_code,
         always=request.time_all or request.uncovered == "fail",
-        budget_s=request.terms.budget_s,
-        outputs=(*project.output_paths, request.ledger),
         log=progress.info,
+        budget_s=request.terms.budget_s,
+        outputs=(request.ledger,),
     )
 
 

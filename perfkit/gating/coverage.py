@@ -42,18 +42,19 @@ def cover(
     *,
     time_all: bool,
     always: bool,
-    budget_s: float | None,
-    outputs: Collection[Path],
     log: Callable[[str], None],
+    budget_s: float | None = None,
+    outputs: Collection[Path] = (),
 ) -> Covered:
     """Trace what each benchmark runs, and take those that run the same code on both sides from a survey.
 
     With ``time_all`` none is taken away. Nothing is traced where the sides do not differ, or differ in their
     environments, and unless that is to be done ``always``, where a file differs that affects all of them.
-    Where tracing fails, all are measured and the coverage has the reason.
+    Where tracing fails, all are measured and the coverage has the reason. What perfkit writes into the
+    project, and into ``outputs``, is no difference.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = _differing(sides, surveyed, outputs)
+    changed = _differing(sides, surveyed, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
     if not compared or sides.environments or not changed:
         same = {} if sides.environments else dict.fromkeys(nodes, "")

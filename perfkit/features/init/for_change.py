@@ -85,15 +85,7 @@ def _coverage(project: Project, pair: SidePair, log: Callable[[str], None]) -> C
         if opened.sides.asv is not None:
             raise UsageError(f"{_COMMAND} writes tests of pytest, and the benchmarks here are asv's")
         compared = (*opened.survey.compared, *opened.survey.numbers)
-        found = cover(
-            opened.sides,
-            opened.survey,
-            time_all=True,
-            always=True,
-            budget_s=None,
-            outputs=project.output_paths,
-            log=log,
-        ).coverage
+        found = cover(opened.sides, opened.survey, time_all=True, always=True, log=log).coverage
     if not compared or (found and found.not_traced):
         why = found.not_traced if found else "no benchmark can be compared; `perfkit gate` has the reasons"
         raise NotMeasuredError(f"what the benchmarks run is not known: {why}")
