@@ -127,9 +127,8 @@ def _constant_columns(scale: Scale) -> dict[str, Any]:
         "env": list(_ENVIRONMENT.items()),
         "policy": list(_POLICY.items()),
     }
-    columns = {name: _repeated(name, value, rows) for name, value in texts.items()}
-    for name in ("diff_hash", "side", "preloader", "block", "order", "seed", "warmup", "causes"):
-        columns[name] = pa.nulls(rows, SCHEMA.field(name).type)
+    columns = {field.name: pa.nulls(rows, field.type) for field in SCHEMA}
+    columns |= {name: _repeated(name, value, rows) for name, value in texts.items()}
     params = [[("size", name.partition("[")[2][:-1])] for name in names]
     launches = list(range(scale.launches)) * scale.benchmarks
     versions = [hashlib.sha256(name.encode()).hexdigest()[:16] for name in names]
