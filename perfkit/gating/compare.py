@@ -398,9 +398,12 @@ class _Comparing:
             ]
         )
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
+        doubts = {one.benchmark.name: one.doubts for one in comparisons}
         wall_s = time.monotonic() - self.began
         return self.run.publish(
-            lambda row: finished_row(row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs))
+            lambda row: finished_row(
+                row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs), doubts=doubts
+            )
         )
 
     def _log_counting(self, node: str) -> None:

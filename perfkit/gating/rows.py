@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from perfkit.agent.clock import ALONE
 from perfkit.agent.counters.model import Counts
@@ -33,7 +34,7 @@ from perfkit.model import (
     Source,
     Status,
 )
-from perfkit.model.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
+from perfkit.model.comparisons import Comparison, Doubt, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.model.counters import NOT_COUNTED, count_of, count_outcomes, is_count
 from perfkit.model.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.repo.sides import SidePair
@@ -154,15 +155,25 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
 
 
 def finished_row(
-    row: Row, verdicts: Mapping[str, Verdict], *, wall_s: float, continues: Sequence[str] = ()
+    row: Row,
+    verdicts: Mapping[str, Verdict],
+    *,
+    wall_s: float,
+    continues: Sequence[str] = (),
+    doubts: Mapping[str, tuple[Doubt, ...]] = MappingProxyType({}),
 ) -> Row:
-    """Return a row with what is known only when its run is over: its seconds, and the benchmark's verdict.
+    """Return a row with what is known only when its run is over: its seconds, and what was found.
 
     A count has its own verdict already; a benchmark that was not judged gets none.
     """
-    policy = judged_policy(row)
-    verdict = policy.verdict or verdicts.get(row.outcome.benchmark.name)
-    known = replace(policy, verdict=verdict, wall_s=round(wall_s, 2), continues=tuple(continues))
+    policy, name = judged_policy(row), row.outcome.benchmark.name
+    known = replace(
+        policy,
+        verdict=policy.verdict or verdicts.get(name),
+        wall_s=round(wall_s, 2),
+        continues=tuple(continues),
+        doubts=() if is_count(row) else doubts.get(name, ()),
+    )
     return replace(row, policy=known)
 
 
@@ -296,7 +307,10 @@ def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> C
                 message=row.outcome.message,
             )
     pairs = joined_pairs([pairs_of(run) for run in (*prior, rows)])
-    return compare(last.outcome.benchmark, pairs, policy_of(rows), margin=policy.margin, gating=policy.gating)
+    found = compare(
+        last.outcome.benchmark, pairs, policy_of(rows), margin=policy.margin, gating=policy.gating
+    )
+    return found.doubted(*policy.doubts)
 
 
 def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:

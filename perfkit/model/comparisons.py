@@ -21,7 +21,7 @@ Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
-    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED", "SAME CODE", "OTHER RESULT",
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
@@ -32,16 +32,20 @@ LEAST_CPU_CHANGE = 0.1
 SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
 # Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
 BLOCKING: frozenset[Verdict] = frozenset(
-    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
+    {"REGRESSED", "OTHER RESULT", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
 )
 # Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
 # All other verdicts pass.
 _CODES: dict[Verdict, int] = {
-    "REGRESSED": EXIT_REGRESSED,
+    **dict.fromkeys(("REGRESSED", "OTHER RESULT"), EXIT_REGRESSED),
     **dict.fromkeys(("MISSING", "CHANGED", "FAILED", "TIMEOUT"), EXIT_NOT_MEASURED),
     **dict.fromkeys(UNDECIDED, EXIT_INCONCLUSIVE),
 }
+# What a benchmark's time does not show, and what makes a gain doubtful.
+DoubtKind = Literal[
+    "other result", "not compared", "cache", "outside the clock", "notices measuring", "files"
+]
 # Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
 Runs = Literal["timed", "first call", "set-up", "import", "never"]
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
@@ -180,6 +184,14 @@ class FirstCall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """Something that a benchmark's time does not show, in a clause that begins with a small letter."""
+
+    kind: DoubtKind
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """One benchmark of a gate; ``base_s`` and ``head_s`` are in seconds per iteration.
 
@@ -202,6 +214,14 @@ class Comparison:
     excused_by: str | None = None
     cpu_ratio: float | None = None
     first_call: FirstCall | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    def doubted(self, *doubts: Doubt) -> Comparison:
+        """Return it with more doubts; where another result came with IMPROVED, it is OTHER RESULT."""
+        other = self.verdict == "IMPROVED" and any(one.kind == "other result" for one in doubts)
+        return replace(
+            self, doubts=(*self.doubts, *doubts), verdict="OTHER RESULT" if other else self.verdict
+        )
 
     @property
     def costs_more_cpu(self) -> bool:

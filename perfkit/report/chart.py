@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NO_COLOUR = "#687082"
 COLOURS: Mapping[Verdict | None, str] = {
     "REGRESSED": "#c8452f",
+    "OTHER RESULT": "#c8452f",
     "IMPROVED": "#2c8a57",
     "UNCHANGED": "#4a6fa5",
     "NOT SLOWER": "#4a6fa5",

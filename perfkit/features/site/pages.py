@@ -557,7 +557,16 @@ def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateF
 
 
 def _verdict_order(verdict: str) -> int:
-    order = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "IMPROVED")
+    order = (
+        "REGRESSED",
+        "OTHER RESULT",
+        "FAILED",
+        "TIMEOUT",
+        "MISSING",
+        "CHANGED",
+        "INCONCLUSIVE",
+        "IMPROVED",
+    )
     return order.index(verdict) if verdict in order else len(order)
 
 

@@ -78,7 +78,8 @@ def decision_lines(report: Report, names: Names, *, brief: bool = False) -> list
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, besides)).items())
     reasons = ", and ".join(_reasons(report, named, counts, names)) + _but_not_covered(report)
     lines = (
-        f"{_more_cpu(report, names)}{_decision(report)}: {reasons}.",
+        f"{_doubtful_gains(report, names)}{_decision(report)}: {reasons}.",
+        _other_results(report, names),
         _rule(report, causes),
         _in_typical_calls(causes, names) if report.exit_code == EXIT_PASS else "",
         *coverage_lines(report),
@@ -198,19 +199,39 @@ def _name(one: Comparison | ExactComparison, names: Names) -> str:
     return names.get(name) or short_names([name])[name]
 
 
-def _more_cpu(report: Report, names: Names) -> str:
-    """Return which benchmarks became faster and take more CPU time: nothing else is as important."""
-    moved = [one for one in wording.in_order(report.comparisons) if one.costs_more_cpu]
-    if not moved:
-        return ""
-    ratios = _named(
-        moved, names, lambda one: f" (×{one.cpu_ratio:.2g}, wall time {wording.change_text(one.estimate)})"
-    )
-    return f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {ratios}. "
+def _doubtful_gains(report: Report, names: Names) -> str:
+    """Return which benchmarks became faster, and why that may be no gain: nothing else is as important."""
+    faster = [one for one in wording.in_order(report.comparisons) if one.verdict == "IMPROVED"]
+    text = ""
+    if moved := [one for one in faster if one.costs_more_cpu]:
+        ratios = _named(
+            moved,
+            names,
+            lambda one: f" (×{one.cpu_ratio:.2g}, wall time {wording.change_text(one.estimate)})",
+        )
+        text = f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {ratios}. "
+    if doubtful := [one for one in faster if wording.doubts_text(one)]:
+        reasons = _named(
+            doubtful, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
+        )
+        text += f"DOUBTFUL GAIN: {reasons}. "
+    return text
+
+
+def _other_results(report: Report, names: Names) -> str:
+    """Return which benchmarks give another result without being faster."""
+    others = [
+        one
+        for one in wording.in_order(report.comparisons)
+        if one.verdict not in ("IMPROVED", "OTHER RESULT")
+        and any(doubt.kind == "other result" for doubt in one.doubts)
+    ]
+    named = _named(others, names, lambda one: f" ({wording.doubts_text(one)})")
+    return f"Other results: {named}." if others else ""
 
 
 def _rule(report: Report, causes: Sequence[Comparison]) -> str:
-    if not causes or report.exit_code != EXIT_REGRESSED:
+    if not any(one.verdict == "REGRESSED" for one in causes) or report.exit_code != EXIT_REGRESSED:
         return ""
     limit = _range(report.policy.threshold(one.margin) for one in causes)
     if report.policy.fail_on == "proven":
@@ -258,8 +279,14 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
     excused = [one for one in causes if wording.is_excused(one)]
-    if deciding := [one for one in causes if one not in excused]:
+    faked = [one for one in causes if one.verdict == "OTHER RESULT"]
+    if deciding := [one for one in causes if one not in excused and one not in faked]:
         yield _of_times(report, deciding, names)
+    if faked:
+        told = _named(
+            faked, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
+        )
+        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {told}"
     if excused:
         limits = _named(excused, names, lambda one: f" ({wording.open_text(one)})")
         settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))

@@ -206,7 +206,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
     """Return the cells of a row."""
-    emphasis = "**" if comparison.verdict == "REGRESSED" else ""
+    emphasis = "**" if comparison.verdict in ("REGRESSED", "OTHER RESULT") else ""
     return [
         " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
         *wording.times_text(comparison),

@@ -35,6 +35,7 @@ _ID_DIGITS = 8
 _SHA_DIGITS = 10
 _STYLES: dict[Verdict, str] = {
     "REGRESSED": "bold red",
+    "OTHER RESULT": "bold red",
     "IMPROVED": "green",
     "UNCHANGED": "dim",
     "NOT SLOWER": "dim",

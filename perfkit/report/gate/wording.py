@@ -23,7 +23,8 @@ from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
 _ORDER: tuple[Verdict, ...] = (
-    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "SKIPPED",
+    "REGRESSED", "OTHER RESULT", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED",
+    "NEW", "SKIPPED",
     "IMPROVED",
     "NOT SLOWER",
     "UNCHANGED",
@@ -32,7 +33,7 @@ _ORDER: tuple[Verdict, ...] = (
 MOST_MOVED = 5
 # This many benchmarks that were not reached are listed.
 _MOST_NOT_REACHED = 12
-_ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
+_ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "OTHER RESULT", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 # Verdicts by which a benchmark did not become slower.
 NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "NOT SLOWER", "IMPROVED")
 _CAUSES: dict[Verdict, str] = {
@@ -215,6 +216,11 @@ def need_text(need: Need) -> str:
     return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
 
 
+def doubts_text(comparison: Comparison) -> str:
+    """Return what a benchmark's time does not show."""
+    return ", and ".join(one.text for one in comparison.doubts if one.kind != "not compared")
+
+
 def details(comparison: Comparison) -> list[str]:
     """Return the remarks that a reader of a comparison needs besides the numbers of the table."""
     words = [comparison.message or _CAUSES.get(comparison.verdict)]
@@ -235,6 +241,7 @@ def details(comparison: Comparison) -> list[str]:
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         words.append(f"that is all calls together; a typical one: {typical}")
     words.append(first_call_text(comparison.first_call))
+    words += [one.text for one in comparison.doubts]
     if need is not None:
         words.append(need_text(need))
     if comparison.excused_by is not None:
