@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from .benchmark_fixture import Work
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
-_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 10_000, 1 << 16, 0.25, 60
+_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 16, 0.25, 60
 # More elements of a container are sampled, as are more numbers of an array that has no room.
-_MOST_ELEMENTS, _FEWEST_NUMBERS = 1000, 64
+_MOST_ELEMENTS, _FEWEST_NUMBERS = 256, 64
 # Larger arrays are compared by sums of this many blocks too, up to so many numbers.
 _BLOCKS, _MOST_SUMMED = 256, 1 << 24
 # Shorter lists of numbers are described one by one, longer texts by their sum.
@@ -50,6 +50,7 @@ _SHOWN = {"datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress", "z
 # Objects of these are no inputs of a benchmark.
 _TOOLS = ("_pytest", "pytest", "asyncio", "unittest.mock")
 _LIBRARIES = {"numpy", "torch", "pandas"}
+_PLAIN = {type(None), bool, int, float, str, bytes}
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
 
 Call = Callable[..., object]
@@ -116,7 +117,7 @@ class Description:
         self._open: dict[int, str] = {}
         self._arrays: list[tuple[str, Any]] = []
         self._comparable: dict[str, object] = {}
-        self._inside = ""
+        self._marks: Message = {}
         for name, value in values.items():
             first = len(self.parts)
             self._visit(name, value)
@@ -127,32 +128,29 @@ class Description:
         if len(self.parts) >= _MOST_PARTS or time.perf_counter() > self._until or len(self._open) > _DEEPEST:
             self.cut = True
             return
-        first = len(self.parts)
-        inside, own = self._inside, id(value)
-        try:
-            if own in self._open:
-                self._add(path, "cycle", value=self._open[own])
-                return
-            self._open[own] = path
-            if not inside and _defines_equality(value):
-                self._inside = path or "."
-                self._comparable[self._inside] = value
+        first, marks = len(self.parts), self._marks
+        if private:
+            self._marks = {**self._marks, "private": True}
+        own = id(value)
+        if type(value) in _PLAIN:
             self._describe(path, value)
-        except Exception as error:  # noqa: BLE001 (whatever the user's own objects raise)
-            del self.parts[first:]
-            self._add(path, _name(value), why=f"raises {type(error).__name__} as it is read")
-        finally:
-            if self._open.get(own) == path:
-                del self._open[own]
-            for part in self.parts[first:]:
-                if self._inside:
-                    part.setdefault("equality", self._inside)
-                if private:
-                    part["private"] = True
-            self._inside = inside
+        elif own in self._open:
+            self._add(path, "cycle", value=self._open[own])
+        else:
+            self._open[own] = path
+            try:
+                if "equality" not in self._marks and _defines_equality(value):
+                    self._marks = {**self._marks, "equality": path or "."}
+                    self._comparable[path or "."] = value
+                self._describe(path, value)
+            except Exception as error:  # noqa: BLE001 (whatever the user's own objects raise)
+                del self.parts[first:]
+                self._add(path, _name(value), why=f"raises {type(error).__name__} as it is read")
+            del self._open[own]
+        self._marks = marks
 
     def _add(self, path: str, kind: str, **more: object) -> None:
-        self.parts.append({"path": path, "type": kind, **more})
+        self.parts.append({"path": path, "type": kind, **more, **self._marks})
 
     def _describe(self, path: str, value: Any) -> None:  # noqa: ANN401, C901, PLR0912 (any object)
         numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -237,13 +235,13 @@ class Description:
 
     def _mapping(self, path: str, kind: str, value: Mapping[Any, Any]) -> None:
         self._add(path, kind, length=len(value))
-        keys = {self._key(key): key for key in value}
-        if len(keys) > _MOST_ELEMENTS:
-            self._sequence(f"{path}.keys()", "list", ordered := sorted(keys))
-            self._sequence(f"{path}.values()", "list", [value[keys[name]] for name in ordered])
+        if len(value) > _MOST_ELEMENTS:
+            keys = self._ordered(value)
+            self._sequence(f"{path}.keys()", "list", keys)
+            self._sequence(f"{path}.values()", "list", [value[key] for key in keys])
             return
-        for name, key in keys.items():
-            self._visit(f"{path}[{name}]", value[key])
+        for key in value:
+            self._visit(f"{path}[{self._key(key)}]", value[key])
 
     def _key(self, key: object) -> str:
         if isinstance(key, str | int | float | bool | None):

@@ -204,7 +204,7 @@ def _agreeing(base: _Part, head: _Part) -> ResultFinding:
     if kept and [part["type"] for part in base["result"]] == ["NoneType"]:
         return _not_compared(NOTHING)
     reasons = [part["why"] for part in (*base["result"], *head["result"]) if "why" in part]
-    if kept and reasons and all("why" in part for part in base["result"]):
+    if kept and reasons and all("why" in part or "attributes" in part for part in base["result"]):
         part = base["result"][0]
         return _not_compared(f"its calls return {_article(part['type'])}, which {reasons[0]}")
     return ResultFinding(result="same", draws_otherwise=_draw_otherwise(base, head))
