@@ -424,10 +424,10 @@ class _Comparing:
 
 
 def _is_reached(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
-    """Return whether a benchmark had a launch; where measuring stopped at a regression, it alone counts."""
+    """Return whether a benchmark had a launch; where measuring stopped, only one that REGRESSED counts."""
     if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
         return False
-    return timing.states[one.benchmark.name].call_s is not None
+    return bool(one.prior) or timing.states[one.benchmark.name].call_s is not None
 
 
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
@@ -436,7 +436,7 @@ def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
     Without torch no count decides, so only cheap ones are made.
     """
     call_s = timing.states[one.benchmark.name].call_s
-    return timing.uses_torch or (call_s is not None and call_s <= _LONGEST_COUNTED_S)
+    return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 
 
 def _kept(run: Run) -> str:
