@@ -13,7 +13,7 @@ from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.gating.counter_verdicts import CounterPolicy, compare_count, compare_counts, numbers_that_decide
 from perfkit.gating.missing import Mend, mend_nothing
-from perfkit.gating.results import ResultFinding, compare_calls
+from perfkit.gating.results import ResultFinding, compare_calls, other_losses
 from perfkit.gating.rules import ComparedBenchmark, Rules, finding_on, finding_on_failure, under_rules
 from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
@@ -26,6 +26,7 @@ from perfkit.runner.lockstep.untimed import (
     COMMANDS,
     Callgrind,
     CountedSides,
+    CountedSteps,
     count_benchmarks,
     count_training,
 )
@@ -210,8 +211,22 @@ def count_targets(
 
 def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> CountResult:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
-    found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
-    return replace(_target_result(one, found.runs), loaded=found.loaded)
+
+    def count(*sides: Side, runs: int = 1) -> CountedSteps:
+        return count_training(
+            launcher, places, steps=COUNTED_STEP, runs=runs, limit_s=_TARGET_LIMIT_S, sides=sides
+        )
+
+    found = count(*SIDES, runs=_RUNS)
+    result = _target_result(one, found.runs)
+    if one.result is not False and other_losses(*(found.runs[side] for side in SIDES)) is not None:
+        # The losses of base itself may differ from process to process.
+        runs = count("base", "base", "head").runs
+        other = other_losses(runs["base"][1:], runs["head"])
+        if other is not None and other_losses(runs["base"][:1], runs["base"][1:]) is None:
+            notes = (*result.notes, f"other losses of {one.benchmark.name}: {other}")
+            result = replace(result, notes=notes)
+    return replace(result, loaded=found.loaded)
 
 
 def check_valgrind() -> None:

@@ -16,9 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.agent.counters.model import Counts
 from perfkit.gating.rules import ComparedBenchmark
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt, ResultCompared
+from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.untimed import CountedSides, ask_results
 from perfkit.units import listed
@@ -316,6 +318,21 @@ def _kind(part: _Part, other: _Part) -> str:
 
 def _sides(path: str, base: str, head: str) -> str:
     return f"{path} {base} on base, {head} on head".lstrip()
+
+
+def other_losses(base: Sequence[Counts | Failure], head: Sequence[Counts | Failure]) -> str | None:
+    """Return in words the first loss of training runs that differs, None where none does."""
+    for one, other in zip(base, head, strict=False):
+        if isinstance(one, Failure) or isinstance(other, Failure):
+            return None
+        if len(one.losses) != len(other.losses):
+            return _sides("", f"{len(one.losses)} backward passes", f"{len(other.losses)}")
+        for number, (loss, changed) in enumerate(zip(one.losses, other.losses, strict=True), 1):
+            (dtype, value), (_, found) = loss, changed
+            if not _close(value, found, *Tolerance().of({"path": "", "dtype": dtype})):
+                relative = _relatively(abs(value - found), abs(value))
+                return _sides(f"number {number} is", *_shown_numbers(value, found)) + relative
+    return None
 
 
 def _shown(value: object) -> str:

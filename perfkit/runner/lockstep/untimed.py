@@ -190,14 +190,20 @@ class CountedSteps:
 
 
 def count_training(
-    launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
+    launcher: Launcher,
+    places: Mapping[Side, str],
+    *,
+    steps: int,
+    runs: int,
+    limit_s: float,
+    sides: Sequence[Side] = SIDES,
 ) -> CountedSteps:
     """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
 
     Each run draws other inputs, which are alike on both sides. Where they have no room on an accelerator
     together, or need the same port or lock, one is counted after the other.
     """
-    wanted = [SIDES] * runs
+    wanted = [sides] * runs
     counted = _counted_runs(launcher, places, wanted, steps, limit_s)
     failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
     if not any(_DEVICE_FULL in one.message or one.in_use for one in failed):
