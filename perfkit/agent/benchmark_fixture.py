@@ -259,6 +259,7 @@ class Rounds:
     most: int
     most_s: float
     warmup_s: float
+    through: Callable[[Around], object] | None = None
 
 
 def count_as_used(fixture: object) -> None:
@@ -313,6 +314,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
                 loops=rounds.loops,
                 device=fixture._device,  # noqa: SLF001 (likewise)
+                through=rounds.through,
             )
         )
     elif fixture.disabled:

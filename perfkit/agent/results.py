@@ -20,11 +20,13 @@ import json
 import os
 import pickle
 import random
+import signal
 import sys
+import threading
 import time
 import types
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,8 @@ _LONG_LIST, _LONG_TEXT, _LONG_INTEGER = 16, 2000, 1 << 62
 # Gradients are computed of calls that take no longer.
 _GRADIENT_S = 1.0
 _MOST_PICKLED = 1 << 24
+# Code of an object that takes longer, such as its ``==``, is interrupted.
+_MOST_S = 3.0
 # Values of these are known by their repr.
 _SHOWN = {"datetime", "decimal", "fractions", "uuid", "pathlib", "ipaddress", "zoneinfo", "torch"}
 # Objects of these are no inputs of a benchmark.
@@ -62,43 +66,70 @@ def described_call(work: Work, order: Message, *, root: Path, seed: Sequence[obj
     Its random numbers follow from the order's ``seed``. With ``nudge`` the last digits of its arguments are
     changed before. With ``dump`` objects that define ``==`` are kept in a file, with ``load`` compared.
     """
-    answer: Message = {}
+    answer: Message = {"gradients": [], "arguments": [], "cut": True}
+    answer |= {"before": {}, "after": {}, "generators": {}}
     file = f"result-{_text_sum(work.node.encode())}"
 
     def around(function: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         names = _texts_of_place(root)
-        given = _inputs(function, args, kwargs)
-        before = Description(names, given)
-        if order.get("nudge"):
-            before.nudge()
+        given: Mapping[str, object] = {}
+        before = Description(names, {})
+        with _in_time():
+            given = _inputs(function, args, kwargs)
+            before = Description(names, given)
+            if order.get("nudge"):
+                before.nudge()
         seed_generators(*seed, order.get("seed", 0))
         began = time.perf_counter()
         result = function(*args, **kwargs)
         seconds = time.perf_counter() - began
-        drawn = _states()
-        found = Description(names, {"": result})
-        after = Description(names, given)
-        gradients = found.gradients(before) if seconds <= _GRADIENT_S else {}
-        answer.update(
-            result=found.parts,
-            gradients=Description(names, gradients).parts,
-            before=before.sums,
-            arguments=after.parts,
-            after=after.sums,
-            generators={**drawn, **after.generators},
-            cut=found.cut or after.cut,
-        )
-        if order.get("dump"):
-            found.dump(Path(order["dump"], file))
-        if order.get("load"):
-            answer["equal"] = found.equal_to(Path(order["load"], file))
+        answer["result"] = [{"path": "", "type": _name(result), "why": "cannot be read in time"}]
+        with _in_time():
+            drawn = _states()
+            found, after = Description(names, {"": result}), Description(names, given)
+            gradients = found.gradients(before) if seconds <= _GRADIENT_S else {}
+            answer.update(
+                result=found.parts,
+                gradients=Description(names, gradients).parts,
+                arguments=after.parts,
+                generators={**drawn, **after.generators},
+                before=before.sums,
+                after=after.sums,
+                cut=found.cut or after.cut,
+            )
+            if order.get("dump"):
+                found.dump(Path(order["dump"], file))
+            if order.get("load"):
+                answer["equal"] = found.equal_to(Path(order["load"], file))
         return result
 
     if work.through is None:
-        around(work.call, (), {})
+        # What it returns is in another process, or a time.
+        around(lambda: None, (), {})
     else:
         work.through(around)
     return answer
+
+
+@contextlib.contextmanager
+def _in_time() -> Iterator[None]:
+    """Interrupt what hangs as it is read, and go on without what raises."""
+
+    def interrupt(*_: object) -> None:
+        raise TimeoutError
+
+    if threading.current_thread() is not threading.main_thread():
+        with contextlib.suppress(Exception):
+            yield
+        return
+    before = signal.signal(signal.SIGALRM, interrupt)
+    timer = signal.setitimer(signal.ITIMER_REAL, _MOST_S, _MOST_S)
+    try:
+        with contextlib.suppress(Exception):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Description:

@@ -205,10 +205,14 @@ def _agreeing(base: _Part, head: _Part) -> ResultFinding:
     )
     if kept and [part["type"] for part in base["result"]] == ["NoneType"]:
         return _not_compared(NOTHING)
-    reasons = [part["why"] for part in (*base["result"], *head["result"]) if "why" in part]
-    if kept and reasons and all("why" in part or "attributes" in part for part in base["result"]):
-        part = base["result"][0]
-        return _not_compared(f"its calls return {_article(part['type'])}, which {reasons[0]}")
+    held = base["result"], head["result"]
+    unread = [{part["path"]: part["why"] for part in parts if "why" in part} for parts in held]
+    empty = any(all("why" in part or "attributes" in part for part in parts) for parts in held)
+    for path, why in {**unread[1], **unread[0]}.items():
+        if empty and kept:
+            return _not_compared(f"its calls return {_article(_kind_at(base, path))}, which {why}")
+        if not empty and (path in unread[0]) != (path in unread[1]):
+            return _not_compared(f"{path} {why}")
     return ResultFinding(result="same", draws_otherwise=_draw_otherwise(base, head))
 
 
@@ -227,10 +231,11 @@ def _first(base: _Part, head: _Part, tolerance: Tolerance) -> Difference | None:
 
 def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Difference]:
     """Yield what differs of results, gradients and arguments, each with a clause about it."""
+    cut = base["cut"] or head["cut"]
     for key, words in (("result", "returns another result"), ("gradients", "has another gradient")):
-        for one in _differing(base[key], head[key], tolerance, cut=base["cut"] or head["cut"]):
+        for one in _differing(base[key], head[key], tolerance, cut=cut):
             yield _worded(one, words)
-    for one in _differing(base["arguments"], head["arguments"], tolerance, cut=base["cut"] or head["cut"]):
+    for one in _differing(base["arguments"], head["arguments"], tolerance, cut=cut):
         name = one.path.partition(".")[0].partition("[")[0]
         before, after = ([side[key].get(name) for side in (base, head)] for key in ("before", "after"))
         changed = [first != last for first, last in zip(before, after, strict=True)]
