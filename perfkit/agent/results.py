@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .benchmark_fixture import Work
 
 # A description has this many parts and numbers at most, takes about so long, and is not deeper.
-_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 16, 0.25, 60
+_MOST_PARTS, _MOST_NUMBERS, _LIMIT_S, _DEEPEST = 5_000, 1 << 14, 0.25, 60
 # More elements of a container are sampled, as are more numbers of an array that has no room.
 _MOST_ELEMENTS, _FEWEST_NUMBERS = 256, 64
 # Larger arrays are compared by sums of this many blocks too, up to so many numbers.
@@ -549,7 +549,10 @@ def _is_tool(value: object) -> bool:
 
 def _texts_of_place(root: Path) -> list[tuple[str, str]]:
     """Return the places that differ from side to side and from process to process, longest first."""
-    places = {os.environ.get("TMPDIR", ""): "<tmp>", str(root): "<root>"}
+    own = os.environ.get("TMPDIR", "")
+    places = {own: "<tmp>", str(root): "<root>"}
+    # Both sides' tools keep what they build beside that, under names of one length.
+    places |= {f"{Path(own).parent}/caches-{side}": "<caches>" for side in ("base", "head")}
     return sorted(((place, name) for place, name in places.items() if place), key=lambda one: -len(one[0]))
 
 

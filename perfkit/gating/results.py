@@ -137,15 +137,15 @@ def compare_results(
 ) -> dict[str, ResultFinding]:
     """Compare what both sides gave, by benchmark; one whose tolerance is False is left out."""
     base, head = found["base"], found["head"]
-    nodes = [
-        node for node, wanted in tolerances.items() if wanted is not False and node in base.keys() & head
-    ]
+    asked = [node for node, wanted in tolerances.items() if wanted is not False]
+    nodes = [node for node in asked if node in base and node in head]
     relative = {node: None if (own := tolerances[node]) is True else float(own) for node in nodes}
     differ = [node for node in nodes if _first(base[node], head[node], Tolerance(relative=relative[node]))]
-    result = {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
+    result = {node: _not_compared("the call for it failed") for node in asked if node not in nodes}
+    result |= {node: _agreeing(base[node], head[node]) for node in nodes if node not in differ}
     if differ:
         result |= _looked_closer(differ, relative, ask, folder)
-    return {node: result[node] for node in nodes}
+    return {node: result[node] for node in asked}
 
 
 def _looked_closer(
@@ -203,17 +203,23 @@ def _agreeing(base: _Part, head: _Part) -> ResultFinding:
     kept = all(
         side["before"] == side["after"] and None not in side["after"].values() for side in (base, head)
     )
-    if kept and [part["type"] for part in base["result"]] == ["NoneType"]:
+    nothing = [part["type"] for part in base["result"]] == ["NoneType"]
+    if kept and nothing:
         return _not_compared(NOTHING)
     held = base["result"], head["result"]
     unread = [{part["path"]: part["why"] for part in parts if "why" in part} for parts in held]
-    empty = any(all("why" in part or "attributes" in part for part in parts) for parts in held)
+    empty = any(map(_is_empty, held))
     for path, why in {**unread[1], **unread[0]}.items():
-        if empty and kept:
+        if empty and kept and not nothing:
             return _not_compared(f"its calls return {_article(_kind_at(base, path))}, which {why}")
         if not empty and (path in unread[0]) != (path in unread[1]):
             return _not_compared(f"{path} {why}")
     return ResultFinding(result="same", draws_otherwise=_draw_otherwise(base, head))
+
+
+def _is_empty(parts: Sequence[_Part]) -> bool:
+    """Return whether a result has no part that could be compared."""
+    return all("why" in part or "attributes" in part or part["type"] == "NoneType" for part in parts)
 
 
 def _draw_otherwise(base: _Part, head: _Part) -> bool:
@@ -241,6 +247,9 @@ def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Dif
         changed = [first != last for first, last in zip(before, after, strict=True)]
         words = f"leaves its argument `{name}` otherwise"
         if before[0] != before[1]:
+            if not _is_empty(base["result"]):
+                # What comes out tells more than how it is put in.
+                continue
             words = f"is given another argument `{name}`"
         elif changed == [False, True]:
             words = f"leaves its argument `{name}` changed"
@@ -274,14 +283,14 @@ def _differing(
                 over.append(path)
                 continue
         elif not cut and not part.get("private") and "why" not in part:
-            text = f"{path} is missing on head"
+            text = f"{_cut(path)} is missing on head"
         if text is not None:
             over.append(path)
             yield Difference(path=path, text=text, equality=part.get("equality"))
     for part in head if not cut else ():
         # Elements that only head has make its container longer, and its attributes take nothing away.
         if part["path"] not in seen and part["path"].startswith("gradient") and "why" not in part:
-            yield Difference(path=part["path"], text=f"{part['path']} is new on head")
+            yield Difference(path=part["path"], text=f"{_cut(part['path'])} is new on head")
 
 
 def _difference(base: _Part, head: _Part, tolerance: Tolerance) -> str | None:  # noqa: PLR0911
@@ -322,7 +331,7 @@ def _kind(part: _Part, other: _Part) -> str:
 
 
 def _sides(path: str, base: str, head: str) -> str:
-    return f"{path} {base} on base, {head} on head".lstrip()
+    return f"{_cut(path)} {base} on base, {head} on head".lstrip()
 
 
 def other_losses(base: Sequence[Counts | Failure], head: Sequence[Counts | Failure]) -> str | None:
@@ -341,7 +350,10 @@ def other_losses(base: Sequence[Counts | Failure], head: Sequence[Counts | Failu
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
