@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
+from pytest_benchmark.timers import default_timer
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counters.model import Count
@@ -52,7 +53,7 @@ class Work:
 
     ``block(n)`` runs n iterations and returns their wall seconds. A round must have ``loops`` iterations, and
     one process makes at most ``rounds`` of them; None is no limit. ``keep`` adds a round to the benchmark's
-    own statistics. With ``number`` nothing is timed.
+    own statistics. With ``number`` nothing is timed. Blocks that are timed ``by_wall`` do nothing besides.
     """
 
     node: str
@@ -63,6 +64,36 @@ class Work:
     rounds: int | None = None
     number: Callable[[], Count] | None = None
     device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
+    target: Target | None = None
+    by_wall: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A function that a benchmark in ``file`` calls, with its arguments or the set-up that makes them."""
+
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    file: str
+    setup: Callable[[], Any] | None = None
+    teardown: Callable[..., object] | None = None
+
+    def arguments(self) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        """Return the arguments of the next call."""
+        made = self.setup() if self.setup is not None else None
+        if not made:
+            return self.args, self.kwargs
+        if self.args or self.kwargs:
+            raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
+        args, kwargs = made
+        return args, kwargs
+
+    def calling(
+        self, function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Target:
+        """Return it for one input."""
+        return replace(self, function=function, args=args, kwargs=kwargs, setup=None)
 
 
 class OutOfTimeError(Exception):
@@ -122,6 +153,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         # Its test may give it another name, while the coordinator knows it by this one.
         self.node: str = self.fullname
         item = options.get("node") or next(iter(arguments), None)
+        self._file = str(getattr(item, "path", ""))
+        self._by_wall = self._timer in (perf_counter, default_timer)
         plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
         self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
         synchronise_timer(self, item)
@@ -138,7 +171,15 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             return function(*args, **kwargs)
 
         self.timing_loop.time(
-            Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
+            Work(
+                node=self.node,
+                block=block,
+                call=call,
+                keep=self._keep,
+                device=self._device,
+                target=Target(function=function, args=args, kwargs=kwargs, file=self._file),
+                by_wall=self._by_wall,
+            )
         )
         result = call()
         check_is_run(function_to_benchmark, result)
@@ -157,7 +198,15 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
     ) -> object:
         _check_counts(rounds, warmup_rounds, iterations, with_setup=setup is not None)
         function = runs_coroutines(target, has_loop=self._has_loop)
-        pedantic = _Pedantic(self, function, args, dict(kwargs or {}), setup, teardown)
+        given = Target(
+            function=function,
+            args=args,
+            kwargs=dict(kwargs or {}),
+            file=self._file,
+            setup=setup,
+            teardown=teardown,
+        )
+        pedantic = _Pedantic(self, given)
         for _ in range(warmup_rounds):
             pedantic.block(iterations)
         work = Work(
@@ -169,6 +218,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
             device=self._device,
+            target=given,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
@@ -188,46 +238,28 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
 class _Pedantic:
     """A pedantic benchmark: every round with its own setup and teardown, outside the clock."""
 
-    def __init__(
-        self,
-        fixture: BenchmarkFixture,
-        target: Callable[..., object],
-        args: tuple[object, ...],
-        kwargs: dict[str, object],
-        setup: Callable[[], Any] | None,
-        teardown: Callable[..., object] | None,
-    ) -> None:
-        self._fixture, self._target, self._given = fixture, target, (args, kwargs)
-        self._setup, self._teardown = setup, teardown
+    def __init__(self, fixture: BenchmarkFixture, target: Target) -> None:
+        self._fixture, self._target = fixture, target
         self.result: object = None
 
     def block(self, iterations: int) -> float:
-        args, kwargs = self._arguments()
-        runner = self._fixture._make_runner(self._target, args, kwargs)  # noqa: SLF001 (the adapter)
+        args, kwargs = self._target.arguments()
+        runner = self._fixture._make_runner(self._target.function, args, kwargs)  # noqa: SLF001 (the adapter)
         with PauseInstrumentation():
             if iterations > 1:
                 seconds = runner(range(iterations))
             else:
                 seconds, self.result = runner(None)
-        if self._teardown is not None:
-            self._teardown(*args, **kwargs)
+        if self._target.teardown is not None:
+            self._target.teardown(*args, **kwargs)
         return float(seconds)
 
     def call(self) -> object:
-        args, kwargs = self._arguments()
-        result = self._target(*args, **kwargs)
-        if self._teardown is not None:
-            self._teardown(*args, **kwargs)
+        args, kwargs = self._target.arguments()
+        result = self._target.function(*args, **kwargs)
+        if self._target.teardown is not None:
+            self._target.teardown(*args, **kwargs)
         return result
-
-    def _arguments(self) -> tuple[tuple[object, ...], dict[str, object]]:
-        made = self._setup() if self._setup is not None else None
-        if not made:
-            return self._given
-        if any(self._given):
-            raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
-        args, kwargs = made
-        return args, kwargs
 
 
 @dataclass(frozen=True, kw_only=True)

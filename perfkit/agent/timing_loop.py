@@ -22,6 +22,7 @@ from .clock import accelerator_in_use, cold_start, uses_accelerator
 from .counters.calls import counts_of_call, profile_of_this_thread
 from .counters.instructions import make_counted_calls
 from .counters.model import Counts, as_message
+from .fresh import look
 from .processes import minor_faults, move_to
 from .state import at_depth, seed_generators
 
@@ -80,6 +81,8 @@ class RemoteTimingLoop:
         ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
         if uses_accelerator():
             ready["device"] = True
+        if work.by_wall:
+            ready["by_wall"] = True
         self._channel.send(ready)
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
@@ -118,23 +121,32 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
             gc.collect()
         return {"kind": "collected", "seconds": time.process_time() - begun}
     if order["kind"] == "memory":
-        device = accelerator_in_use()
-        found = () if device is None else device.memory()
-        return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
+        return _memory()
+    if order["kind"] == "look":
+        return look(work.target, seed=order["seed"], watch=order["watch"], most_calls=_most_calls(work))
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
-    if order["kind"] == "count" and work.number is not None:
-        return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
     if order["kind"] == "count":
-        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
-        return {"kind": "counted", **as_message(counts)}
+        return {"kind": "counted", **as_message(_count(work, Path(order["root"])))}
     if order["kind"] == "make_calls":
         calls = make_counted_calls(
             work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
         )
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
+
+
+def _memory() -> Message:
+    device = accelerator_in_use()
+    found = () if device is None else device.memory()
+    return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
+
+
+def _count(work: Work, root: Path) -> Counts:
+    if work.number is not None:
+        return Counts(counts=(work.number(),), not_counted={})
+    return counts_of_call(work.call, root=root, most_calls=_most_calls(work))
 
 
 def _state_of_device() -> Message:

@@ -34,6 +34,7 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
+from perfkit.gating.gains import doubt_gains
 from perfkit.gating.judge import is_faster, slow_first_calls
 from perfkit.gating.rows import (
     NOT_TIMED,
@@ -228,7 +229,12 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing)])
-        judged = tuple(self._judged(timing.states if timing else {}))
+        judged = doubt_gains(
+            tuple(self._judged(timing.states if timing else {})),
+            self._compared,
+            self.sides.launcher,
+            log=self.progress.info,
+        )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))

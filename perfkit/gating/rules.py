@@ -32,7 +32,8 @@ class ComparedBenchmark:
 
     ``changed`` means that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
-    ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more.
+    ``first_only`` is how little of its first call's code a later one runs, None where it runs half or more,
+    and ``notices`` where code of this change that it runs asks whether it is measured.
     """
 
     benchmark: Benchmark
@@ -43,6 +44,7 @@ class ComparedBenchmark:
     number: bool = False
     prior: tuple[LaunchPair, ...] = ()
     first_only: str | None = None
+    notices: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
