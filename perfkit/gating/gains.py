@@ -20,7 +20,7 @@ from perfkit.units import human_seconds
 # A benchmark is looked at in this many launches, in fewer where they take long, and all in this many seconds.
 _LAUNCHES, _FEWEST, _LONG_S, _ALL_S = 5, 3, 6.0, 60.0
 # A gain is gone where less than this share of it remains in each launch, by this many standard errors.
-_HALF, _ERRORS = 0.5, 5.0
+_HALF, _ERRORS = 0.5, 3.0
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
 # Names of temporary files differ from call to call.
@@ -48,13 +48,15 @@ def doubt_gains(
             else:
                 log(f"looking closer at {one.benchmark.name}")
                 times = (one.base_s, one.head_s)
-                doubts += doubts_of(times, _looks(launcher, one.benchmark.name, known.limit_s, one.base_s))
+                doubts += doubts_of(
+                    times, take_looks(launcher, one.benchmark.name, known.limit_s, one.base_s)
+                )
         found.append(one.doubted(*doubts))
     return tuple(found)
 
 
-def _looks(launcher: Launcher, node: str, limit_s: float, base_s: float) -> list[Mapping[Side, Look]]:
-    """Look in some launches, the first of which watches what calls open."""
+def take_looks(launcher: Launcher, node: str, limit_s: float, base_s: float) -> list[Mapping[Side, Look]]:
+    """Look at a benchmark in some launches, the first of which watches what calls open."""
     found: list[Mapping[Side, Look]] = []
     begun = time.monotonic()
     for number in range(1 + _LAUNCHES):
@@ -119,12 +121,13 @@ class _Seen:
         )
         if same is None:
             return
-        claimed = _Times([self.claimed] * len(same.pairs))
+        ratio = self.claimed[1] / self.claimed[0]
+        claimed = _Times([(base, base * ratio) for base, _ in same.pairs])
         if _is_gone(claimed, same):
             yield f"it is faster only after many calls: {_text(same)} in the first ones"
         follows = [(look["base"].follows, look["head"].follows) for look in self.looks]
         if follows and all(base is True and head is False for base, head in follows):
-            yield "it returns the result of an earlier call where its input is another one"
+            yield "its result stays the same with another input, which base's does not"
         for fresh, known in ((copied, same), (moved, same), (shuffled, again)):
             if fresh is not None and known is not None and _is_gone(known, fresh):
                 yield _cached(known, fresh)
@@ -196,8 +199,10 @@ def _text(times: _Times) -> str:
 
 
 def _cached(known: _Times, fresh: _Times) -> str:
-    same = human_seconds(known.head_s, digits=2)
-    return f"a cache hit after the first call: {same} with the same input, {_text(fresh)} with a new one"
+    same, new, base = (
+        human_seconds(seconds, digits=2) for seconds in (known.head_s, fresh.head_s, fresh.base_s)
+    )
+    return f"a cache hit after the first call: {same} with the same input, {new} with a new one (base {base})"
 
 
 def _of_files(look: Mapping[Side, Look]) -> str:
