@@ -108,7 +108,7 @@ class _Look:
             times[form] = self._repeated(one, 0)
         except _EnoughError:
             raise
-        except Exception:  # noqa: BLE001 (whatever the user's code raises of an input that it does not expect)
+        except Exception:  # noqa: BLE001 (any error of code that gets an input it does not expect)
             return None
         if later:
             times["again"] = statistics.median(later)
@@ -319,7 +319,7 @@ def _digest(result: object) -> str | None:
     """Return a hash of a result; None where it is of a kind that cannot be compared."""
     try:
         return hashlib.sha256(repr([*_described(result, 0)]).encode()).hexdigest()
-    except Exception:  # noqa: BLE001 (whatever the result's own methods raise)
+    except Exception:  # noqa: BLE001 (any error of the result's own methods)
         return None
 
 
@@ -343,7 +343,7 @@ def _use(value: Any, depth: int = 0) -> None:  # noqa: ANN401 (anything)
     for use in _uses(value):
         try:
             found = use()
-        except Exception:  # noqa: BLE001 (whatever the result's own methods raise)
+        except Exception:  # noqa: BLE001 (any error of the result's own methods)
             found = None
         if found is not value:
             _use(found, depth + 1)

@@ -109,7 +109,7 @@ class _Times:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """The launches that looked closer at a benchmark, and the gain that its times claim."""
+    """The launches that looked closer at a benchmark, and the gain that its times show."""
 
     claimed: Pair
     looks: Sequence[Mapping[Side, Look]]

@@ -268,7 +268,7 @@ class Runner:
     def call_to_the_end(self, calls: int, limit_s: float) -> tuple[float, float]:
         """Let it make calls, finish what they left to others and collect their garbage.
 
-        The seconds that this took are returned, and those that it says the calls took.
+        The seconds that this took are returned, and those that the calls took by its own clock.
         """
         begun = time.monotonic()
         answer = self.run(untimed=calls, loops=1, rounds=0)
