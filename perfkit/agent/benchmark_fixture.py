@@ -219,6 +219,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             rounds=None if setup else rounds,
             device=self._device,
             target=given,
+            by_wall=self._by_wall and setup is None and teardown is None,
         )
         self.timing_loop.time(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.

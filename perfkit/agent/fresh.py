@@ -28,8 +28,12 @@ if TYPE_CHECKING:
 
 # A form of calls takes so long at most, and this many calls, after some that are not timed.
 _FORM_S, _MOST_CALLS, _WARM_UP, _AGAIN = 0.2, 7, 2, 2
+# A benchmark with a longer call is called in fewer forms.
+_LONG_CALL_S = 0.25
 # Of long containers only the first parts are moved, used and compared.
-_MOST_PARTS, _DEEPEST, _MOST_BYTES = 1000, 3, 1 << 24
+_MOST_PARTS, _DEEPEST = 1000, 3
+# Larger inputs stay as they are.
+_MOST_BYTES = 1 << 28
 _MOVE = 1e-6
 _FILES = frozenset({"open", "sqlite3.connect"})
 _PROCESSES = frozenset(
@@ -76,13 +80,16 @@ class _Look:
         follows = None
         try:
             times["first"], result = self._timed(self._target)
-            times["same"] = self._repeated(lambda _: self._timed(self._target)[0], _WARM_UP)
-            times["used"] = self._repeated(lambda _: self._used(self._target), 1)
+            is_long = times["first"] > _LONG_CALL_S
+            times["same"] = self._repeated(lambda _: self._timed(self._target)[0], 0 if is_long else _WARM_UP)
+            if not is_long:
+                times["used"] = self._repeated(lambda _: self._used(self._target), 1)
             before = _digest(result)
-            if self._kept is not None:
-                self._try(times, "copied")
             found = self._try(times, "moved") or self._try(times, "shuffled", again=True)
-            if found is not None and before is not None:
+            if self._kept is not None and not (is_long and found):
+                self._try(times, "copied")
+            # A result that is drawn at random, or that depends on calls before it, differs as well.
+            if not is_long and found and before == _digest(self._timed(self._target)[1]):
                 follows = found != before
         except _EnoughError:
             pass
@@ -90,7 +97,7 @@ class _Look:
         return {"kind": "looked", "times": times, "follows": follows, "touched": touched}
 
     def _try(self, times: dict[str, float], form: str, *, again: bool = False) -> str | None:
-        """Time a form of calls, and return the digest of a result; None where there is no such form."""
+        """Time a form of calls, and return the digest of a result ("" for none), None where they fail."""
         digests: list[str | None] = []
         later: list[float] = []
 
@@ -112,7 +119,7 @@ class _Look:
             return None
         if later:
             times["again"] = statistics.median(later)
-        return digests[0]
+        return digests[0] or ""
 
     def _fresh(self, form: str, number: int) -> Target:
         change = _Change(form, self._seed, number + 1)
@@ -265,7 +272,8 @@ class _Change:
         return value
 
     def _rolled(self, value: Any) -> Any:  # noqa: ANN401 (a sequence)
-        if self._form == "moved" or len(value) < 2:  # noqa: PLR2004 (what can be rolled)
+        names_file = isinstance(value, str) and "/" in value and " " not in value
+        if self._form == "moved" or len(value) < 2 or names_file:  # noqa: PLR2004 (what can be rolled)
             return value
         at = self._random.randrange(1, len(value))
         return self._new(value[at:] + value[:at])
@@ -306,9 +314,19 @@ def _names(code: Any) -> Iterator[str]:  # noqa: ANN401 (a code object)
 
 
 def _is_data(value: object) -> bool:
-    if value is None or isinstance(value, ModuleType) or callable(value):
+    if value is None or isinstance(value, ModuleType) or callable(value) or _bytes(value) > _MOST_BYTES:
         return False
     return type(value).__module__.partition(".")[0] not in _RUNNERS
+
+
+def _bytes(value: Any, depth: int = 0) -> int:  # noqa: ANN401 (anything)
+    """Return about how large a value is."""
+    if isinstance(size := getattr(value, "nbytes", None), int) or depth > _DEEPEST:
+        return size or 0
+    values = value.values() if isinstance(value, dict) else getattr(value, "__dict__", {}).values()
+    parts = value if isinstance(value, list | tuple) else [*itertools.islice(values, _MOST_PARTS)]
+    share = len(parts) / max(min(len(parts), _MOST_PARTS), 1)
+    return sys.getsizeof(value) + int(share * sum(_bytes(one, depth + 1) for one in parts[:_MOST_PARTS]))
 
 
 def _is_uniform(value: object) -> bool:

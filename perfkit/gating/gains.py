@@ -17,12 +17,15 @@ from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.units import human_seconds
 
-# A benchmark is looked at in this many launches, in fewer where they take long, and all in this many seconds.
-_LAUNCHES, _FEWEST, _LONG_S, _ALL_S = 5, 3, 6.0, 60.0
+# A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
+# many seconds no other one is.
+_LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
 # A gain is gone where less than this share of it remains in each launch, by this many standard errors.
 _HALF, _ERRORS = 0.5, 3.0
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
+# Of a shorter call, what it takes to time it alone is too large a part.
+_SHORT_S = 2e-5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
 
@@ -59,8 +62,8 @@ def take_looks(launcher: Launcher, node: str, limit_s: float, base_s: float) -> 
     """Look at a benchmark in some launches, the first of which watches what calls open."""
     found: list[Mapping[Side, Look]] = []
     begun = time.monotonic()
-    for number in range(1 + _LAUNCHES):
-        if number > _FEWEST and time.monotonic() - begun > _LONG_S:
+    for number in range(_LAUNCHES):
+        if number >= _FEWEST and (base_s > _LONG_CALL_S or time.monotonic() - begun > _LONG_S):
             break
         order = SIDES[:: -1 if number % 2 else 1]
         one = look_closer(launcher, node, order, watch=number == 0, limit_s=limit_s, base_s=base_s)
@@ -74,12 +77,12 @@ def doubts_of(claimed: Pair, looks: Sequence[Mapping[Side, Look]]) -> list[Doubt
     """Return the doubts about a gain of ``claimed`` seconds a call, base's and head's."""
     if not looks:
         return []
-    watched, *timed = looks
-    seen = _Seen(claimed=claimed, looks=timed)
+    # To watch what calls open makes short ones longer.
+    seen = _Seen(claimed=claimed, looks=looks[1:] if len(looks) > _FEWEST else looks)
     found = [
         Doubt(kind="cache", text=next(seen.of_caches(), "")),
         Doubt(kind="outside the clock", text=next(seen.outside_of_the_clock(), "")),
-        Doubt(kind="files", text=_of_files(watched)),
+        Doubt(kind="files", text=_of_files(looks[0])),
     ]
     return [one for one in found if one.text]
 
@@ -123,7 +126,7 @@ class _Seen:
             return
         ratio = self.claimed[1] / self.claimed[0]
         claimed = _Times([(base, base * ratio) for base, _ in same.pairs])
-        if _is_gone(claimed, same):
+        if same.base_s > _SHORT_S and _is_gone(claimed, same):
             yield f"it is faster only after many calls: {_text(same)} in the first ones"
         follows = [(look["base"].follows, look["head"].follows) for look in self.looks]
         if follows and all(base is True and head is False for base, head in follows):
@@ -142,7 +145,7 @@ class _Seen:
         used, same = self._times("used"), self._times("same")
         if own is not None and outside is not None and _is_moved(own, outside):
             yield (
-                f"{human_seconds(outside.head_s, digits=2)} a call pass outside of its clock"
+                f"{human_seconds(outside.head_s, digits=2)} of a call pass outside of its clock"
                 f" (base {human_seconds(max(outside.base_s, 0.0), digits=2)}):"
                 f" it shows {human_seconds(own.head_s, digits=2)}"
             )
@@ -153,7 +156,7 @@ class _Seen:
         """Return the times of a form of calls, None where a side has none, as base cannot be called so."""
         pairs = [(look["base"].times.get(form), look["head"].times.get(form)) for look in self.looks]
         known = [(base, head) for base, head in pairs if base is not None and head is not None]
-        return _Times(known) if len(known) == len(pairs) >= _FEWEST else None
+        return _Times(known) if len(known) == len(pairs) > 1 else None
 
     def _own(self) -> tuple[_Times | None, _Times | None]:
         """Return what processes measured of calls themselves, and what passed besides."""
@@ -165,7 +168,7 @@ class _Seen:
                 return None, None
             own.append((base.own_s, head.own_s))
             outside.append((base.whole_s - base.own_s, head.whole_s - head.own_s))
-        return (_Times(own), _Times(outside)) if len(own) >= _FEWEST else (None, None)
+        return (_Times(own), _Times(outside)) if len(own) > 1 else (None, None)
 
 
 def _is_gone(known: _Times, fresh: _Times) -> bool:

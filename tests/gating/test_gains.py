@@ -11,8 +11,10 @@ import pytest
 from gains import BENCH, FAKE, HONEST, Gain
 
 from perfkit.gating.gains import doubts_of, take_looks
+from perfkit.gating.noticing import notices_of
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Doubt
+from perfkit.repo.code_units import units_of
 from perfkit.runner.lockstep.launch import LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 
@@ -54,6 +56,41 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
     assert FAKE[name].doubt in {one.kind for one in found}
     assert all(len(one.text) <= 110 for one in found)
+
+
+# Each asks for something that only a measured process has.
+NOTICING = {
+    "PYTEST_CURRENT_TEST": "import os\n\ndef work():\n    return 'PYTEST_CURRENT_TEST' in os.environ\n",
+    "pytest": "import sys\n\ndef work():\n    return 'pytest' in sys.modules\n",
+    "_pytest.config": "def work():\n    import _pytest.config\n",
+    "sys._getframe": "import sys\n\ndef work():\n    return sys._getframe(1).f_code.co_name\n",
+    "inspect.stack": "import inspect\n\ndef work():\n    return len(inspect.stack()) > 30\n",
+    "traceback.extract_stack": "import traceback\n\ndef work():\n    return traceback.extract_stack()\n",
+    "gc.isenabled": "import gc\n\ndef work():\n    return gc.isenabled()\n",
+    "sys.gettrace": "import sys\n\ndef work():\n    return sys.gettrace() is None\n",
+    "PERFKIT_LOCK_FOLDER": "import os\n\nFAST = os.environ.get('PERFKIT_LOCK_FOLDER')\n",
+    "CI": "import os\n\nFAST = 'CI' in os.environ\n",
+}
+
+
+@pytest.mark.parametrize("word", NOTICING)
+def test_code_that_asks_whether_it_is_measured_is_found(word: str) -> None:
+    base, head = units_of(b"def work():\n    return 1\n"), units_of(NOTICING[word].encode())
+    found = [one.text for one in notices_of("app.py", base, head)]
+
+    assert any(text.endswith(f" asks for {word}") for text in found)
+    assert [] == [*notices_of("app.py", head, head)]
+
+
+def test_words_of_other_things_are_none() -> None:
+    text = """
+import torch
+
+def work(x):
+    \"\"\"Run by pytest.\"\"\"
+    raise ValueError("install pytest first", torch.stack([x]), x.isenabled())
+"""
+    assert [] == [*notices_of("app.py", units_of(b""), units_of(text.encode()))]
 
 
 @pytest.mark.parametrize("name", _params(HONEST))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
+from perfkit.errors import NotMeasuredError
 from perfkit.model import Side
 from perfkit.runner.lockstep.launcher import Launcher
 from perfkit.runner.lockstep.runner import BenchmarkError, Runner
@@ -39,29 +41,40 @@ def look_closer(
     With ``watch`` what calls open is noted, which makes their times longer. A call takes ``base_s`` on base.
     """
     launcher.draw_layout()
-    found = {}
-    for side in order:
-        child = launcher.start(side, nodes=[node])
-        runner = Runner(child, node, limit_s=limit_s)
-        try:
-            found[side] = _look(runner, launcher.layout, watch=watch, base_s=base_s)
-        except BenchmarkError:
-            return None
-        finally:
-            child.end()
-    return found
-
-
-def _look(runner: Runner, seed: int, *, watch: bool, base_s: float) -> Look:
-    wishes = runner.arrive()
-    most = math.inf if wishes["rounds"] is None else wishes["rounds"] * (wishes["loops"] or 1)
-    looks = most >= _FEW_CALLS
-    seen = runner.look(seed, watch=watch) if looks else {"times": {}, "follows": None, "touched": ()}
     calls = int(min(max(_TO_THE_END_S / base_s, 1), _MOST_CALLS))
-    if math.isfinite(most):
-        calls = 0 if looks else int(min(calls, most))
-    look = Look(times=seen["times"], follows=seen["follows"], touched=frozenset(seen["touched"]))
-    if watch or not calls:
-        return look
+
+    def look(side: Side) -> Look:
+        with _arrived(launcher, side, node, limit_s) as (runner, most):
+            found = Look()
+            if most >= _FEW_CALLS:
+                seen = runner.look(launcher.layout, watch=watch)
+                touched = frozenset(seen["touched"])
+                found = Look(times=seen["times"], follows=seen["follows"], touched=touched)
+            if most == math.inf:
+                return _to_the_end(runner, found, calls)
+        # What allows few calls makes them in another process.
+        with _arrived(launcher, side, node, limit_s) as (runner, most):
+            return _to_the_end(runner, found, int(min(calls, most)))
+
+    try:
+        return {side: look(side) for side in order}
+    except (BenchmarkError, NotMeasuredError, OSError):
+        # The verdicts are known by now.
+        return None
+
+
+@contextmanager
+def _arrived(launcher: Launcher, side: Side, node: str, limit_s: float) -> Iterator[tuple[Runner, float]]:
+    """Bring a process of a side to a benchmark, and yield its runner, and how many calls it allows."""
+    child = launcher.start(side, nodes=[node])
+    try:
+        runner = Runner(child, node, limit_s=limit_s)
+        wishes = runner.arrive()
+        yield runner, math.inf if wishes["rounds"] is None else wishes["rounds"] * (wishes["loops"] or 1)
+    finally:
+        child.end()
+
+
+def _to_the_end(runner: Runner, look: Look, calls: int) -> Look:
     whole_s, own_s = runner.call_to_the_end(calls, _LIMIT_S)
-    return Look(times=look.times, follows=look.follows, own_s=own_s / calls, whole_s=whole_s / calls)
+    return replace(look, own_s=own_s / calls, whole_s=whole_s / calls)
