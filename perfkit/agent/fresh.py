@@ -32,7 +32,7 @@ _FORM_S, _MOST_CALLS, _WARM_UP, _AGAIN = 0.2, 7, 2, 2
 _LONG_CALL_S = 0.25
 # Of long containers only the first parts are moved, used and compared.
 _MOST_PARTS, _DEEPEST = 1000, 3
-# Larger inputs stay as they are.
+# Larger inputs stay as they are, and no more is held at once.
 _MOST_BYTES = 1 << 28
 _MOVE = 1e-6
 _FILES = frozenset({"open", "sqlite3.connect"})
@@ -71,6 +71,9 @@ class _Look:
     def __init__(self, target: Target, seed: int, most_calls: float, watch: _Watch | None) -> None:
         self._target, self._seed, self._left, self._watch = target, seed, most_calls, watch
         self._clock = synchronised(perf_counter)
+        # Those that are gone may leave their addresses to others.
+        self._alive: list[Target] = []
+        self._held = 0
         # Calls may leave something in their inputs, so they are copied before the first one.
         self._kept = None if target.setup else _Change("copied", seed, 0).of_target(target)
 
@@ -126,13 +129,19 @@ class _Look:
         made = change.of_target(self._target if self._kept is None else self._kept)
         if not change.changed:
             raise ValueError("nothing can be changed")
+        self._alive.append(made)
+        self._held += change.size
         return made
 
     def _repeated(self, one: Callable[[int], float], warm_up: int) -> float:
         """Return the median of some calls; long ones are few, and none of them is a warm-up."""
         found: list[float] = []
         begun = perf_counter()
-        while not found or (len(found) < warm_up + _MOST_CALLS and perf_counter() - begun < _FORM_S):
+        while not found or (
+            len(found) < warm_up + _MOST_CALLS
+            and perf_counter() - begun < _FORM_S
+            and self._held < _MOST_BYTES
+        ):
             found.append(one(len(found)))
         return statistics.median(found[warm_up:] or found[-1:])
 
@@ -167,11 +176,12 @@ class _Look:
 class _Change:
     """Makes inputs like others: equal ones, or with values that are alike on both sides for one seed.
 
-    ``changed`` is whether any differs. What is called stays as it is, since it may hold what a call needs.
+    ``changed`` is whether any differs, and ``size`` about how many bytes they have. What is called stays as
+    it is, since it may hold what a call needs.
     """
 
     def __init__(self, form: str, seed: int, step: int) -> None:
-        self._form, self._step, self.changed = form, step, False
+        self._form, self._step, self.changed, self.size = form, step, False, 0
         self._random = random.Random(f"{seed} {step}")  # noqa: S311 (values, no secret)
         self._scale = 1 + _MOVE * (step + self._random.random())
         self._memo: dict[int, Any] = {}
@@ -227,6 +237,7 @@ class _Change:
         except Exception:  # noqa: BLE001 (some objects cannot be copied, in their own ways)
             return value
         self.changed |= made is not value and self._form == "copied"
+        self.size += _bytes(made)
         return made
 
     def _varied(self, value: Any, depth: int) -> Any:  # noqa: ANN401, PLR0911 (anything)

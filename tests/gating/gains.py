@@ -198,7 +198,6 @@ def work(rows):
     ),
     "without arguments": Gain(
         doubt="cache",
-        slow=False,
         bench=_NO_ARGUMENTS,
         base=f"{_LOOP}\n\ndef work():\n    return compute(range(4000))\n",
         before="FOUND = []",
@@ -262,7 +261,6 @@ def work(data):
     ),
     "in a thread": Gain(
         doubt="outside the clock",
-        slow=False,
         bench=_BYTES,
         base=_HASH,
         before="import hashlib\nimport queue\nimport threading\n\nTODO = queue.SimpleQueue()\nSTARTED = []",
@@ -305,6 +303,7 @@ if "pytest_benchmark.fixture" in sys.modules:
     ),
     "in the garbage": Gain(
         doubt="outside the clock",
+        before="import gc\n\ngc.disable()",
         head="""
 class Left:
     def __init__(self, numbers):
@@ -418,13 +417,11 @@ def test_it(benchmark):
 
 HONEST: dict[str, Gain] = {
     "bisection": Gain(
-        slow=False,
         bench=_FIND,
         base="\ndef work(numbers, wanted):\n    return [one >= wanted for one in numbers].index(True)\n",
         head="\nimport bisect\n\n\ndef work(numbers, wanted):\n    return bisect.bisect_left(numbers, wanted)\n",
     ),
     "numpy": Gain(
-        slow=False,
         bench=_ARRAY,
         base="\ndef work(array):\n    return sum(float(one) ** 2 for one in array)\n",
         head="\ndef work(array):\n    return float(array @ array)\n",

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from gains import BENCH, FAKE, HONEST, Gain
+from gating import git_project
 
 from perfkit.gating.gains import doubts_of, take_looks
 from perfkit.gating.noticing import notices_of
 from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Doubt
 from perfkit.repo.code_units import units_of
-from perfkit.runner.lockstep.launch import LaunchRules, run_launch
+from perfkit.runner.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.runner.lockstep.launcher import Launcher, MeasuredTrees
 
 NODE = f"{BENCH}::test_it"
+TRACED = "[tool.perfkit]\nmargin = '50%'\n[tool.perfkit.gate]\nalpha = 0.2\n"
+_MEMO = """MEMO = {}
 
 
-def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
-    """Write both sides, measure them in one launch, and look closer."""
+def _kept(numbers):
+    MEMO[id(numbers)] = sum(n * n for n in numbers)
+    return MEMO[id(numbers)]
+
+
+"""
+
+
+@contextmanager
+def _launched(gain: Gain, folder: Path) -> Iterator[Launcher]:
+    """Write both sides of a change, and yield a launcher of them."""
     roots: dict[Side, Path] = {side: folder / side for side in SIDES}
     for side, text in zip(SIDES, (gain.base, gain.head_text), strict=True):
         roots[side].mkdir()
@@ -35,15 +48,43 @@ def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
         trees, folder=folder / "launches", environment=os.environ, seed=1, preload=[], cores=1
     ) as launcher:
         launcher.survey()
-        children = [launcher.start(side, nodes=[NODE]) for side in SIDES]
-        rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 20.0)
-        record = run_launch(children, [NODE], plans={}, rules=rules)
-        assert () == record.failures
-        timing = record.timings[NODE]
-        claimed = statistics.median(timing.base_s), statistics.median(timing.head_s)
-        assert claimed[1] < 0.9 * claimed[0]
-        looks = take_looks(launcher, NODE, 20.0, claimed[0])
-    return doubts_of(claimed, looks)
+        yield launcher
+
+
+def _launch(launcher: Launcher) -> LaunchRecord:
+    children = [launcher.start(side, nodes=[NODE]) for side in SIDES]
+    rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 60.0)
+    return run_launch(children, [NODE], plans={}, rules=rules)
+
+
+def _doubts(gain: Gain, folder: Path) -> list[Doubt]:
+    """Measure both sides of a change in one launch, and look closer."""
+    with _launched(gain, folder) as launcher:
+        timing = _launch(launcher).timings[NODE]
+        base_s, head_s = statistics.median(timing.base_s), statistics.median(timing.head_s)
+        assert head_s < 0.9 * base_s
+        return doubts_of((base_s, head_s), take_looks(launcher, NODE, 20.0, base_s))
+
+
+FROZEN = """
+from app import work
+
+
+def test_it(benchmark):
+    benchmark._timer = lambda: 1.0
+    benchmark(work)
+"""
+
+
+@pytest.mark.slow
+def test_a_clock_that_stands_still_on_both_sides_fails(tmp_path: Path) -> None:
+    app = "def work():\n    return sum(range({}))\n"
+    gain = Gain(base=app.format(1000), head=app.format(9000), bench=FROZEN)
+
+    with _launched(gain, tmp_path) as launcher:
+        failure = _launch(launcher).failures[0]
+
+    assert "something replaces or stops it" in failure.message
 
 
 def _params(gains: Mapping[str, Gain]) -> list[object]:
@@ -56,6 +97,52 @@ def test_a_gain_that_is_none_is_named(name: str, tmp_path: Path) -> None:
 
     assert FAKE[name].doubt in {one.kind for one in found}
     assert all(len(one.text) <= 110 for one in found)
+
+
+APP = """
+import os
+
+{memo}def ask():
+    return sum(n * n for n in range(9000)), '{asked}' in os.environ
+
+
+def work(numbers):
+    {key}return sum(n * n for n in numbers)
+"""
+BENCHES = """
+from app import ask, work
+
+DATA = [float(number) for number in range(20_000)]
+
+
+def test_work(benchmark):
+    benchmark.pedantic(work, args=(DATA,), rounds=30)
+
+
+def test_ask(benchmark):
+    benchmark.pedantic(ask, rounds=30)
+"""
+
+
+def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
+    """A gain that is doubted passes, and a gate that is judged anew doubts it as well."""
+    key = "return MEMO.get(id(numbers)) or _kept(numbers)\n    "
+    base, head = APP.format(memo="", key="", asked="HOME"), APP.format(memo=_MEMO, key=key, asked="CI")
+    project = git_project(
+        tmp_path, {"pyproject.toml": TRACED, "app.py": base, "benchmarks/test_app.py": BENCHES}
+    )
+    project.commit({"app.py": head}, "Be faster")
+
+    gated = project.gate("--base", "HEAD^", "--head", "HEAD")
+
+    assert 0 == gated.exit_code, gated.stderr
+    kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
+    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
+    assert "IMPROVED" == gated.verdicts["test_work"]
+    judged = project.judge(gated.run_id)
+    assert kinds == {
+        name: [one["kind"] for one in found["doubts"]] for name, found in judged.comparisons.items()
+    }
 
 
 # Each asks for something that only a measured process has.
