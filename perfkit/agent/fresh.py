@@ -88,8 +88,10 @@ class _Look:
             if not is_long:
                 times["used"] = self._repeated(lambda _: self._used(self._target), 1)
             before = _digest(result)
-            found = self._try(times, "moved") or self._try(times, "shuffled", again=True)
-            if self._kept is not None and not (is_long and found):
+            found = self._try(times, "moved")
+            if found is None:
+                found = self._try(times, "shuffled", again=True)
+            if self._kept is not None and not (is_long and found is not None):
                 self._try(times, "copied")
             # A result that is drawn at random, or that depends on calls before it, differs as well.
             if not is_long and found and before == _digest(self._timed(self._target)[1]):

@@ -41,6 +41,8 @@ def doubt_gains(
 ) -> tuple[Comparison, ...]:
     """Return comparisons with the doubts that a closer look raises at those that became faster."""
     until = time.monotonic() + _ALL_S
+    if any(map(is_faster, judged)):
+        launcher.renew()
     found = []
     for one in judged:
         known = compared[one.benchmark.name]
@@ -137,7 +139,7 @@ class _Seen:
         if first is not None and moved is None and shuffled is None and _is_gone(same, first):
             kept = same.head_s < _CACHED * first.head_s and same.base_s > _HALF * first.base_s
             if kept and _HALF < first.head_s / first.base_s < 1 / _HALF:
-                yield _cached(same, first)
+                yield _cached(same, first, new="where the first takes {} (base {})")
 
     def outside_of_the_clock(self) -> Iterator[str]:
         """Yield where the time of a call is that its clock does not see."""
@@ -201,11 +203,11 @@ def _text(times: _Times) -> str:
     return f"{human_seconds(times.head_s, digits=2)} (base {human_seconds(times.base_s, digits=2)})"
 
 
-def _cached(known: _Times, fresh: _Times) -> str:
-    same, new, base = (
-        human_seconds(seconds, digits=2) for seconds in (known.head_s, fresh.head_s, fresh.base_s)
-    )
-    return f"a cache hit after the first call: {same} with the same input, {new} with a new one (base {base})"
+def _cached(
+    known: _Times, fresh: _Times, *, new: str = "with the same input, {} with a new one (base {})"
+) -> str:
+    times = (human_seconds(seconds, digits=2) for seconds in (fresh.head_s, fresh.base_s))
+    return f"a cache hit after the first call: {human_seconds(known.head_s, digits=2)} {new.format(*times)}"
 
 
 def _of_files(look: Mapping[Side, Look]) -> str:
