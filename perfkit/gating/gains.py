@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.gating.judge import is_faster
@@ -20,8 +21,8 @@ from perfkit.units import human_seconds
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
 _LAUNCHES, _FEWEST, _LONG_S, _LONG_CALL_S, _ALL_S = 6, 3, 8.0, 0.25, 60.0
-# A gain is gone where less than this share of it remains in each launch, by this many standard errors.
-_HALF, _ERRORS = 0.5, 3.0
+# A gain is gone where less than this share of it remains, by some standard errors; it is itself beyond more.
+_HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
 # A later call of a cached result takes less than this share of the first one.
 _CACHED = 0.1
 # Of a shorter call, what it takes to time it alone is too large a part.
@@ -179,24 +180,34 @@ def _is_gone(known: _Times, fresh: _Times) -> bool:
     It is not where base does less with these inputs, which then lead elsewhere.
     """
     return (
-        _is_above(known.saved, [0.0] * len(known.pairs))
+        _is_gain(known)
         and fresh.base_s > _HALF * known.base_s
-        and _is_above([_HALF * one for one in known.saved], fresh.saved)
-        and _is_above(fresh.logs, [_HALF * one for one in known.logs])
+        and _are_below_half(map(operator.truediv, fresh.saved, known.saved))
+        and _are_below_half(map(operator.truediv, fresh.logs, known.logs))
     )
 
 
 def _is_moved(own: _Times, besides: _Times) -> bool:
     """Return whether what head's calls take besides is more than base's by most of what they save."""
-    more = [-one for one in besides.saved]
-    return _is_above(own.saved, [0.0] * len(more)) and _is_above(more, [_HALF * one for one in own.saved])
+    shares = map(operator.truediv, besides.saved, own.saved)
+    return _is_gain(own) and _are_below_half(1 + share for share in shares)
 
 
-def _is_above(values: Sequence[float], others: Sequence[float]) -> bool:
-    """Return whether values are above others in each launch, and by many standard errors."""
-    apart = [one - other for one, other in zip(values, others, strict=True)]
-    error = statistics.stdev(apart) / math.sqrt(len(apart))
-    return min(apart) > 0 and statistics.fmean(apart) > _ERRORS * error
+def _is_gain(times: _Times) -> bool:
+    """Return whether head's calls are faster in each launch, and beyond the scatter."""
+    logs = times.logs
+    return max(logs) < 0 and -statistics.fmean(logs) > _ERRORS_OF_GAIN * _error(logs)
+
+
+def _are_below_half(shares: Iterable[float]) -> bool:
+    """Return whether shares are below a half, beyond their scatter; one launch of many may be disturbed."""
+    found = sorted(shares)
+    kept = found[1:-1] if len(found) >= _MANY else found
+    return kept[-1] < _HALF and statistics.fmean(kept) + _ERRORS * _error(kept) < _HALF
+
+
+def _error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _text(times: _Times) -> str:
