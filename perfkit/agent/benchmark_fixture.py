@@ -70,30 +70,13 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A function that a benchmark in ``file`` calls, with its arguments or the set-up that makes them."""
+    """A function that a benchmark in ``file`` calls, and what returns its arguments, ``new`` ones or not."""
 
     function: Callable[..., object]
-    args: tuple[object, ...]
-    kwargs: Mapping[str, object]
+    arguments: Callable[[], tuple[tuple[object, ...], Mapping[str, object]]]
     file: str
-    setup: Callable[[], Any] | None = None
+    new: bool = False
     teardown: Callable[..., object] | None = None
-
-    def arguments(self) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        """Return the arguments of the next call."""
-        made = self.setup() if self.setup is not None else None
-        if not made:
-            return self.args, self.kwargs
-        if self.args or self.kwargs:
-            raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
-        args, kwargs = made
-        return args, kwargs
-
-    def calling(
-        self, function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> Target:
-        """Return it for one input."""
-        return replace(self, function=function, args=args, kwargs=kwargs, setup=None)
 
 
 class OutOfTimeError(Exception):
@@ -177,7 +160,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
                 call=call,
                 keep=self._keep,
                 device=self._device,
-                target=Target(function=function, args=args, kwargs=kwargs, file=self._file),
+                target=Target(function=function, arguments=lambda: (args, kwargs), file=self._file),
                 by_wall=self._by_wall,
             )
         )
@@ -198,15 +181,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
     ) -> object:
         _check_counts(rounds, warmup_rounds, iterations, with_setup=setup is not None)
         function = runs_coroutines(target, has_loop=self._has_loop)
-        given = Target(
-            function=function,
-            args=args,
-            kwargs=dict(kwargs or {}),
-            file=self._file,
-            setup=setup,
-            teardown=teardown,
-        )
-        pedantic = _Pedantic(self, given)
+        pedantic = _Pedantic(self, function, args, dict(kwargs or {}), setup, teardown)
         for _ in range(warmup_rounds):
             pedantic.block(iterations)
         work = Work(
@@ -218,7 +193,13 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
             device=self._device,
-            target=given,
+            target=Target(
+                function=function,
+                arguments=pedantic._arguments,  # noqa: SLF001 (the class is this module's own)
+                file=self._file,
+                new=setup is not None,
+                teardown=teardown,
+            ),
             by_wall=self._by_wall and setup is None and teardown is None,
         )
         self.timing_loop.time(work)
@@ -239,28 +220,46 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
 class _Pedantic:
     """A pedantic benchmark: every round with its own setup and teardown, outside the clock."""
 
-    def __init__(self, fixture: BenchmarkFixture, target: Target) -> None:
-        self._fixture, self._target = fixture, target
+    def __init__(
+        self,
+        fixture: BenchmarkFixture,
+        target: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        setup: Callable[[], Any] | None,
+        teardown: Callable[..., object] | None,
+    ) -> None:
+        self._fixture, self._target, self._given = fixture, target, (args, kwargs)
+        self._setup, self._teardown = setup, teardown
         self.result: object = None
 
     def block(self, iterations: int) -> float:
-        args, kwargs = self._target.arguments()
-        runner = self._fixture._make_runner(self._target.function, args, kwargs)  # noqa: SLF001 (the adapter)
+        args, kwargs = self._arguments()
+        runner = self._fixture._make_runner(self._target, args, kwargs)  # noqa: SLF001 (the adapter)
         with PauseInstrumentation():
             if iterations > 1:
                 seconds = runner(range(iterations))
             else:
                 seconds, self.result = runner(None)
-        if self._target.teardown is not None:
-            self._target.teardown(*args, **kwargs)
+        if self._teardown is not None:
+            self._teardown(*args, **kwargs)
         return float(seconds)
 
     def call(self) -> object:
-        args, kwargs = self._target.arguments()
-        result = self._target.function(*args, **kwargs)
-        if self._target.teardown is not None:
-            self._target.teardown(*args, **kwargs)
+        args, kwargs = self._arguments()
+        result = self._target(*args, **kwargs)
+        if self._teardown is not None:
+            self._teardown(*args, **kwargs)
         return result
+
+    def _arguments(self) -> tuple[tuple[object, ...], dict[str, object]]:
+        made = self._setup() if self._setup is not None else None
+        if not made:
+            return self._given
+        if any(self._given):
+            raise TypeError("Can't use `args` or `kwargs` if `setup` returns the arguments.")
+        args, kwargs = made
+        return args, kwargs
 
 
 @dataclass(frozen=True, kw_only=True)

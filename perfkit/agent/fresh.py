@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 # By name: code that replaces it in its module does not reach this one.
@@ -75,7 +76,7 @@ class _Look:
         self._alive: list[Target] = []
         self._held = 0
         # Calls may leave something in their inputs, so they are copied before the first one.
-        self._kept = None if target.setup else _Change("copied", seed, 0).of_target(target)
+        self._kept = None if target.new else _Change("copied", seed, 0).of_target(target)
 
     def take(self) -> Message:
         """Make the calls."""
@@ -190,18 +191,10 @@ class _Change:
 
     def of_target(self, target: Target) -> Target:
         """Return a target with other inputs, those in its closure and in globals that its code names too."""
-        if target.setup is None:
-            return target.calling(
-                self._function(target.function, target.file),
-                tuple(map(self._value, target.args)),
-                {name: self._value(value) for name, value in target.kwargs.items()},
-            )
         args, kwargs = target.arguments()
-        given = (
-            tuple(map(self._value, args)),
-            {name: self._value(value) for name, value in kwargs.items()},
-        )
-        return target.calling(target.function, *given)
+        function = target.function if target.new else self._function(target.function, target.file)
+        given = tuple(map(self._value, args)), {name: self._value(one) for name, one in kwargs.items()}
+        return replace(target, function=function, arguments=lambda: given, new=False)
 
     def _function(self, function: Any, file: str, depth: int = 0) -> Any:  # noqa: ANN401 (anything callable)
         if isinstance(function, functools.partial):

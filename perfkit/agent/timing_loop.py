@@ -115,20 +115,21 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
     if order["kind"] == "collect":
-        is_quick = len(gc.get_objects()) < _MANY_OBJECTS
-        begun = time.process_time()
-        if is_quick:
-            gc.collect()
-        return {"kind": "collected", "seconds": time.process_time() - begun}
+        return {"kind": "collected", "seconds": _collect()}
     if order["kind"] == "memory":
-        return _memory()
+        device = accelerator_in_use()
+        found = () if device is None else device.memory()
+        return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
     if order["kind"] == "look":
         return look(work.target, seed=order["seed"], watch=order["watch"], most_calls=_most_calls(work))
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
+    if order["kind"] == "count" and work.number is not None:
+        return {"kind": "counted", **as_message(Counts(counts=(work.number(),), not_counted={}))}
     if order["kind"] == "count":
-        return {"kind": "counted", **as_message(_count(work, Path(order["root"])))}
+        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
+        return {"kind": "counted", **as_message(counts)}
     if order["kind"] == "make_calls":
         calls = make_counted_calls(
             work, control=order["control"], library=order["library"], most_calls=_most_calls(work)
@@ -137,16 +138,13 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
     pytest.skip(order["reason"])
 
 
-def _memory() -> Message:
-    device = accelerator_in_use()
-    found = () if device is None else device.memory()
-    return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
-
-
-def _count(work: Work, root: Path) -> Counts:
-    if work.number is not None:
-        return Counts(counts=(work.number(),), not_counted={})
-    return counts_of_call(work.call, root=root, most_calls=_most_calls(work))
+def _collect() -> float:
+    """Collect garbage where that is quick, and return the CPU seconds that it took."""
+    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+    begun = time.process_time()
+    if is_quick:
+        gc.collect()
+    return time.process_time() - begun
 
 
 def _state_of_device() -> Message:

@@ -229,13 +229,9 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing)])
-        judged = doubt_gains(
-            tuple(self._judged(timing.states if timing else {})),
-            self._compared,
-            self.sides.launcher,
-            log=self.progress.info,
-        )
+        judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
+        judged = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         unrecorded = None
