@@ -54,12 +54,12 @@ def cover(
     project, and into ``outputs``, is no difference.
     """
     compared = (*surveyed.compared, *surveyed.numbers)
-    changed = _differing(sides, surveyed, (*sides.project.output_paths, *outputs))
+    changed = differing(sides, surveyed, (*sides.project.output_paths, *outputs))
     nodes = [one.benchmark.name for one in compared]
     if not compared or sides.environments or not changed:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
         return Covered(survey=replace(surveyed, same=same))
-    read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
+    read = reader_of(sides, surveyed.laid)
     sorted_files = sort_changed(changed, read)
     if sorted_files.others and not always:
         why = f"{min(sorted_files.others)} differs"
@@ -83,7 +83,7 @@ def cover(
         affected=decision.affected,
         everything=decision.everything,
     )
-    folder = _project(sides)
+    folder = project_folder(sides)
     places = map(PurePosixPath, decision.loaded)
     loaded = frozenset(str(one.relative_to(folder)) for one in places if one.is_relative_to(folder))
     surveyed = _marked(surveyed, decision)
@@ -129,7 +129,8 @@ def _note(why: str, nodes: Sequence[str]) -> tuple[str, ...]:
     return (f"all benchmarks count as affected: {why}",) if len(nodes) > 1 else ()
 
 
-def _project(sides: OpenSides) -> PurePosixPath:
+def project_folder(sides: OpenSides) -> PurePosixPath:
+    """Return where the project lies in the repository."""
     return PurePosixPath(subfolder(sides.project, sides.pair, "head").as_posix())
 
 
@@ -144,9 +145,9 @@ def tops_of(sides: OpenSides) -> Mapping[Side, Path]:
     return found
 
 
-def _differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
+def differing(sides: OpenSides, surveyed: Survey, outputs: Collection[Path]) -> frozenset[str]:
     """Return the files that differ between the checkouts, or did before head's were laid over base."""
-    tops, folder = tops_of(sides), _project(sides)
+    tops, folder = tops_of(sides), project_folder(sides)
     found = set(differing_files(tops["base"], tops["head"]))
     found |= {str(folder / file) for file in _replaced(sides.roots.base, surveyed.laid)}
     ignored = [*_relative(outputs, sides.pair.head.source)]
@@ -167,6 +168,11 @@ def _relative(places: Collection[Path], top: Path) -> Iterator[str]:
 
 def _lies_in(file: str, place: str) -> bool:
     return file == place or file.startswith(f"{place}/")
+
+
+def reader_of(sides: OpenSides, laid: Collection[str]) -> Callable[[Side, str], bytes | None]:
+    """Return a function that reads a file of a side by its place in the repository, base's as it was."""
+    return functools.partial(_read, tops_of(sides), project_folder(sides), frozenset(laid))
 
 
 def _read(
