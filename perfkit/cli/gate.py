@@ -153,8 +153,8 @@ def gate(
         bool,
         typer.Option(
             "--strict",
-            help="End with exit code 4 where the change edits how it is measured, until a person accepts it:"
-            " perfkit accept measuring.",
+            help="End with exit code 4 where the change edits how it is measured, until a person accepts"
+            " measuring.",
         ),
     ] = False,
     fail_fast: Annotated[

@@ -63,7 +63,7 @@ _SETTINGS: Mapping[str, tuple[tuple[str, MeasuringKind], ...]] = {
                   ("options.extras_require.", "pin")),
 }  # fmt: skip
 _WITHOUT_EFFECT = ("log", "report", "history", "backfill", "prepare_for", "profiles")
-# A change is told by its two lines where these are no longer.
+# Two lines that differ are shown where these are no longer.
 _LONGEST_LINE = 40
 
 

@@ -124,6 +124,8 @@ def next_step(report: GateReport, names: Names) -> tuple[str, str | None]:
         return step, f"perfkit init --for-change {report.base.sha[:12]}"
     if report.exit_code not in (EXIT_REGRESSED, EXIT_NOT_MEASURED) or not wanted:
         return "", None
+    if wording.waits_for_person(report):
+        return "have a person look at what the change edits, who accepts it with a reason", wanted[0]
     others = f", and likewise for {counted(len(wanted) - 1, 'other')}" if len(wanted) > 1 else ""
     return f"make it pass, or accept it with a reason{others}", wanted[0]
 

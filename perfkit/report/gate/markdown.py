@@ -96,7 +96,8 @@ def _single_comment(report: GateReport) -> str:
     guide = escape(" ".join((_SIDES, reading_guide(report, names), _EXPLAINED)))
     unknown = "It is not known whether this change makes them slower."
     decision = decision_lines(report, names, brief=True)
-    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED else []
+    waits = wording.waits_for_person(report)
+    decision += [unknown] if report.exit_code == EXIT_NOT_MEASURED and not waits else []
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, decision)),
@@ -122,7 +123,9 @@ def _next_step(report: GateReport) -> str:
             " seconds by `--budget`."
         )
     wanted = "If it is meant to be so"
-    if report.exit_code == EXIT_NOT_MEASURED:
+    if wording.waits_for_person(report):
+        mend = "have a person look at what the table lists"
+    elif report.exit_code == EXIT_NOT_MEASURED:
         mend = "mend the lines named below, in the code or in the benchmark, and push again"
         wanted = "To merge it without comparing them"
     elif (part := _first_part(report)) is not None:

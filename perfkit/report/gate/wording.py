@@ -286,6 +286,12 @@ def accept_line(name: str) -> str:
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
 
+def waits_for_person(report: GateReport) -> bool:
+    """Return whether nothing but what a change edits of how it is measured has to be accepted."""
+    left = [one for one in report.comparisons if one.verdict in _ACCEPTABLE and decides(one)]
+    return bool(left) and not benchmarks_of(left)
+
+
 def can_accept(report: GateReport) -> bool:
     """Return whether findings of a gate can be accepted: what environments cost is no commit's doing."""
     return report.base_environment is None
