@@ -429,7 +429,8 @@ def _without_cause(report: Report) -> str:
 def _but_not_covered(report: Report) -> str:
     """Return a warning where a gate passes whose timed calls run no changed function."""
     coverage = report.coverage if isinstance(report, GateReport) else None
-    if coverage is None or report.exit_code != EXIT_PASS or coverage.same == coverage.benchmarks:
+    timed = any(one.estimate for one in report.comparisons)
+    if coverage is None or report.exit_code != EXIT_PASS or not timed:
         return ""
     none = coverage.functions and len(coverage.uncovered) == len(coverage.functions)
     return ", but no timed call runs a changed function" if none else ""
