@@ -24,7 +24,7 @@ from perfkit.gating.measuring import with_measuring_edits
 from perfkit.gating.plan import experience_from, foresee
 from perfkit.gating.recompute import recompute_gate
 from perfkit.gating.rows import continued_seed, earlier_rows, find_prior
-from perfkit.gating.rules import Rules, finding_on, under_rules, with_rules_of_base
+from perfkit.gating.rules import Ruled, Rules, finding_on, under_rules, with_rules_of_base
 from perfkit.gating.sides import OpenSides, Scope, TargetBenchmark, check_selection, open_sides
 from perfkit.gating.survey import Survey, take_survey
 from perfkit.ledger.store import Ledger
@@ -148,7 +148,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             covered.survey,
             ledger=request.ledger,
             of_head=request.rules == "head",
-            strict=request.strict or project.config.gate.strict,
+            strict=request.strict,
         )
         method = choose_method(
             project,
@@ -354,10 +354,12 @@ def last_release(project: Project) -> str:
 
 
 def _with_deciding_rules(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
-    if request.rules == "head":
-        return request, project
-    ruled = with_rules_of_base(project, resolve_request(request, project))
-    return replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped), ruled.project
+    ruled = Ruled(project=project)
+    if request.rules == "base":
+        ruled = with_rules_of_base(project, resolve_request(request, project))
+    strict = request.strict or ruled.project.config.gate.strict
+    ruling = replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped, strict=strict)
+    return ruling, ruled.project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,7 +379,8 @@ class _Release:
         source, kind = self.side, self.pair.head.kind
         named = {"commit": head, "worktree": WORKTREE, "directory": str(self.pair.head.source)}[kind]
         base = source.commit.sha if source.kind == "commit" else str(source.source)
-        return replace(request, base=base, head=named)
+        # What was edited since a release has been accepted one by one.
+        return replace(request, base=base, head=named, strict=False)
 
     def failure(self, error: PerfkitError, report: GateReport) -> PerfkitError:
         """Return an error that names this comparison, and does not hide what the first one decided."""

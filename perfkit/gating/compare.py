@@ -231,11 +231,12 @@ class _Comparing:
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
         result = joined([numbers, self._count(timing)])
+        counted_s = time.monotonic() - self.began - timed_s
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
-        work = work_of_edited(self.sides, self.surveyed, self.method)
+        work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
         comparisons = work.doubted(comparisons)
         unrecorded = None
         try:
@@ -253,7 +254,7 @@ class _Comparing:
             loaded=self._loaded(timing, result),
             notes=(*result.notes, *self._notes(timing)),
             timed_s=timed_s,
-            counted_s=time.monotonic() - self.began - timed_s,
+            counted_s=counted_s,
             unrecorded=unrecorded,
             measuring=(*work.edits, *self.surveyed.measuring),
         )

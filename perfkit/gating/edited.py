@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -43,7 +43,9 @@ class EditedWork:
         )
 
 
-def work_of_edited(sides: OpenSides, surveyed: Survey, method: Method) -> EditedWork:
+def work_of_edited(
+    sides: OpenSides, surveyed: Survey, method: Method, *, log: Callable[[str], None]
+) -> EditedWork:
     """Measure the benchmarks that head's files change in both versions on base, for a tenth of the budget."""
     files = [edit for edit in surveyed.measuring if edit.kind in ("benchmark", "conftest", "helper")]
     concerned = {name for edit in files for name in edit.benchmarks if name in surveyed.base_own}
@@ -57,6 +59,7 @@ def work_of_edited(sides: OpenSides, surveyed: Survey, method: Method) -> Edited
         return EditedWork()
     timing = None
     if time.monotonic() + sides.launcher.collected_s < deadline:
+        log("measuring edited benchmarks as they are and as they were")
         limits = {one.benchmark.name: one.limit_s for one in wanted}
         timing = SequentialComparison.of(
             wanted,

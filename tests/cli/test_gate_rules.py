@@ -53,7 +53,7 @@ def test_what_head_changes_in_the_rules_does_not_decide(tmp_path: Path) -> None:
 
 
 EVERYTHING = (
-    EXACT.replace("preload", 'select = "not slow"\npreload')
+    EXACT.replace("preload", 'strict = true\nselect = "not slow"\npreload')
     + """
 [tool.perfkit]
 prepare = "sh tools/build.sh"
@@ -94,6 +94,7 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         ": perfkit gate": ": perfkit gate || true",
         ": pytest": ": pytest -q",
         "assert True": "assert 1",
+        "strict = true\nselect": "select",
     }
     edits |= {"def test_spin": "@pytest.mark.perfkit(gate=False)\ndef test_spin"}
     edits |= {'name = "demo"': 'name = "example"'}
@@ -102,7 +103,7 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
         head = {file: text.replace(before, after) for file, text in head.items()}
     trailer = "\n\nPerf-Accept: test_spin: It may be slower"
     first = project.commit({**head, "uv.lock": "version = 1\n"}, f"Ask for less in every way{trailer}")
-    strict = ("--exact-only", "--strict", "--base", f"{first}~1")
+    strict = ("--exact-only", "--base", f"{first}~1")
 
     gated = project.gate(*strict)
 
@@ -134,7 +135,7 @@ def test_a_strict_gate_waits_for_a_person_where_the_change_edits_its_measuring(t
     assert 0 == accepted.returncode, accepted.stderr
     assert 0 == project.gate(*strict).exit_code
     project.commit({"requirements.txt": "torch==2.14\n"}, "Edit it once more")
-    assert 4 == project.gate(*strict).exit_code
+    assert 4 == project.gate(*strict, "--strict").exit_code
     project.commit({}, "Let it\n\nPerf-Accept: measuring: Reviewed again")
     assert 0 == project.gate(*strict).exit_code
 
