@@ -54,6 +54,8 @@ MeasuringKind = Literal[
     "work", "benchmark", "conftest", "helper", "marker", "perfkit", "prepare", "pytest", "acceptance", "pin",
     "CI",
 ]  # fmt: skip
+# Whether calls return the same on both sides, as far as that can be compared.
+ResultCompared = Literal["same", "other", "not compared"]
 # Where the benchmarks run a function: in a call that is timed, in one that is not, or not at all.
 Runs = Literal["timed", "first call", "set-up", "import", "never"]
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
@@ -223,6 +225,7 @@ class Comparison:
     cpu_ratio: float | None = None
     first_call: FirstCall | None = None
     doubts: tuple[Doubt, ...] = ()
+    result: ResultCompared | None = None
 
     def doubted(self, *doubts: Doubt) -> Comparison:
         """Return it with more doubts; where another result came with IMPROVED, it is OTHER RESULT."""
