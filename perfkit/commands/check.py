@@ -43,6 +43,7 @@ _VERDICTS: Mapping[Verdict, CheckVerdict] = {
     **dict.fromkeys(("INCONCLUSIVE", "NOT REACHED"), "undecided"),
 }
 _MOST_BENCHMARKS, _MOST_FUNCTIONS, _MOST_LINES = 10, 10, 3
+_LITTLE = 0.1
 _LONGER = 4  # times the budget, where it is not known how much more is needed
 
 
@@ -167,8 +168,10 @@ def _result(one: Comparison) -> Result:
 def _percent(estimate: Estimate | None) -> tuple[float, float, float] | None:
     if estimate is None:
         return None
+    # More digits where nearly nothing is left.
     low, middle, high = (
-        round(100 * (ratio - 1), 1) for ratio in (estimate.low, estimate.ratio, estimate.high)
+        round(100 * (ratio - 1), 1 if ratio > _LITTLE else 3)
+        for ratio in (estimate.low, estimate.ratio, estimate.high)
     )
     return low, middle, high
 
@@ -179,7 +182,7 @@ def _size(one: CheckedBenchmark) -> float:
 
 def _coverage(report: GateReport) -> CheckedCoverage | None:
     coverage = report.coverage
-    if coverage is None or coverage.not_traced or coverage.everything:
+    if coverage is None or coverage.not_traced or (coverage.everything and not coverage.functions):
         return None
     left = [f"{one.name} ({one.file}:{one.line})" for one in coverage.uncovered]
     return CheckedCoverage(
@@ -221,8 +224,9 @@ def _selected(name: str) -> str:
 def _change_text(one: CheckedBenchmark) -> str:
     if one.change_percent is None:
         return ""
-    low, middle, high = one.change_percent
-    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f} %)"
+    low, ratio, high = (1 + percent / 100 for percent in one.change_percent)
+    known = Estimate(ratio=ratio, low=low, high=high, confidence=0.0, launches=0, launch_sd=None)
+    return f"{wording.change_text(known)} ({wording.interval_text(known)})"
 
 
 def _coverage_text(coverage: CheckedCoverage | None) -> str:

@@ -12,7 +12,7 @@ from perfkit.cli.output import log
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command(epilog=options.examples("perfkit mcp", "claude mcp add perfkit -- perfkit mcp"))(mcp)
+    app.command(epilog=options.examples("perfkit mcp", "perfkit mcp --repo ../project"))(mcp)
 
 
 def mcp(*, repo: options.RepoOption = None) -> None:
