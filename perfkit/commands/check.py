@@ -44,7 +44,6 @@ _VERDICTS: Mapping[Verdict, CheckVerdict] = {
 }
 _MOST_BENCHMARKS, _MOST_FUNCTIONS, _MOST_LINES = 10, 10, 3
 _LITTLE = 0.1
-_LONGER = 4  # times the budget, where it is not known how much more is needed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +204,8 @@ def _next(
         base = report.base.sha[:12]
         return f"see what moved: perfkit gate --base {base} --select {shlex.quote(_selected(first))}"
     if verdict == "undecided":
-        needs = [one.need.seconds for one in report.comparisons if one.need and one.need.seconds]
-        budget = report.budget_s + sum(needs) if needs else report.budget_s * _LONGER
+        needed = sum(one.need.seconds or 0.0 for one in report.comparisons if one.need)
+        budget = report.budget_s + max(needed, report.budget_s)
         return f"measure longer: {again} --budget {math.ceil(budget / 10) * 10}"
     step, command = next_step(report, {})
     if step:

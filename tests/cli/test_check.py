@@ -65,7 +65,7 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
     [
         ("faster", 0, [("IMPROVED", 0.5, 0.4, 0.6)], ""),
         ("unchanged", 0, [("UNCHANGED", 1.0, 0.99, 1.01)], ""),
-        ("undecided", 3, [("INCONCLUSIVE", 1.0, 0.9, 1.1)], f"{AGAIN} --budget 140"),
+        ("undecided", 3, [("INCONCLUSIVE", 1.0, 0.9, 1.1)], f"{AGAIN} --budget 240"),
         ("slower", 1, [("IMPROVED", 0.5, 0.4, 0.6), ("REGRESSED", 1.5, 1.4, 1.6)], "--select test_1"),
         ("not measured", 4, [("IMPROVED", 0.5, 0.4, 0.6), ("MISSING",)], "perfkit accept"),
         ("doubtful", 0, [("IMPROVED", 0.5, 0.4, 0.6, CACHE)], "perfkit ledger judge"),
