@@ -20,6 +20,8 @@ from perfkit.runner.lockstep.tracing import NotTracedError, trace_sides
 # Tracing may take this share of the budget, a larger one where only bodies of functions differ, which few
 # benchmarks run as a rule; and this many seconds in any case.
 _SHARE, _LARGE_SHARE, _LEAST_S = 0.25, 0.6, 10.0
+# Each of a few benchmarks may take all of that time, and one of many this share of it.
+_FEW, _LEAST_OF_IT = 5, 0.1
 _SAME = "runs the same code on both sides"
 
 
@@ -107,7 +109,9 @@ def cover(
 
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
     sides.launcher.narrow(nodes)
-    limit_s = min(seconds, sides.project.config.gate.limit)
+    # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
+    share = min(max(_LEAST_OF_IT, _FEW / len(nodes)), 1.0)
+    limit_s = min(share * seconds, sides.project.config.gate.limit)
     traces = trace_sides(sides.launcher, nodes, tops_of(sides), seconds=seconds, limit_s=limit_s)
     return decide(nodes, traces, changed)
 

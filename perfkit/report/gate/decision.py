@@ -283,10 +283,10 @@ def _reasons(
     if deciding := [one for one in causes if one not in excused and one not in faked]:
         yield _of_times(report, deciding, names)
     if faked:
-        told = _named(
+        described = _named(
             faked, names, lambda one: f" ({wording.change_text(one.estimate)}): {wording.doubts_text(one)}"
         )
-        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {told}"
+        yield f"{counted(len(faked), 'benchmark')} became faster with another result: {described}"
     if excused:
         limits = _named(excused, names, lambda one: f" ({wording.open_text(one)})")
         settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
@@ -414,7 +414,8 @@ def _without_cause(report: Report) -> str:
 def _but_not_covered(report: Report) -> str:
     """Return a warning where a gate passes whose timed calls run no changed function."""
     coverage = report.coverage if isinstance(report, GateReport) else None
-    if coverage is None or report.exit_code != EXIT_PASS or coverage.same == coverage.benchmarks:
+    timed = any(one.estimate for one in report.comparisons)
+    if coverage is None or report.exit_code != EXIT_PASS or not timed:
         return ""
     none = coverage.functions and len(coverage.uncovered) == len(coverage.functions)
     return ", but no timed call runs a changed function" if none else ""
