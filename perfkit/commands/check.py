@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.model.comparisons import Comparison, Estimate, GateReport, Verdict
+from perfkit.model.comparisons import Comparison, Estimate, GateReport, ResultCompared, Verdict
 from perfkit.report.counts import amount_text
 from perfkit.report.gate import wording
 from perfkit.report.gate.counters import count_title
@@ -23,8 +24,7 @@ DEFAULT_BUDGET_S = 30.0
 CheckVerdict = Literal[
     "faster", "slower", "costs more", "unchanged", "undecided", "doubtful", "other result", "not measured"
 ]
-Result = Literal["same", "other", "not compared"]
-_RESULTS: tuple[Result, ...] = get_args(Result)
+_RESULTS: tuple[ResultCompared, ...] = ("other", "not compared", "same")
 # What matters most comes first, for each exit code; the last stands where there is none of the others.
 _FIRST: Mapping[int, tuple[CheckVerdict, ...]] = {
     EXIT_REGRESSED: ("other result", "slower", "costs more"),
@@ -42,7 +42,7 @@ _VERDICTS: Mapping[Verdict, CheckVerdict] = {
     **dict.fromkeys(("UNCHANGED", "NOT SLOWER", "SAME CODE"), "unchanged"),
     **dict.fromkeys(("INCONCLUSIVE", "NOT REACHED"), "undecided"),
 }
-_MOST_BENCHMARKS, _MOST_FUNCTIONS, _MOST_LINES = 10, 10, 3
+_MOST_BENCHMARKS, _MOST_FUNCTIONS, _MOST_ROWS, _MOST_NAMES = 10, 10, 3, 3
 _LITTLE = 0.1
 
 
@@ -80,7 +80,7 @@ class Check:
     verdict: CheckVerdict
     benchmarks: tuple[CheckedBenchmark, ...]
     counts: Mapping[CheckVerdict, int]
-    results: Mapping[Result, int]
+    results: Mapping[ResultCompared, int]
     coverage: CheckedCoverage | None
     next: str
     run_id: str
@@ -128,15 +128,15 @@ def summarise(report: GateReport, *, code: int, again: str) -> Check:
 
 def check_lines(check: Check) -> Iterator[str]:
     """Yield at most eight lines of 80 columns; a command to paste stays whole."""
-    counts = ", ".join(f"{count} {word}" for word, count in check.counts.items())
-    yield f"{check.verdict.upper()}: {counts or 'no benchmark'} (exit code {check.exit_code})"
     shown = [one for one in check.benchmarks if one.change_percent or one.where or one.doubts]
-    for one in shown[:_MOST_LINES]:
-        yield _cut("  ".join(filter(None, (f"  {one.name}", _change_text(one), one.verdict, one.where))))
-    yield _cut(f"result: {', '.join(f'{word} {count}' for word, count in check.results.items()) or '-'}")
-    yield _cut(f"coverage: {_coverage_text(check.coverage)}")
-    if doubts := [f"{one.name}: {text}" for one in shown for text in one.doubts]:
-        yield _cut(f"doubts: {'; '.join(doubts)}")
+    rows = ["  ".join(filter(None, (one.name, _change_text(one), one.verdict, one.where))) for one in shown]
+    yield f"{check.verdict.upper()}: {_counted(check.counts)} (exit code {check.exit_code})"
+    for row in rows[:_MOST_ROWS]:
+        yield _shortened(f"  {row}")
+    yield f"result: {_counted(check.results)}"
+    yield _shortened(f"coverage: {_coverage_text(check.coverage)}")
+    if doubts := "; ".join(f"{one.name}: {text}" for one in shown for text in one.doubts):
+        yield _shortened(f"doubts: {doubts}", lines=1 + _MOST_ROWS - min(len(rows), _MOST_ROWS))
     if check.next:
         yield f"next: {check.next}"
 
@@ -158,10 +158,10 @@ def _doubts(one: Comparison | None) -> Iterator[str]:
     yield from (doubt.text for doubt in one.doubts if doubt.kind != "not compared")
 
 
-def _result(one: Comparison) -> Result:
+def _result(one: Comparison) -> ResultCompared:
     if any(doubt.kind == "other result" for doubt in one.doubts):
         return "other"
-    return "same" if one.verdict == "SAME CODE" else "not compared"
+    return one.result or ("same" if one.verdict == "SAME CODE" else "not compared")
 
 
 def _percent(estimate: Estimate | None) -> tuple[float, float, float] | None:
@@ -198,8 +198,6 @@ def _next(
     again: str,
 ) -> str:
     first = next((one.name for one in benchmarks if one.verdict == verdict), "")
-    if verdict == "other result":
-        return f"return what base returns, or accept it: {wording.accept_line(first)}"
     if verdict in ("slower", "costs more"):
         base = report.base.sha[:12]
         return f"see what moved: perfkit gate --base {base} --select {shlex.quote(_selected(first))}"
@@ -207,10 +205,11 @@ def _next(
         needed = sum(one.need.seconds or 0.0 for one in report.comparisons if one.need)
         budget = report.budget_s + max(needed, report.budget_s)
         return f"measure longer: {again} --budget {math.ceil(budget / 10) * 10}"
-    step, command = next_step(report, {})
+    # A command that accepts another result would be pasted too soon.
+    step, command = next_step(report, {}) if verdict not in ("other result", "doubtful") else ("", None)
     if step:
         return f"{step}: {command}" if command else step
-    if verdict in ("doubtful", "not measured"):
+    if verdict in ("other result", "doubtful", "not measured"):
         return f"read the whole report: perfkit ledger judge {report.run_id[-8:]}"
     return ""
 
@@ -234,9 +233,13 @@ def _coverage_text(coverage: CheckedCoverage | None) -> str:
     if not coverage.changed:
         return "no function changed"
     measured = f"{coverage.measured} of {counted(coverage.changed, 'changed function')} measured"
-    left = f"; not {listed(coverage.not_measured, _MOST_LINES)}" if coverage.not_measured else ""
+    left = f"; not {listed(coverage.not_measured, _MOST_NAMES)}" if coverage.not_measured else ""
     return measured + left
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= WHOLE_COLUMNS else f"{line[: WHOLE_COLUMNS - 1]}…"
+def _counted(counts: Mapping[CheckVerdict, int] | Mapping[ResultCompared, int]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in counts.items()) or "no benchmark"
+
+
+def _shortened(text: str, *, lines: int = 1) -> str:
+    return textwrap.fill(text, WHOLE_COLUMNS, subsequent_indent="  ", max_lines=lines, placeholder=" …")

@@ -47,6 +47,7 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
     assert slower["change_percent"][0] > 50 > -20 > faster["change_percent"][2]
     assert "demo.py:2" == slower["where"]
     assert {"slower": 1, "faster": 1, "unchanged": 1} == found["counts"]
+    assert {"same": 3} == found["results"]
     assert (2, 3) == (found["coverage"]["measured"], found["coverage"]["changed"])
     assert [text.startswith("unseen (demo.py:") for text in found["coverage"]["not_measured"]] == [True]
     assert len(written) < 900
@@ -69,9 +70,9 @@ def test_it_is_a_gate_that_answers_in_eight_lines_and_a_few_hundred_bytes(tmp_pa
         ("slower", 1, [("IMPROVED", 0.5, 0.4, 0.6), ("REGRESSED", 1.5, 1.4, 1.6)], "--select test_1"),
         ("not measured", 4, [("IMPROVED", 0.5, 0.4, 0.6), ("MISSING",)], "perfkit accept"),
         ("doubtful", 0, [("IMPROVED", 0.5, 0.4, 0.6, CACHE)], "perfkit ledger judge"),
-        ("other result", 1, [("IMPROVED", 0.5, 0.4, 0.6, OTHER)], "perfkit accept test_0"),
+        ("other result", 1, [("IMPROVED", 0.5, 0.4, 0.6, OTHER)], "perfkit ledger judge"),
         # The gate passes, as nothing became slower, and yet the change is not right.
-        ("other result", 0, [("UNCHANGED", 1.0, 0.99, 1.01, OTHER)], "perfkit accept test_0"),
+        ("other result", 0, [("UNCHANGED", 1.0, 0.99, 1.01, OTHER)], "perfkit ledger judge"),
     ],
 )
 def test_the_verdict_is_the_worst_that_matters(
@@ -82,6 +83,18 @@ def test_the_verdict_is_the_worst_that_matters(
     assert (verdict, exit_code) == (found.verdict, found.exit_code)
     assert verdict == found.benchmarks[0].verdict
     assert next_ in found.next if next_ else found.next == ""
+
+
+def test_work_that_is_left_out_is_no_gain(tmp_path: Path) -> None:
+    project = git_project(tmp_path, {**FILES, "demo.py": FILES["demo.py"].replace("min(total, 1)", "total")})
+    demo = project.root / "demo.py"
+    demo.write_text(demo.read_text().replace(f"spin({10 * SLOWER})", "spin(10)"))
+
+    done = run_perfkit("check", "--quiet", "--json", "-", cwd=project.root, env=project.environment())
+
+    found = json.loads(done.stdout)
+    assert (1, "other result") == (done.returncode, found["verdict"]), done.stderr
+    assert {"same": 2, "other": 1} == found["results"]
 
 
 def test_a_count_that_grew_costs_more_even_where_time_did_not() -> None:
