@@ -17,7 +17,7 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.gating.accept import accept, check_acceptances
 from perfkit.gating.compare import Record, compare_sides, describe
 from perfkit.gating.counters import check_valgrind, targets_to_count
-from perfkit.gating.coverage import Covered, cover
+from perfkit.gating.coverage import Covered, cover, noticing
 from perfkit.gating.design import Terms, choose_method
 from perfkit.gating.explain import explain_benchmarks, notes_on
 from perfkit.gating.plan import experience_from, foresee
@@ -199,7 +199,7 @@ def _covered(
     """Trace what the benchmarks run of a change, unless the configuration switches that off."""
     same_code = project.config.gate.same_code
     if not (same_code or request.time_all or request.uncovered == "fail"):
-        return Covered(survey=opened.survey)
+        return Covered(survey=noticing(opened.sides, opened.survey))
     return cover(
         opened.sides,
         opened.survey,

@@ -34,6 +34,7 @@ from perfkit.gating.explain import (
     waiting_threads,
     why_not_measured,
 )
+from perfkit.gating.gains import doubt_gains
 from perfkit.gating.judge import is_faster, slow_first_calls
 from perfkit.gating.results import drawn_otherwise, with_result
 from perfkit.gating.rows import (
@@ -233,6 +234,7 @@ class _Comparing:
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
         )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
+        judged = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         unrecorded = None

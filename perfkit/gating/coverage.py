@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.gating.affected import Changed, Decision, decide, differs_in_bodies, sort_changed
+from perfkit.gating.affected import (
+    Changed,
+    Decision,
+    decide,
+    differs_in_bodies,
+    notices,
+    sort_changed,
+)
 from perfkit.gating.rules import finding_on
 from perfkit.gating.sides import OpenSides
 from perfkit.gating.survey import Survey
@@ -61,8 +68,8 @@ def cover(
     if not compared or sides.environments or not changed:
         same = {} if sides.environments else dict.fromkeys(nodes, "")
         return Covered(survey=replace(surveyed, same=same))
-    read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
-    sorted_files = sort_changed(changed, read)
+    sorted_files = _sorted(sides, surveyed, changed)
+    surveyed = _noticing(surveyed, sorted_files)
     if sorted_files.others and not always:
         why = f"{min(sorted_files.others)} differs"
         coverage = ChangeCoverage(benchmarks=len(nodes), everything=why, affected=dict.fromkeys(nodes, why))
@@ -107,6 +114,21 @@ def cover(
     return replace(covered, survey=kept)
 
 
+def noticing(sides: OpenSides, surveyed: Survey) -> Survey:
+    """Mark the benchmarks of a change that asks whether it is measured, all of them, as nothing is traced."""
+    return _noticing(surveyed, _sorted(sides, surveyed, _differing(sides, surveyed, ())))
+
+
+def _sorted(sides: OpenSides, surveyed: Survey, changed: Collection[str]) -> Changed:
+    read = functools.partial(_read, tops_of(sides), _project(sides), frozenset(surveyed.laid))
+    return sort_changed(changed, read)
+
+
+def _noticing(surveyed: Survey, changed: Changed) -> Survey:
+    found = notices(changed)
+    return replace(surveyed, compared=tuple(replace(one, notices=found) for one in surveyed.compared))
+
+
 def _decide(sides: OpenSides, nodes: Sequence[str], changed: Changed, seconds: float) -> Decision:
     sides.launcher.narrow(nodes)
     # In a large suite one that takes much of the time is not traced, as many others would be left out for it.
@@ -123,6 +145,7 @@ def _marked(surveyed: Survey, decision: Decision) -> Survey:
             one,
             changed=one.benchmark.name in decision.direct,
             first_only=decision.first_only.get(one.benchmark.name),
+            notices=decision.notices.get(one.benchmark.name),
         )
         for one in surveyed.compared
     )

@@ -175,6 +175,11 @@ class Launcher:
         """Whether launches ``alone`` of a benchmark on an accelerator can warm up several at once."""
         return min(self._most_pairs, max(self.residents.room.values(), default=0)) > 1
 
+    @property
+    def layout(self) -> int:
+        """The seed of layouts and inputs that was drawn last."""
+        return self._layout
+
     def root(self, side: Side) -> Path:
         """Return the tree of a side."""
         return self._trees.roots[side]
