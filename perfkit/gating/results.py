@@ -312,7 +312,7 @@ def _difference(base: _Part, head: _Part, tolerance: Tolerance) -> str | None:  
             return None
         return _sides(path, *_shown_numbers(one, other)) + _relatively(abs(one - other), abs(one))
     if one != other:
-        return _sides(path, _shown(one), _shown(other))
+        return _sides(path, _shown(base), _shown(head))
     return _sides(path, "a text", "another one") if base.get("sum") != head.get("sum") else None
 
 
@@ -349,8 +349,10 @@ def other_losses(base: Sequence[Counts | Failure], head: Sequence[Counts | Failu
     return None
 
 
-def _shown(value: object) -> str:
-    return _cut(repr(value))
+def _shown(part: _Part) -> str:
+    value = part.get("value")
+    is_text = not isinstance(value, str) or part["type"] in ("str", "bytes", "bytearray")
+    return _cut(repr(value) if is_text else str(value))
 
 
 def _cut(text: str) -> str:
@@ -364,7 +366,7 @@ def _shown_numbers(one: float, other: float) -> tuple[str, str]:
 
 
 def _relatively(difference: float, size: float) -> str:
-    if not size or not math.isfinite(difference / size):
+    if not size or not difference or not math.isfinite(difference / size):
         return ""
     return f" (by {float(f'{100 * difference / size:.2g}'):g} %)"
 
@@ -376,7 +378,7 @@ def _close(one: float, other: float, relative: float, absolute: float) -> bool:
 
 
 def _numbers(part: _Part) -> npt.NDArray[Any]:
-    return np.frombuffer(base64.b64decode(part["numbers"]), dtype="int64" if part["whole"] else "float64")
+    return np.frombuffer(base64.b64decode(part["numbers"]), dtype=part["code"])
 
 
 def _of_numbers(base: _Part, head: _Part, tolerance: Tolerance) -> str | None:
@@ -384,9 +386,10 @@ def _of_numbers(base: _Part, head: _Part, tolerance: Tolerance) -> str | None:
     if base["numbers"] != head["numbers"]:
         one, other = _numbers(base), _numbers(head)
         with np.errstate(all="ignore"):
-            difference = np.where(one == other, 0, np.abs(one - other))
+            difference = np.where(one == other, 0, np.abs(one.astype(float) - other))
             size = np.maximum(np.abs(one), np.abs(other))
-            close = (difference <= absolute + relative * size) | (np.isnan(one) & np.isnan(other))
+            near = (difference <= absolute + relative * size) if relative or absolute else False
+            close = (one == other) | near | (np.isnan(one) & np.isnan(other))
         if not close.all():
             first = int(np.argmin(close))
             with np.errstate(all="ignore"):
@@ -425,7 +428,8 @@ def _moved(base: _Part, nudged: _Part) -> dict[str, float]:
             moved = 0.0
             if "numbers" in part:
                 with np.errstate(all="ignore"):
-                    moved = float(np.nanmax(np.abs(_numbers(part) - _numbers(other)), initial=0.0))
+                    difference = np.abs(_numbers(part).astype(float) - _numbers(other))
+                    moved = float(np.nanmax(difference, initial=0.0))
             elif isinstance(part.get("value"), float) and isinstance(other.get("value"), float):
                 moved = abs(part["value"] - other["value"])
             if part.get("dtype") in _TOLERANCES and math.isfinite(moved):
