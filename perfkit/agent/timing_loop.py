@@ -141,6 +141,15 @@ def _obey(  # noqa: PLR0911
     pytest.skip(order["reason"])
 
 
+def _collect() -> float:
+    """Collect garbage where that is quick, and return the CPU seconds that it took."""
+    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
+    begun = time.process_time()
+    if is_quick:
+        gc.collect()
+    return time.process_time() - begun
+
+
 def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
     """Return the counts of a call, what another one gives, or both, as the order asks for."""
     root, calls, since = Path(order["root"]), _most_calls(work), read_compilation()
@@ -155,15 +164,6 @@ def _counted(order: Message, work: Work, seed: Sequence[object]) -> Message:
     if order["counts"]:
         counts = counts_of_call(work.call, root=root, most_calls=calls, since=since)
     return {**as_message(counts), **answer}
-
-
-def _collect() -> float:
-    """Collect garbage where that is quick, and return the CPU seconds that it took."""
-    is_quick = len(gc.get_objects()) < _MANY_OBJECTS
-    begun = time.process_time()
-    if is_quick:
-        gc.collect()
-    return time.process_time() - begun
 
 
 def _state_of_device() -> Message:

@@ -238,7 +238,7 @@ class _Comparing:
             with_result(one, result.results) for one in self._judged(timing.states if timing else {})
         )
         faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
-        judged = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
+        judged, unseen = doubt_gains(judged, self._compared, self.sides.launcher, log=self.progress.info)
         counters = result.compared(self.method.counter_policy, faster)
         comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *result.findings))
         work = work_of_edited(self.sides, self.surveyed, self.method, log=self.progress.info)
@@ -257,7 +257,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=(*counters, *slow_first_calls(judged)),
             loaded=self._loaded(timing, result),
-            notes=(*result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
+            notes=(*unseen, *result.notes, *drawn_otherwise(result.results), *self._notes(timing)),
             timed_s=timed_s,
             counted_s=counted_s,
             unrecorded=unrecorded,

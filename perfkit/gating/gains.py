@@ -16,7 +16,7 @@ from perfkit.model import SIDES, Side
 from perfkit.model.comparisons import Comparison, Doubt
 from perfkit.runner.lockstep.closer import Look, look_closer
 from perfkit.runner.lockstep.launcher import Launcher
-from perfkit.units import human_seconds
+from perfkit.units import human_seconds, listed
 
 # A benchmark is looked at in this many launches, in the fewest where they or its calls take long; after this
 # many seconds no other one is.
@@ -27,6 +27,7 @@ _HALF, _ERRORS, _ERRORS_OF_GAIN, _MANY = 0.5, 3.0, 5.0, 5
 _CACHED = 0.1
 # Of a shorter call, what it takes to time it alone is too large a part.
 _SHORT_S = 2e-5
+_MOST_LISTED = 5
 # Names of temporary files differ from call to call.
 _DRAWN = re.compile(r"tmp\w+|[0-9a-f]{6,}|\d+")
 
@@ -39,26 +40,25 @@ def doubt_gains(
     launcher: Launcher,
     *,
     log: Callable[[str], None],
-) -> tuple[Comparison, ...]:
-    """Return comparisons with the doubts that a closer look raises at those that became faster."""
+) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+    """Return comparisons with the doubts that a closer look raises at those that became faster, and notes."""
     until = time.monotonic() + _ALL_S
     if any(map(is_faster, judged)):
         launcher.renew()
-    found = []
+    found, unseen = [], []
     for one in judged:
-        known = compared[one.benchmark.name]
+        name = one.benchmark.name
+        known = compared[name]
         doubts = [] if known.notices is None else [Doubt(kind="notices measuring", text=known.notices)]
         if is_faster(one) and one.base_s and one.head_s:
-            if time.monotonic() > until:
-                doubts.append(Doubt(kind="not compared", text="no time was left to look closer at its gain"))
-            else:
-                log(f"looking closer at {one.benchmark.name}")
-                times = (one.base_s, one.head_s)
-                doubts += doubts_of(
-                    times, take_looks(launcher, one.benchmark.name, known.limit_s, one.base_s)
-                )
+            log(f"looking closer at {name}")
+            in_time = time.monotonic() < until
+            looks = take_looks(launcher, name, known.limit_s, one.base_s) if in_time else []
+            doubts += doubts_of((one.base_s, one.head_s), looks)
+            unseen += [] if looks else [name.rpartition("::")[2]]
         found.append(one.doubted(*doubts))
-    return tuple(found)
+    words = "became faster, and could not be looked at more closely in time, or failed there"
+    return tuple(found), ((f"{listed(unseen, _MOST_LISTED)} {words}",) if unseen else ())
 
 
 def take_looks(launcher: Launcher, node: str, limit_s: float, base_s: float) -> list[Mapping[Side, Look]]:

@@ -103,7 +103,8 @@ APP = """
 import os
 
 {memo}def ask():
-    return sum(n * n for n in range(9000)), '{asked}' in os.environ
+    os.environ.get('{asked}')
+    return sum(n * n for n in range(9000))
 
 
 def work(numbers):
