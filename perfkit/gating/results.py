@@ -248,7 +248,7 @@ def _differences(base: _Part, head: _Part, tolerance: Tolerance) -> Iterator[Dif
         words = f"leaves its argument `{name}` otherwise"
         if before[0] != before[1]:
             if not _is_empty(base["result"]):
-                # What comes out tells more than how it is put in.
+                # Inputs of another form may give the same result.
                 continue
             words = f"is given another argument `{name}`"
         elif changed == [False, True]:
