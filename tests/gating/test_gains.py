@@ -138,7 +138,7 @@ def test_doubts_are_in_the_report_and_in_the_ledger(tmp_path: Path) -> None:
 
     assert 0 == gated.exit_code, gated.stderr
     kinds = {name: [one["kind"] for one in found["doubts"]] for name, found in gated.comparisons.items()}
-    assert {"test_work": ["cache"], "test_ask": ["other result", "notices measuring"]} == kinds
+    assert {"test_work": ["cache"], "test_ask": ["notices measuring"]} == kinds
     assert "IMPROVED" == gated.verdicts["test_work"]
     judged = project.judge(gated.run_id)
     assert kinds == {
