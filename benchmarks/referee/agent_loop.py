@@ -1,8 +1,8 @@
 """A scripted agent that sees a project through `perfkit check --json` alone: ``agent_loop.py [NAME...]``.
 
-Ten regressions are put into projects of Python, numpy and torch. For each the agent has to find it, tries a fix that is
-faster and wrong, and then the true one. It asks about the benchmark that became slower first and about all of
-them before it keeps a fix: one that the check calls faster, with no other result.
+Ten regressions are put into projects of Python, numpy and torch. For each the agent has to find it, tries a
+fix that is faster and wrong, and then the true one. It asks about the benchmark that became slower first and
+about all of them before it keeps a fix: one that the check calls faster, with no other result.
 Outcomes are kept in ``agent_loop.json`` beside this file, and what is there is not run again.
 """
 
