@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .channel import Message
+from .counters.kept import KeptSteps, with_kept
 from .counters.model import Counts, as_message, with_texts
 from .counters.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
@@ -29,7 +30,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     if not has_torch():
         return {"problem": NO_TORCH}
     try:
-        counts = _count(_load(place), TensorWatch(root), steps)
+        counts = _Steps(root, steps).count(_load(place))
     except TargetError as error:
         return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 (any error of the user's code)
@@ -39,31 +40,53 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     return as_message(with_texts(counts, root))
 
 
-def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts | int:
-    """Return the counts of the last step, or how many steps there were where these were too few."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+class _Steps:
+    """Counts the last of ``steps`` steps of a loop, and reads what it keeps in those after them."""
 
-    done = 0
+    def __init__(self, root: Path, steps: int) -> None:
+        self._watch, self._kept, self._steps = TensorWatch(root), KeptSteps(root), steps
+        self._done = 0
 
-    def end_step(*_: object) -> None:
-        nonlocal done
-        done += 1
-        watch.end_iteration()
-        if done >= steps:
+    def count(self, call: Callable[[], object]) -> Counts | int:
+        """Return the counts, or how many steps there were where these were too few."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        hooks = (
+            register_optimizer_step_pre_hook(self._begin_step),
+            register_optimizer_step_post_hook(self._end_step),
+        )
+        try:
+            with self._watch, self._kept:
+                call()
+        except _EnoughSteps:
+            pass
+        except (SystemExit, Exception) as error:
+            # What comes after the counted steps is of no interest.
+            if self._done < self._steps:
+                if not isinstance(error, SystemExit):
+                    raise
+                if error.code not in (None, 0):
+                    raise RuntimeError(f"it ended with exit status {error.code}") from error
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self._done < self._steps:
+            return self._done
+        return with_kept(last_iterations(self._watch.counts(), 1), self._kept.found)
+
+    def _begin_step(self, *_: object) -> None:
+        # After a step it is too early: torch is going through the hooks, of which the watch has one.
+        if self._done == self._steps:
+            self._watch.leave()
+            if not self._kept.begin(_EnoughSteps):
+                raise _EnoughSteps
+
+    def _end_step(self, *_: object) -> None:
+        self._done += 1
+        if self._done <= self._steps:
+            self._watch.end_iteration()
+        elif self._kept.end_step():
             raise _EnoughSteps
-
-    hook = register_optimizer_step_post_hook(end_step)
-    try:
-        with watch:
-            call()
-    except _EnoughSteps:
-        pass
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise RuntimeError(f"it ended with exit status {end.code}") from end
-    finally:
-        hook.remove()
-    return last_iterations(watch.counts(), 1) if done >= steps else done
 
 
 def last_iterations(counts: Counts, most: int) -> Counts:

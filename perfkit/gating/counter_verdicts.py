@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from perfkit.agent.counters.model import INSTRUCTIONS, NO_TORCH, TRACKED, Cause, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, NO_TORCH, TRACKED, Cause, Count, Counts
 from perfkit.model import Benchmark, Metric
 from perfkit.model.comparisons import (
     SAME_CODE,
@@ -33,6 +33,8 @@ _MOST_CAUSES = 20
 _BENCHMARK_FLOOR = float(1 << 20)
 _STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
 _BESIDE_A_GAIN = 10
+# What is kept decides from this many bytes a call on.
+LEAST_KEPT = 256
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.
 _COSTS: Mapping[str, tuple[str, str]] = {
@@ -72,7 +74,7 @@ class CounterPolicy:
 
     def floor(self, count: Count, base: float, *, training: bool, faster: bool) -> float:
         """Return by how much a count of bytes may grow at any size."""
-        if count.unit != "B" or count.metric == TRACKED:
+        if count.unit != "B" or count.metric in (TRACKED, KEPT):
             return 0.0
         floor = max(_STEP_FLOOR, _STEP_FLOOR_SHARE * base) if training else _BENCHMARK_FLOOR
         return floor * (_BESIDE_A_GAIN if faster else 1)
@@ -113,7 +115,8 @@ def compare_counts(
         )
         if old is None or new is None:
             reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
-            yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
+            # More calls, for which there may be no time on one side, are no part of what is asked of head.
+            yield not_compared(benchmark, metric, old, new, reasons, gating=decides and metric != KEPT)
         else:
             allowed = policy.margin(metric) if margin is None else margin
             floor = policy.floor(new, _typical(old), training=training, faster=faster)
@@ -146,8 +149,12 @@ def compare_count(
         # Code that is compiled anew in each call never repeats, and is the worst of it.
         base, head = max(old.values), min(new.values)
         old, new = (replace(one, values=(value,) * 2) for one, value in ((old, base), (new, head)))
+    if new.metric == KEPT:
+        base, head = _kept(old, new)
     unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
+    if new.metric == KEPT and abs(head - base) < LEAST_KEPT:
+        verdict = "UNCHANGED"
     return ExactComparison(
         benchmark=benchmark,
         metric=Metric(name=new.metric, unit=new.unit, exact=not unsteady),
@@ -159,6 +166,15 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def _kept(old: Count, new: Count) -> tuple[float, float]:
+    """Return the two values of what is kept, of all processes and halves, that are nearest to each other."""
+    if min(new.values) > max(old.values):
+        return max(old.values), min(new.values)
+    if max(new.values) < min(old.values):
+        return min(old.values), max(new.values)
+    return old.values[-1], old.values[-1]
 
 
 def without_blame(found: ExactComparison) -> ExactComparison:

@@ -17,6 +17,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
+from perfkit.model.counters import repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -151,7 +152,7 @@ def _counted(
 def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
     if not all(node in counts[side] for side in SIDES):
         return False
-    base, head = ({one.metric: one for one in counts[side][node].counts if one.exact} for side in SIDES)
+    base, head = ({one.metric: one for one in counts[side][node].counts if repeated(one)} for side in SIDES)
     return any(base[name].values[-1] != head[name].values[-1] for name in base.keys() & head.keys())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.agent.counters.model import INSTRUCTIONS, PEAK_MEMORY, TRACKED, Count, Counts
+from perfkit.agent.counters.model import INSTRUCTIONS, KEPT, PEAK_MEMORY, TRACKED, Count, Counts
 from perfkit.model import COLD_START, Benchmark, Metric, Outcome, Row
 from perfkit.model.comparisons import ExactComparison
 
@@ -25,6 +25,7 @@ TITLES: Mapping[str, str] = {
     "python_calls": "Python function calls",
     "python_peak": "peak bytes of Python objects",
     "resident": "peak resident bytes of a call",
+    KEPT: "bytes kept after a call",
     "graph_breaks": "graph breaks",
     GRAPHS: "compiled graphs",
     COLD_START.name: "first call",
@@ -41,7 +42,12 @@ NEWS_OF_INSTRUCTIONS = 0.001
 
 
 def repeated(count: Count) -> bool:
-    """Return whether a count repeated: to the digit, or for instructions within half a percent."""
+    """Return whether a count repeated: to the digit, or for instructions within half a percent.
+
+    What each call keeps need not, as texts have various lengths: its least value on head decides.
+    """
+    if count.metric == KEPT:
+        return len(count.values) > 1
     if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
         return count.exact
     return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
@@ -55,6 +61,8 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 
 def _is_news(one: ExactComparison) -> bool:
+    if one.metric.name == KEPT:
+        return one.verdict in ("REGRESSED", "IMPROVED")
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:

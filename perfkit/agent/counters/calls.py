@@ -19,6 +19,7 @@ from typing import Any
 
 from ..processes import resident_growth
 from .interventions import StartedThreads, undone_in_forks, without_garbage_collection
+from .kept import count_kept, with_kept
 from .model import NO_TORCH, OF_TENSORS, Amounts, Count, Counts, causes_of, count_of, with_texts
 from .places import Places, is_ours
 from .tensors import COMPILED, TensorWatch
@@ -307,6 +308,8 @@ def counts_of_call(
         kernels = count_kernels(call) if "torch" in sys.modules else None
         more = (grown,) if kernels is None else (kernels, grown)
         counts = replace(counts, counts=(*counts.counts, *more))
+    if not as_guest:
+        counts = with_kept(counts, count_kept(call, root, most_calls=most_calls - _FEWEST_CALLS))
     return with_texts(counts, root)
 
 
