@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from perfkit.gating.survey import prove_code
 from perfkit.identity import source_version
 from perfkit.model import SIDES, Benchmark, Side
 from perfkit.model.comparisons import Comparison, ExactComparison
-from perfkit.model.counters import repeated
+from perfkit.model.counters import FLOORS, IMPORT_TIME, repeated
 from perfkit.profiling.passes.targets import Target, resolve_target, target_on
 from perfkit.runner.lockstep.launch import Failure
 from perfkit.runner.lockstep.launcher import Launcher
@@ -27,10 +28,12 @@ from perfkit.runner.lockstep.untimed import (
     CountedSides,
     count_benchmarks,
     count_training,
+    time_imports,
 )
 
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
+_IMPORTS = 6
 # Under Valgrind a test may take minutes to reach its benchmark.
 _VALGRIND_LIMIT_S = 300.0
 # Two launches show whether a tracked value repeats.
@@ -310,6 +313,49 @@ def measure_numbers(
         ),
         loaded=frozenset(loaded),
     )
+
+
+def paired(
+    benchmark: Benchmark,
+    metric: str,
+    unit: str,
+    values: Sequence[Mapping[Side, float]],
+    *,
+    gating: bool = True,
+) -> CountedPair:
+    """Return what was measured beside the times, by pairs of processes."""
+    counts = {
+        side: Counts(
+            counts=(
+                Count(metric=metric, unit=unit, values=tuple(float(one[side]) for one in values), causes=()),
+            ),
+            not_counted={},
+        )
+        for side in SIDES
+    }
+    return CountedPair(benchmark=benchmark, counts=counts, training=False, gating=gating)
+
+
+def measure_imports(
+    launcher: Launcher, files: tuple[str, ...], *, until: float
+) -> Sequence[Mapping[Side, float]]:
+    """Return both sides' seconds to import what files of benchmarks import of the project, in turns.
+
+    The first pair writes bytecode and is not kept. There are none where a side cannot import them alone, or
+    where there is no time ``until`` a reading of the monotonic clock; and one where its sides are as near as
+    never fails.
+    """
+    pairs: list[Mapping[Side, float]] = []
+    for number in range(1 + _IMPORTS):
+        pair = time_imports(launcher, files, SIDES if number % 2 else SIDES[::-1])
+        if len(pair) < len(SIDES):
+            return ()
+        pairs.append(pair)
+        if time.monotonic() > until:
+            break
+        if number and max(one["head"] - one["base"] for one in pairs[1:]) <= FLOORS[IMPORT_TIME]:
+            break
+    return pairs[1:]
 
 
 def _joined(before: Count | None, counts: Counts) -> Count:

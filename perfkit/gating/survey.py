@@ -54,7 +54,8 @@ class Survey:
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
     ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
     ``changed_markers`` names the benchmarks whose marker on base decides although head changes it. Of those
-    that were traced to run the same code on both sides, ``same`` has the hash of that code.
+    that were traced to run the same code on both sides, ``same`` has the hash of that code. With
+    ``imports_changed`` a file differs that is imported as benchmarks are listed.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -69,6 +70,7 @@ class Survey:
     changed_markers: tuple[str, ...] = ()
     laid: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    imports_changed: bool = False
 
 
 def take_survey(
@@ -136,7 +138,15 @@ def take_survey(
         ),
         changed_markers=tuple(sorting.changed_markers()),
         laid=laid,
+        imports_changed=any(
+            _content(roots.base / file) != _content(roots.head / file)
+            for file in {*base.report.loaded, *head.report.loaded}
+        ),
     )
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -> frozenset[str]:

@@ -10,6 +10,8 @@ from perfkit.model.comparisons import ExactComparison
 
 SYNCS = "syncs"
 GRAPHS = "graphs"
+# What torch.compile has to do again, which never repeats where each call does.
+COMPILED = (GRAPHS, "recompiles")
 # Titles of the counts whose names alone are not clear.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
@@ -28,8 +30,16 @@ TITLES: Mapping[str, str] = {
     KEPT: "bytes kept after a call",
     "graph_breaks": "graph breaks",
     GRAPHS: "compiled graphs",
+    "recompiles": "recompiled functions",
     COLD_START.name: "first call",
+    "import_time": "time to import",
+    "peak_resident": "peak resident memory",
 }
+# What is measured in pairs of processes beside the times, and by how much more is never too much.
+# What the time to import stands under, as it is of no one benchmark.
+IMPORTS = "imports of the benchmarks"
+IMPORT_TIME, PEAK_RESIDENT = "import_time", "peak_resident"
+FLOORS: Mapping[str, float] = {IMPORT_TIME: 0.05, PEAK_RESIDENT: float(16 << 20)}
 # What benchmarks measure instead of a time.
 NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
@@ -61,7 +71,7 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 
 def _is_news(one: ExactComparison) -> bool:
-    if one.metric.name == KEPT:
+    if one.metric.name == KEPT or one.metric.name in FLOORS:
         return one.verdict in ("REGRESSED", "IMPROVED")
     if one.metric.name in NUMBERS:
         return one.verdict != "UNCHANGED" or one.metric.exact

@@ -36,7 +36,7 @@ TRACED = "memory is being traced already"
 _HERE = Path(__file__).parent.as_posix()
 # Nothing is traced in the first blocks, which decide whether there is anything to trace.
 _BLOCKS, _TRACED_BLOCKS = 5, 6
-_FEWEST_CALLS = 1 + _BLOCKS + 1 + _TRACED_BLOCKS
+_FEWEST_CALLS = 2 + (1 + _BLOCKS) + (1 + _TRACED_BLOCKS)
 _LONGEST_CALL_S = 0.15
 _WARM_UP_S, _BLOCK_S, _LONG_BLOCK_S, _TRACED_BLOCK_S, _MOST_S = 0.015, 0.005, 0.02, 0.01, 2.0
 _MOST_TRACED = 30
@@ -47,6 +47,8 @@ _MOST_KEPT = 64 << 20
 _FRAMES = 12
 # A call that keeps less than this in each of these ways is not traced: allocated blocks, bytes of malloc.
 _LEAST_BLOCKS, _LEAST_BYTES = 0.5, 128
+# A line that keeps less keeps a number for a log, or a text that torch itself loses in each step.
+_LEAST_OF_A_LINE = 64
 # The pieces of small objects are Python's own, those of others malloc's.
 _SMALL = 512
 # The objects in C++ that belong to a tensor and its storage.
@@ -305,7 +307,7 @@ class Readings:
 
     def count(self, calls: int = 1, native: tuple[float, float] | None = None) -> Count:
         """Return the bytes that a call keeps; ``native`` are those of malloc and devices, where known."""
-        growing = self._growing()
+        growing = self._growing(_LEAST_OF_A_LINE * calls)
         found = _Kept(self._places_of, growing.keys(), self._own_modules()).named()
         for place in [place for place, what in found.items() if what is None]:
             # A container that holds no more than a limit holds these.
@@ -328,10 +330,10 @@ class Readings:
             causes=causes_of({source: float(round(amount)) for source, amount in amounts.items()}),
         )
 
-    def _growing(self) -> dict[str, tuple[float, float]]:
+    def _growing(self, least: float = _LEAST_OF_A_LINE) -> dict[str, tuple[float, float]]:
         last = self._readings[-1].places
         every = {place: _growth([one.places.get(place, 0) for one in self._readings]) for place in last}
-        return {place: pair for place, pair in every.items() if min(pair) > 0}
+        return {place: pair for place, pair in every.items() if min(pair) >= least}
 
     def _most_unexplained(self, native: tuple[float, float] | None, calls: int) -> tuple[float, float]:
         pairs = self._unexplained(None if native is None else (native[0] * calls, native[1] * calls))
@@ -464,7 +466,7 @@ class _Kept:
             self._note(one)
             parts = gc.get_referents(one)
             for part in parts if len(parts) <= _MOST_PARTS else (*parts[:_HALF], *parts[-_HALF:]):
-                if id(part) in self._holders or isinstance(part, (ModuleType, type, FunctionType)):
+                if id(part) in self._holders or self._is_elsewhere(part):
                     continue
                 self._holders[id(part)] = one
                 # A dictionary or tuple of texts and numbers alone is not tracked.
@@ -472,6 +474,12 @@ class _Kept:
                     waiting.append(part)
                 else:
                     self._note(part)
+
+    def _is_elsewhere(self, one: object) -> bool:
+        """Return whether something is code of a library, through which all else could be reached."""
+        if isinstance(one, (type, FunctionType)):
+            return all(one.__module__ != module.get("__name__") for module in self._modules)
+        return isinstance(one, ModuleType)
 
     def _note(self, one: object) -> None:
         place = self._place_of(one)
@@ -488,8 +496,9 @@ class _Kept:
 
     def _is_bounded(self, one: object) -> bool:
         for _ in range(_MOST_HOLDERS):
-            if _has_limit(one):
-                return True
+            with contextlib.suppress(Exception):
+                if _has_limit(one):
+                    return True
             holder = self._holders.get(id(one))
             if holder is None:
                 return False
@@ -497,12 +506,14 @@ class _Kept:
         return False
 
 
+_LRU_CACHE = type(functools.lru_cache(len))
+
+
 def _has_limit(one: object) -> bool:
     if isinstance(one, collections.deque):
         return one.maxlen is not None
-    # Without a limit the cache of functools is a dictionary.
-    if type(one).__name__ == "_lru_list_elem":
-        return True
+    if isinstance(one, _LRU_CACHE):
+        return one.cache_parameters()["maxsize"] is not None
     attributes = getattr(one, "__dict__", None) if not isinstance(one, (dict, list, tuple)) else None
     if not isinstance(attributes, dict):
         return False

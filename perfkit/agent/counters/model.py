@@ -22,7 +22,7 @@ UNITS: Mapping[str, str] = {
     **dict.fromkeys(("operators", "syncs", "allowed_syncs"), "1"),
     **dict.fromkeys(("allocated", "peak", "saved", *OF_DEVICES), "B"),
     "flops": "FLOP",
-    **dict.fromkeys(("python_calls", "kernels", "graphs", "graph_breaks"), "1"),
+    **dict.fromkeys(("python_calls", "kernels", "graphs", "graph_breaks", "recompiles"), "1"),
     **dict.fromkeys(("python_peak", "resident", KEPT), "B"),
     INSTRUCTIONS: INSTRUCTIONS,
 }
