@@ -38,8 +38,8 @@ _HERE = Path(__file__).parent.as_posix()
 _BLOCKS, _TRACED_BLOCKS = 5, 6
 _FEWEST_CALLS = 2 + (1 + _BLOCKS) + (1 + _TRACED_BLOCKS)
 _LONGEST_CALL_S = 0.15
-_WARM_UP_S, _BLOCK_S, _LONG_BLOCK_S, _TRACED_BLOCK_S, _MOST_S = 0.015, 0.005, 0.02, 0.01, 2.0
-_MOST_TRACED = 30
+_WARM_UP_S, _BLOCK_S, _LONG_BLOCK_S, _TRACED_BLOCK_S, _MOST_S = 0.015, 0.005, 0.02, 0.01, 4.0
+_MOST_CALLS_TRACED, _MOST_TRACED = 30, 400
 # In a loop that keeps nothing so far no more steps are read.
 _FEWEST_STEPS, _MOST_STEPS, _MOST_STEPS_S = 4, 8, 3.0
 TOO_FEW_STEPS = "it made too few optimizer steps, or too slow ones"
@@ -56,7 +56,7 @@ _TENSOR_BYTES = 320
 _NATIVE, _GRAPH = "native memory", "tensor with its graph"
 # Native memory that nothing else explains is noticed from this many bytes on, and this share of all.
 _UNEXPLAINED, _UNEXPLAINED_SHARE = 256, 0.25
-_MOST_OBJECTS, _MOST_PARTS, _MOST_HOLDERS, _SAMPLES = 10_000, 1000, 6, 20
+_MOST_OBJECTS, _MOST_PARTS, _MOST_HOLDERS, _SAMPLES = 10_000, 200, 6, 20
 _HALF = _MOST_PARTS // 2
 _LIMITS = ("maxsize", "max_size", "maxlen", "capacity")
 
@@ -160,20 +160,21 @@ class _Calls:
         native, calls = found
         if native is not None and self._many:
             # A cache that fills up needs longer, as far as memory allows.
-            most = int(_MOST_KEPT / max(sum(native), 1.0) / _BLOCKS)
+            most = int(_MOST_KEPT / max(sum(native[1:]), 1.0) / _BLOCKS)
             longer = max(1, min(self._fitting(_LONG_BLOCK_S), most))
             native, calls = self._screened(longer) or (native, calls)
         if native is None:
             return Count(metric=KEPT, unit="B", values=(0.0, 0.0), causes=())
         self._until += _MOST_S
-        calls = min(self._fitting(_TRACED_BLOCK_S), calls, _MOST_TRACED)
+        most = int(_MOST_TRACED / max(native[0], 1.0))
+        calls = max(1, min(self._fitting(_TRACED_BLOCK_S), calls, _MOST_CALLS_TRACED, most))
         with Readings(root) as readings:
             for _ in range(1 + _TRACED_BLOCKS):
+                if time.process_time() > self._until:
+                    return TOO_LONG
                 self._make(calls)
                 readings.take()
-            if time.process_time() > self._until:
-                return TOO_LONG
-            return readings.count(calls, native)
+            return readings.count(calls, native[1:])
 
     def _fitting(self, seconds: float) -> int:
         return max(1, min(int(seconds / max(self._call_s, 1e-7)), 10_000)) if self._many else 1
@@ -185,8 +186,8 @@ class _Calls:
             made += 1
         self._call_s = (time.perf_counter() - begun) / max(made, 1)
 
-    def _screened(self, calls: int) -> tuple[tuple[float, float] | None, int] | None:
-        """Return the bytes of malloc and of devices that a call keeps, if any, and the calls of a block.
+    def _screened(self, calls: int) -> tuple[tuple[float, float, float] | None, int] | None:
+        """Return the small objects and the bytes that a call keeps, by kind, and a block's calls.
 
         It is None where calls become so much slower, since each copies what is kept, that there is no time.
         """
@@ -199,7 +200,7 @@ class _Calls:
             rows.append((sys.getallocatedblocks(), _native_bytes(), _device_bytes()))
         blocks, native, device = (min(_growth(series)) / calls for series in zip(*rows, strict=True))
         keeps = blocks >= _LEAST_BLOCKS or native >= _LEAST_BYTES or device > 0 or _malloc_info() is None
-        return ((native, device) if keeps else None), calls
+        return ((blocks, native, device) if keeps else None), calls
 
 
 def with_kept(counts: Counts, kept: Count | str) -> Counts:
@@ -453,18 +454,22 @@ class _Kept:
         return {place: self._name(list(found.values())) for place, found in self._at.items()}
 
     def _search(self) -> None:
-        """Look at what was made last, and at what the tree's own modules hold."""
-        waiting = collections.deque([*self._modules, *gc.get_objects()[:-_MOST_OBJECTS:-1]])
-        seen = {id(self), id(vars(self)), id(self._holders), id(self._at), id(waiting)}
-        left = 2 * _MOST_OBJECTS
-        while waiting and left:
+        """Look at what the tree's own modules hold, then at what was made last, oldest first."""
+        self._walk(self._modules)
+        self._walk(gc.get_objects()[-_MOST_OBJECTS:])
+
+    def _walk(self, roots: Sequence[object]) -> None:
+        waiting = collections.deque(roots)
+        seen = {id(self), id(vars(self)), id(self._holders), id(self._at), id(waiting), id(roots)}
+        left = 5 * _MOST_OBJECTS
+        while waiting and left > 0:
             one = waiting.popleft()
-            left -= 1
             if id(one) in seen:
                 continue
             seen.add(id(one))
             self._note(one)
             parts = gc.get_referents(one)
+            left -= 1 + min(len(parts), _MOST_PARTS)
             for part in parts if len(parts) <= _MOST_PARTS else (*parts[:_HALF], *parts[-_HALF:]):
                 if id(part) in self._holders or self._is_elsewhere(part):
                     continue
